@@ -1,0 +1,1 @@
+"""Builds the PyTorch wheels that do not exist: python x CUDA x arch, from source, verified."""
