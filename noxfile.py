@@ -1,0 +1,97 @@
+"""Register a session for each build of the matrix, and the project's own lint, tests and demo."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
+
+from torchwright import facts, host, interpreters, matrix, selection
+from torchwright.errors import SuiteError
+from torchwright.layout import Layout
+
+nox.options.sessions = ["lint", "tests"]
+nox.options.error_on_missing_interpreters = True
+os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
+
+
+@contextmanager
+def reported(session: nox.Session) -> Iterator[None]:
+    """End a session with one message where our own errors stop it."""
+    try:
+        yield
+    except SuiteError as error:
+        session.error(str(error))
+
+
+def add_session(cell: matrix.Cell, native: str) -> None:
+    """Register the session that makes a build, named after it."""
+    build, release = cell.build, cell.release
+
+    @nox.session(
+        name=build.identifier(native),
+        python=build.python,
+        tags=[build.session, build.package, build.variant, release.tag],
+        venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
+        reuse_venv=True,  # reinstalled headers would make ninja compile everything again
+    )
+    def session(session: nox.Session) -> None:
+        from torchwright import console, pipeline  # noqa: PLC0415 - `nox -l` needs none of it
+
+        with reported(session):
+            job = pipeline.job(ROOT, cell, session.posargs, Path(session.virtualenv.location))
+            with console.build_line() as line:
+                artifact = pipeline.make(job, install=session.install, line=line)
+            session.log(f"{artifact.wheel.relative_to(job.layout.root)} is verified")
+
+    session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
+
+
+@nox.session(python=False)
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and types."""
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """Run the tests."""
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session(python=False)
+def demo(session: nox.Session) -> None:
+    """Take the embedded sample from fetch to verified wheels."""
+    upstream = ROOT / ".torchwright" / "demo"
+    env = {
+        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHWRIGHT_HOME": str(upstream / "home"),
+    }
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    invoke = (sys.executable, "-m", "invoke")
+    session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
+    session.run(*invoke, "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}/git", env=env)
+    for name in (f"wheel-{version}-cpu", f"vision-{version}-cpu"):
+        session.run(sys.executable, "-m", "nox", "--session", name, env=env)
+
+
+def main() -> None:
+    """Register the matrix of the selected release on this machine."""
+    try:
+        known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", ROOT / "build_configs")))
+        chosen = selection.selected(known, Layout.of(ROOT))
+        native = host.native_arch()
+        for cell in matrix.buildable(known, chosen, native):
+            add_session(cell, native)
+    except SuiteError as error:
+        sys.exit(f"error: {error}")
+
+
+main()

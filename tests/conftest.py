@@ -1,0 +1,166 @@
+"""What several test files share: a small set of facts, and the flag that rewrites golden files."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchwright import facts
+from torchwright.model import Facts
+
+ROOT = Path(__file__).parent.parent
+
+ARCHES = """
+    [x86_64]
+    system = "linux"
+    machines = ["x86_64"]
+    platform_tag = "manylinux_{glibc}_x86_64"
+
+    [aarch64]
+    system = "linux"
+    machines = ["aarch64"]
+    platform_tag = "manylinux_{glibc}_aarch64"
+
+    [arm64]
+    system = "macos"
+    machines = ["arm64"]
+    platform_tag = "macosx_11_0_arm64"
+"""
+TOOLKITS = """
+    ["10.2"]
+    gcc = "<9"
+    arches = ["x86_64"]
+    source = "test"
+
+    ["11.8"]
+    gcc = ">=6,<12"
+    arches = ["x86_64", "aarch64"]
+    source = "test"
+
+    ["12.4"]
+    gcc = ">=6,<14"
+    arches = ["x86_64", "aarch64"]
+    source = "test"
+"""
+BASE = """
+    name = "base"
+    session = "wheel"
+    repository = "https://github.com/a/base.git"
+    import_name = "base"
+    checks = "sample"
+    tag = "v{version}"
+    unset = ["USE_*"]
+    memory_per_job = "2 GiB"
+    disk = "1 GiB"
+
+    [version_variables]
+    BASE_VERSION = "{version}"
+
+    [off_spelling]
+    releases = "<1.5"
+    USE_CUDA = "NO_CUDA"
+    USE_FAST = "NO_FAST"
+
+    [[rule]]
+    reason = "a build without CUDA says so"
+    when = { variant = "cpu" }
+    set = { USE_CUDA = "0" }
+
+    [[rule]]
+    reason = "what every build needs"
+    requires = ["wheel", "numpy"]
+
+    [[rule]]
+    reason = "numpy 2 came later"
+    when = { release = "<2" }
+    requires = ["numpy<2"]
+
+    [[rule]]
+    reason = "new releases have a PEP 517 back end"
+    when = { release = ">=2" }
+    front_end = "pep517"
+
+    [[rule]]
+    reason = "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
+    when = { python = "==3.10", cuda = "==11.8", arch = "aarch64" }
+    conflict = true
+"""
+ADDON = """
+    name = "addon"
+    session = "vision"
+    repository = "https://github.com/a/addon.git"
+    import_name = "addon"
+    checks = "sample"
+    after = "base"
+    tag = "v{version}"
+    unset = []
+    memory_per_job = "1 GiB"
+    disk = "1 GiB"
+
+    [version_variables]
+    BUILD_VERSION = "{version}"
+    BASE_PIN = "{torch}"
+"""
+OLD = """
+    [base]
+    version = "1.0.0"
+    commit = "1111111111111111111111111111111111111111"
+    pythons = ["3.9", "3.10"]
+    arches = ["x86_64", "aarch64", "arm64"]
+    source = "test"
+
+    [base.cuda]
+    range = ">=10.2,<12"
+
+    [base.cuda.official."10.2"]
+    capabilities = "3.7;7.0"
+
+    [addon]
+    version = "0.1.0"
+    source = "test"
+"""
+NEW = """
+    [base]
+    version = "2.0.0"
+    pythons = ["3.10", "3.13", "3.13t"]
+    arches = ["x86_64", "aarch64"]
+    source = "test"
+
+    [base.cuda]
+    range = ">=11.8"
+"""
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    """Write a small build_configs and return its folder."""
+    folder = tmp_path / "build_configs"
+    for name, text in {
+        "arches.toml": ARCHES,
+        "toolkits.toml": TOOLKITS,
+        "packages/base.toml": BASE,
+        "packages/addon.toml": ADDON,
+        "releases/1.0.0.toml": OLD,
+        "releases/2.0.0.toml": NEW,
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def known(configs: Path) -> Facts:
+    """Return the small facts, loaded."""
+    return facts.load(configs)
+
+
+@pytest.fixture(scope="session")
+def shipped() -> Facts:
+    """Return the facts that ship with the suite."""
+    return facts.load(ROOT / "build_configs")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `pytest --update-golden` rewrite the files in tests/golden."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")

@@ -1,0 +1,37 @@
+"""Bytes as people write them."""
+
+import pytest
+
+from torchwright.quantity import format_bytes, parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("2.5 GiB", 5 * 2**29),
+        ("500 MB", 500_000_000),
+        (" 8G ", 2**33),
+        ("32gib", 2**35),
+        ("1.5kB", 1500),
+        ("2 TiB", 2**41),
+    ],
+)
+def test_quantities_are_read(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBs", "1,5 GB", "1e9", "two GB", "1 GB 2"])
+def test_anything_else_is_refused_by_its_own_words(text: str) -> None:
+    with pytest.raises(ValueError, match="is no quantity of bytes") as caught:
+        parse_bytes(text)
+    assert f"'{text}'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**30, "1.0 GiB"), (3 * 2**40, "3.0 TiB")],
+)
+def test_quantities_are_written_in_their_largest_unit(count: int, text: str) -> None:
+    assert format_bytes(count) == text

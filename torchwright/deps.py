@@ -1,0 +1,51 @@
+"""What a release needs from the system, in the words of the package manager that is there."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+
+from torchwright.errors import HostError
+from torchwright.matrix import Cell, matches
+from torchwright.model import Facts
+
+# In order of preference: a conda environment that is active beats the system below it.
+INSTALL: Mapping[str, tuple[str, ...]] = {
+    "conda": ("conda", "install", "--yes", "--channel", "conda-forge"),
+    "apt": ("apt-get", "install", "--yes", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "--assumeyes"),
+    "brew": ("brew", "install"),
+}
+NEEDS_ROOT = frozenset({"apt", "dnf"})
+
+
+def packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
+    """Return the system packages, by name, that any of the cells needs."""
+    found: dict[str, None] = {}
+    for cell in cells:
+        system = facts.arches[cell.build.arch].system
+        for rule in facts.packages[cell.build.package].rules:
+            if matches(rule.when, cell.build, cell.release, system, provider):
+                found |= dict.fromkeys(rule.system_packages.get(manager, ()))
+    return tuple(found)
+
+
+def find_manager(environment: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> str:
+    """Return the package manager to use.
+
+    Raises HostError when this machine has none that the facts know.
+    """
+    for manager, command in INSTALL.items():
+        if manager == "conda" and "CONDA_PREFIX" not in environment:
+            continue
+        if which(command[0]):
+            return manager
+    raise HostError(
+        f"none of the package managers {', '.join(INSTALL)} is on PATH: "
+        "`invoke deps --print --manager NAME` prints what one of them would install"
+    )
+
+
+def command(manager: str, names: Iterable[str], *, root: bool = os.name == "nt") -> tuple[str, ...]:
+    """Return the command that installs the packages, through sudo where only root may."""
+    sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
+    return (*sudo, *INSTALL[manager], *names)

@@ -1,0 +1,48 @@
+"""Where things are kept: the only module that knows the folder names."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders of one checkout of the suite (`root`) and of this user (`cache`)."""
+
+    root: Path
+    cache: Path
+
+    @classmethod
+    def of(cls, root: Path) -> "Layout":
+        """Return the layout for a checkout; TORCHWRIGHT_HOME moves what it makes elsewhere."""
+        home = os.environ.get("TORCHWRIGHT_HOME")
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cls(Path(home).resolve() if home else root.resolve(), Path(cache) / "torchwright")
+
+    @property
+    def state(self) -> Path:
+        """Return the folder of everything that can be made again."""
+        return self.root / ".torchwright"
+
+    @property
+    def dist(self) -> Path:
+        """Return the folder of verified wheels."""
+        return self.root / "dist"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of build logs."""
+        return self.state / "logs"
+
+    @property
+    def selection(self) -> Path:
+        """Return the file that names the selected release."""
+        return self.state / "selected.json"
+
+    def source(self, package: str) -> Path:
+        """Return the folder of a package's fetched sources."""
+        return self.state / "sources" / package
+
+    def tree(self, tag: str, identifier: str) -> Path:
+        """Return the folder in which one cell is built."""
+        return self.state / "trees" / tag / identifier

@@ -1,0 +1,70 @@
+"""The grid for people and for programs."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torchwright.matrix import Cell
+
+
+def as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
+    """Return one JSON-ready entry per cell."""
+    return [
+        {
+            "identifier": cell.build.identifier(native),
+            "package": cell.build.package,
+            "python": cell.build.python,
+            "variant": cell.build.variant,
+            "arch": cell.build.arch,
+            "possible": cell.possible,
+            "reason": cell.reason,
+        }
+        for cell in cells
+    ]
+
+
+def as_text(cells: Sequence[Cell]) -> str:
+    """Return a table per package and machine, and under it the reasons for the gaps."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        key = (cell.release.package, cell.release.version, cell.build.arch)
+        groups.setdefault(key, []).append(cell)
+    return "\n\n".join(
+        "\n".join((f"{package} {version} on {arch}", *_table(group), *_reasons(group)))
+        for (package, version, arch), group in groups.items()
+    )
+
+
+def _table(cells: Sequence[Cell]) -> list[str]:
+    """Return the rows of one table: an x for each possible cell."""
+    possible = {(cell.build.python, cell.build.variant) for cell in cells if cell.possible}
+    pythons = dict.fromkeys(cell.build.python for cell in cells if cell.possible)
+    variants = dict.fromkeys(cell.build.variant for cell in cells if cell.possible)
+    if not possible:
+        return ["  nothing can be built"]
+    rows = ["  python  " + "  ".join(f"{variant:5}" for variant in variants)]
+    for python in pythons:
+        marks = ("x" if (python, variant) in possible else "." for variant in variants)
+        rows.append(f"  {python:6}  " + "  ".join(f"{mark:5}" for mark in marks))
+    return [row.rstrip() for row in rows]
+
+
+def _reasons(cells: Sequence[Cell]) -> list[str]:
+    """Return each reason once, with the cells that it forbids."""
+    forbidden: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.reason:
+            forbidden.setdefault(cell.reason, []).append(cell)
+    return [f"  not {_span(group)}: {reason}" for reason, group in forbidden.items()]
+
+
+def _span(cells: Sequence[Cell]) -> str:
+    """Name a group of cells by the axis they share."""
+    pythons = tuple(dict.fromkeys(cell.build.python for cell in cells))
+    variants = tuple(dict.fromkeys(cell.build.variant for cell in cells))
+    if len(variants) == 1:
+        return f"{variants[0]} with Python {', '.join(pythons)}"
+    if len(pythons) == 1:
+        return f"Python {pythons[0]} ({len(variants)} variants)"
+    if "cpu" not in variants:
+        return f"{', '.join(variants)}"
+    return f"Python {', '.join(pythons)}"

@@ -1,0 +1,243 @@
+"""Axes to builds: which cells exist, which a release can build, and why not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from torchwright.errors import ConfigError, ImpossibleBuildError, UnknownReleaseError
+from torchwright.model import Build, Facts, Package, Release, Rule, Toolkit, When
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A build of a release; `reason` says why it is impossible, None that it is possible."""
+
+    build: Build
+    release: Release
+    reason: str | None
+
+    @property
+    def possible(self) -> bool:
+        """Tell whether the facts allow it."""
+        return self.reason is None
+
+
+def python_key(python: str) -> tuple[Version, bool]:
+    """Order "3.9" before "3.10" before "3.13t"."""
+    return Version(python.rstrip("t")), python.endswith("t")
+
+
+def pythons(facts: Facts) -> tuple[str, ...]:
+    """Return every CPython that any release supports, oldest first."""
+    known = {python for releases in facts.releases.values() for one in releases for python in one.pythons}
+    return tuple(sorted(known, key=python_key))
+
+
+def base_package(facts: Facts) -> Package:
+    """Return the package that the others are built against."""
+    return next(package for package in facts.packages.values() if package.after is None)
+
+
+def matches(when: When, build: Build, release: Release, system: str, provider: str | None = None) -> bool:
+    """Tell whether every condition of `when` holds; a build without CUDA matches no CUDA version."""
+
+    def within(specifier: SpecifierSet | None, version: str | None) -> bool:
+        return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
+
+    def among(names: tuple[str, ...] | None, name: str | None) -> bool:
+        return names is None or name in names
+
+    return (
+        within(when.release, release.version)
+        and within(when.python, build.python.rstrip("t"))
+        and within(when.cuda, build.cuda)
+        and among(when.variant, build.variant)
+        and among(when.arch, build.arch)
+        and among(when.system, system)
+        and among(when.provider, provider)
+    )
+
+
+def _axes_reason(release: Release, python: str, toolkit: Toolkit | None, arch: str) -> str | None:
+    """Return why the axes themselves exclude a cell, or None."""
+    name = f"{release.package} {release.version}"
+    if arch not in release.arches:
+        return f"{name} builds on {', '.join(release.arches)}"
+    if python not in release.pythons:
+        return f"{name} supports Python {', '.join(release.pythons)}"
+    return _cuda_reason(release, toolkit, arch) if toolkit else None
+
+
+def bounds(specifier: SpecifierSet) -> str:
+    """Return a specifier as people write it, the lower bound first."""
+    return ",".join(sorted(map(str, specifier), key=lambda one: not one.startswith(">")))
+
+
+def _cuda_reason(release: Release, toolkit: Toolkit, arch: str) -> str | None:
+    name = f"{release.package} {release.version}"
+    if release.cuda is None:
+        return f"{name} is built without CUDA"
+    if not release.cuda.contains(toolkit.version):
+        return f"{name} builds with CUDA {bounds(release.cuda)}"
+    if arch not in toolkit.arches:
+        return f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches)} only"
+    return None
+
+
+def conflicts(facts: Facts, build: Build, release: Release) -> Iterator[Rule]:
+    """Yield the rules that forbid a build of a release."""
+    system = facts.arches[build.arch].system
+    for rule in facts.packages[build.package].rules:
+        if rule.conflict and matches(rule.when, build, release, system):
+            yield rule
+
+
+def _cell(facts: Facts, release: Release, python: str, toolkit: Toolkit | None, arch: str) -> Cell:
+    package = facts.packages[release.package]
+    variant, cuda = (toolkit.variant, toolkit.version) if toolkit else ("cpu", None)
+    build = Build(package.name, package.session, python, variant, arch, cuda)
+    reason = _axes_reason(release, python, toolkit, arch)
+    if reason is None:
+        reason = next((rule.reason for rule in conflicts(facts, build, release)), None)
+    if reason is None and package.after is not None and release.torch is not None:
+        base = find_release(facts, package.after, release.torch)
+        reason = _cell(facts, base, python, toolkit, arch).reason
+    return Cell(build, release, reason)
+
+
+def grid(facts: Facts, release: Release) -> Iterator[Cell]:
+    """Yield the whole grid of one release, impossible cells too."""
+    for arch in facts.arches:
+        for python in pythons(facts):
+            for toolkit in (None, *facts.toolkits):
+                yield _cell(facts, release, python, toolkit, arch)
+
+
+def find_release(facts: Facts, package: str, version: str) -> Release:
+    """Return a package's release by version or tag.
+
+    Raises UnknownReleaseError, with near matches.
+    """
+    for release in facts.releases[package]:
+        if version in (release.version, release.tag):
+            return release
+    known = [release.tag for release in facts.releases[package]]
+    near = get_close_matches(version, known, 3) or known
+    raise UnknownReleaseError(
+        f"no release of {package} is called '{version}'; there is {', '.join(near)} "
+        "(build_configs/releases has them all)"
+    )
+
+
+def paired(facts: Facts, package: str, torch: Release) -> Release | None:
+    """Return the release of `package` that goes with a torch release, or None."""
+    if package == torch.package:
+        return torch
+    return next((one for one in facts.releases[package] if one.torch == torch.version), None)
+
+
+def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
+    """Yield what a selection stands for: the release and its partners, or every release, newest first."""
+    for package in facts.packages:
+        if selected is None:
+            yield from reversed(facts.releases[package])
+        elif (partner := paired(facts, package, selected)) is not None:
+            yield partner
+
+
+def buildable(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, ...]:
+    """Return the possible cells of one machine.
+
+    Without a selection each cell stands for the newest release that supports it.
+    """
+    found: dict[Build, Cell] = {}
+    for release in releases_of(facts, selected):
+        for cell in grid(facts, release):
+            if cell.possible and cell.build.arch == arch:
+                found.setdefault(cell.build, cell)
+    return tuple(sorted(found.values(), key=lambda cell: _order(facts, cell.build)))
+
+
+def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:
+    package = facts.packages[build.package]
+    cuda = Version(build.cuda or "0")
+    return package.after is not None, package.name, *python_key(build.python), cuda
+
+
+def find(facts: Facts, identifier: str, native: str, selected: Release | None) -> Cell:
+    """Return the possible cell that an identifier names.
+
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is
+    impossible, with its reason and what is possible instead.
+    """
+    candidates = named(facts, identifier, native, selected)
+    for cell in candidates:
+        if cell.possible:
+            return cell
+    raise ImpossibleBuildError(explain(facts, identifier, native, selected))
+
+
+def named(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[Cell, ...]:
+    """Return every cell with this name, possible or not: one for each release it could be of."""
+    names: set[str] = set()
+    found = []
+    for release in releases_of(facts, selected):
+        for cell in grid(facts, release):
+            name = cell.build.identifier(native)
+            names.add(name)
+            if name == identifier:
+                found.append(cell)
+    if not found:
+        near = get_close_matches(identifier, names, 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UnknownReleaseError(f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)")
+    return tuple(found)
+
+
+def explain(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
+    """Say whether a cell can be built, why not, and what can be built instead."""
+    cells = named(facts, identifier, native, selected)
+    good = next((cell for cell in cells if cell.possible), None)
+    if good:
+        return f"{identifier} is possible: {good.release.package} {good.release.version}"
+    cell = cells[0]
+    build = cell.build
+    lines = [f"{identifier} is impossible: {cell.reason}"]
+    same = [one for one in grid(facts, cell.release) if one.possible and one.build.arch == build.arch]
+    neighbours = [
+        one.build.identifier(native)
+        for one in same
+        if (one.build.python == build.python) != (one.build.variant == build.variant)
+    ]
+    if neighbours:
+        lines.append(f"possible instead with {cell.release.tag}: {', '.join(neighbours)}")
+    others = [
+        other.tag
+        for other in facts.releases[build.package]
+        if any(one.build == build and one.possible for one in grid(facts, other))
+    ]
+    if others:
+        lines.append(f"releases that can build it: {', '.join(others)}")
+    return "\n".join(lines)
+
+
+def check_rules(facts: Facts) -> None:
+    """Raise ConfigError for every rule that matches no cell: it is stale, or mistyped."""
+    stale = []
+    for package in facts.packages.values():
+        cells = [cell for release in facts.releases[package.name] for cell in grid(facts, release)]
+        stale.extend(rule for rule in package.rules if not _alive(facts, rule, cells))
+    if stale:
+        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
+        raise ConfigError(f"build_configs has rules without effect:\n{lines}")
+
+
+def _alive(facts: Facts, rule: Rule, cells: Iterable[Cell]) -> bool:
+    return any(
+        matches(rule.when, cell.build, cell.release, facts.arches[cell.build.arch].system, provider)
+        for cell in cells
+        for provider in (rule.when.provider or (None,))
+    )

@@ -1,0 +1,112 @@
+"""Lay a wheel's files out on disk, to be edited there."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path, PurePosixPath
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from packaging.utils import canonicalize_name
+
+from torchwright.errors import BuildError, HostError
+
+ORDINARY = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWheel:
+    """A wheel's files on disk, and what they say of themselves."""
+
+    raw: str  # file name of the wheel that was unpacked
+    root: Path  # stands for site-packages
+    dist_info: Path
+    name: str  # as METADATA spells it
+    version: str
+    package: str  # the import package, a folder of root
+
+    @property
+    def libraries(self) -> Path:
+        """Folder of the shared libraries that the package itself builds."""
+        return self.root / self.package / "lib"
+
+
+def unpack(raw: Path, into: Path) -> StagedWheel:
+    """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
+
+    Raise BuildError where the file is no sound wheel, HostError where the disk refuses it.
+    """
+    try:
+        with ZipFile(raw) as archive:
+            for info in archive.infolist():
+                _extract(archive, info, into, raw)
+    except BadZipFile as error:
+        raise BuildError(f"{raw}: not a wheel ({error}): build it again") from None
+    except OSError as error:
+        raise HostError(
+            f"{raw}: cannot be unpacked into {into} ({error.strerror or error}): "
+            "free some space or choose another folder"
+        ) from error
+    return describe(into, raw.name)
+
+
+def describe(root: Path, raw: str) -> StagedWheel:
+    """Read what the unpacked wheel at `root` says of itself; raise BuildError where that is not enough."""
+    found = sorted(root.glob("*.dist-info"))
+    if len(found) != 1:
+        raise BuildError(f"{raw}: has {len(found)} .dist-info folders, not one: build it again")
+    metadata = headers(found[0] / "METADATA")
+    name, version = metadata.get("Name"), metadata.get("Version")
+    if not name or not version:
+        raise BuildError(f"{raw}: METADATA has no Name or no Version: build it again")
+    return StagedWheel(raw, root, found[0], name, version, _import_package(root, name, raw))
+
+
+def headers(path: Path) -> Message:
+    """Parse METADATA or WHEEL; raise BuildError where the file is missing."""
+    try:
+        return Parser().parsestr(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BuildError(f"{path}: missing from the wheel: build it again") from None
+
+
+def _extract(archive: ZipFile, info: ZipInfo, into: Path, raw: Path) -> None:
+    target = into / _safe(info, raw)
+    if info.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(info) as source, target.open("xb") as sink:
+        shutil.copyfileobj(source, sink, 1 << 20)
+    target.chmod(ORDINARY | (info.external_attr >> 16 & 0o777))
+
+
+def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:
+    """Return the member's path; a wheel has no business outside its own folder."""
+    path = PurePosixPath(info.filename)
+    outside = path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in path.parts[0]
+    if outside or stat.S_ISLNK(info.external_attr >> 16):
+        raise BuildError(f"{raw}: the member {info.filename!r} is a link or leaves the wheel: do not use it")
+    return path
+
+
+def _import_package(root: Path, name: str, raw: str) -> str:
+    """Return the folder that the distribution is named after, or else the only one with modules."""
+    folders = [
+        path.name
+        for path in sorted(root.iterdir())
+        if path.is_dir() and path.suffix not in {".dist-info", ".data", ".libs"} and _has_modules(path)
+    ]
+    named = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)]
+    candidates = named or folders
+    if len(candidates) != 1:
+        found = ", ".join(candidates) or "none"
+        raise BuildError(f"{raw}: cannot tell the import package of {name} (found: {found}): rename one")
+    return candidates[0]
+
+
+def _has_modules(folder: Path) -> bool:
+    return any(path.suffix in {".py", ".so", ".pyd"} for path in folder.iterdir())

@@ -1,0 +1,195 @@
+"""Compute what a build will do, from facts and a host, without touching anything."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from torchwright.errors import ConfigError
+from torchwright.guard.jobs import jobs
+from torchwright.matrix import Cell, find_release, matches
+from torchwright.model import (
+    Build,
+    Command,
+    Facts,
+    Host,
+    Options,
+    Package,
+    Plan,
+    Release,
+    Rule,
+    Source,
+)
+
+LABELS = ("official", "git", "none")
+PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
+
+
+def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:
+    """Return the plan of a possible cell on a host.
+
+    `source` is what was fetched; without it the plan assumes a complete git checkout.
+    Raises ConfigError when the options contradict each other or the cell.
+    """
+    build, release = cell.build, cell.release
+    package = facts.packages[build.package]
+    system = facts.arches[build.arch].system
+    provider = source.provider if source else None
+    rules = [one for one in package.rules if matches(one.when, build, release, system, provider)]
+    commit = source.commit if source else release.commit
+    version = release.version + local_label(build, system, options.label, commit)
+    torch = _torch_version(facts, cell, system, options)
+    parallel = jobs(host.cores, options.memory or host.memory, package.memory_per_job, options.jobs)
+    platform_tag = _platform_tag(facts, build, host)
+    return Plan(
+        build=build,
+        identifier=build.identifier(host.arch),
+        release=release,
+        commit=commit,
+        version=version,
+        set=_environment(package, cell, rules, options, version, torch, parallel.count),
+        unset=package.unset,
+        requirements=_requirements(rules, package, torch, options),
+        patches=tuple(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
+        prepare=_prepare(package, rules),
+        compile=(_front_end(rules, source),),
+        jobs=parallel.count,
+        wheel=f"{package.name}-{version}-{python_tag(build.python)}-{platform_tag}.whl",
+        platform_tag=platform_tag,
+        reasons=tuple(rule.reason for rule in rules if rule.patches or rule.prepare or rule.when.provider),
+        torch=torch,
+    )
+
+
+def local_label(build: Build, system: str, label: str, commit: str | None) -> str:
+    """Return "+cpu", "+git49444c3" or "": the local part of a version (PEP 440)."""
+    if label not in LABELS:
+        raise ConfigError(f"label '{label}' is unknown; it is one of {', '.join(LABELS)}")
+    if label == "git":
+        if commit is None:
+            raise ConfigError("label 'git' needs the commit, which is not known: fetch the source first")
+        return f"+git{commit[:7]}"
+    # The official macOS wheels have no label, so a pin without one must fit ours too.
+    return "" if label == "none" or system == "macos" else f"+{build.variant}"
+
+
+def python_tag(python: str) -> str:
+    """Return the interpreter and ABI tags: "3.10" -> "cp310-cp310", "3.7" -> "cp37-cp37m"."""
+    number = python.rstrip("t")
+    interpreter = "cp" + number.replace(".", "")
+    if python.endswith("t"):
+        return f"{interpreter}-{interpreter}t"
+    flag = "m" if Version(number) < PRE_ABI_CHANGE else ""
+    return f"{interpreter}-{interpreter}{flag}"
+
+
+def _platform_tag(facts: Facts, build: Build, host: Host) -> str:
+    """Return the platform tag that is true of whatever this host links."""
+    template = facts.arches[build.arch].platform_tag
+    if "{glibc}" not in template:
+        return template
+    if host.glibc is None:
+        return f"linux_{build.arch}"
+    return template.format(glibc=host.glibc.replace(".", "_"))
+
+
+def _torch_version(facts: Facts, cell: Cell, system: str, options: Options) -> str | None:
+    """Return the exact version of torch that a dependent package is built against."""
+    after = facts.packages[cell.build.package].after
+    if after is None or cell.release.torch is None:
+        return None
+    if options.torch == "PyPI":
+        return cell.release.torch
+    if options.torch:
+        return str(parse_wheel_filename(Path(options.torch).name)[1])
+    base = find_release(facts, after, cell.release.torch)
+    return base.version + local_label(cell.build, system, options.label, base.commit)
+
+
+def _environment(  # noqa: PLR0917 - the terms of one sum
+    package: Package,
+    cell: Cell,
+    rules: Iterable[Rule],
+    options: Options,
+    version: str,
+    torch: str | None,
+    parallel: int,
+) -> Mapping[str, str]:
+    """Return the variables to set: facts first, rules in file order, the user's last."""
+    release = cell.release
+    variables = {
+        "PATH": "${venv}/bin:${PATH}",
+        "GIT_CEILING_DIRECTORIES": "${tree}",  # a build tree below another checkout must not read its HEAD
+        "MAX_JOBS": str(parallel),
+    }
+    for name, value in package.version_variables.items():
+        variables[name] = value.format(version=version, torch=torch)
+    for rule in rules:
+        variables |= rule.set
+    capabilities = options.arch_list or official_capabilities(cell)
+    if cell.build.cuda and capabilities:
+        variables["TORCH_CUDA_ARCH_LIST"] = capabilities
+    variables |= options.settings
+    if package.off_spelling_releases.contains(release.version):
+        variables |= {
+            old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}
+        }
+    return dict(sorted(variables.items()))
+
+
+def official_capabilities(cell: Cell) -> str | None:
+    """Return the compute capabilities of the official build with the nearest toolkit not newer."""
+    if cell.build.cuda is None:
+        return None
+    wanted = Version(cell.build.cuda)
+    known = {Version(cuda): facts.capabilities for cuda, facts in cell.release.cuda_official.items()}
+    older = [cuda for cuda, capabilities in known.items() if capabilities and cuda <= wanted]
+    return known[max(older)] if older else None
+
+
+def _requirements(
+    rules: Iterable[Rule], package: Package, torch: str | None, options: Options
+) -> tuple[str, ...]:
+    """Return what pip installs for the build: one line per project, the bounds of all rules joined."""
+    merged: dict[str, Requirement] = {}
+    for text in (text for rule in rules for text in rule.requires):
+        requirement = Requirement(text)
+        known = merged.setdefault(canonicalize_name(requirement.name), requirement)
+        known.specifier &= requirement.specifier
+    lines = [str(requirement) for requirement in merged.values()]
+    if package.after and torch:
+        from_wheel = options.torch not in {None, "PyPI"}
+        lines.append(str(options.torch) if from_wheel else f"{package.after}=={torch}")
+    return tuple(lines)
+
+
+def _prepare(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
+    """Return the commands that run once in a fresh tree: patches first."""
+    ordered = list(rules)
+    patches = [
+        Command(
+            f"patch {patch}",
+            ("git", "apply", "--whitespace=nowarn", f"${{patches}}/{package.name}/{patch}"),
+        )
+        for rule in ordered
+        for patch in rule.patches
+    ]
+    return (*patches, *(Command(argv[0], argv) for rule in ordered for argv in rule.prepare))
+
+
+def _front_end(rules: Iterable[Rule], source: Source | None) -> Command:
+    """Return the command that builds the wheel: what the source asks for, else what the facts say."""
+    stated = next((rule.front_end for rule in reversed(list(rules)) if rule.front_end), "setup.py")
+    if source is not None:
+        legacy = source.build_backend is None or source.build_backend.startswith("setuptools.")
+        stated = "setup.py" if legacy else "pep517"
+    if stated == "pep517":
+        argv = ("${python}", "-m", "build", "--wheel", "--no-isolation", "--outdir", "${raw}")
+    else:
+        argv = ("${python}", "setup.py", "bdist_wheel", "--dist-dir", "${raw}")
+    return Command("build the wheel", argv)
+
+
+__all__ = ["LABELS", "Release", "compute", "local_label", "official_capabilities", "python_tag"]

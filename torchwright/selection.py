@@ -1,0 +1,41 @@
+"""The selected release: what `invoke fetch` chose, or TORCHWRIGHT_TAG names."""
+
+import json
+import os
+
+from torchwright.errors import SourceError
+from torchwright.layout import Layout
+from torchwright.matrix import base_package, find_release
+from torchwright.model import Facts, Release
+
+
+def selected(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:
+    """Return the selected release of the base package, or None when nothing is selected.
+
+    `tag` is what the user said on the command line; it wins over the environment, and that over the
+    record. Raises UnknownReleaseError for a tag that no release has.
+    """
+    tag = tag or os.environ.get("TORCHWRIGHT_TAG") or _recorded(layout)
+    return find_release(facts, base_package(facts).name, tag) if tag else None
+
+
+def select(layout: Layout, release: Release) -> None:
+    """Record a release as the selected one."""
+    layout.state.mkdir(parents=True, exist_ok=True)
+    fresh = layout.selection.with_suffix(".new")
+    fresh.write_text(json.dumps({"tag": release.tag}) + "\n", encoding="utf-8")
+    fresh.replace(layout.selection)
+
+
+def _recorded(layout: Layout) -> str | None:
+    try:
+        record = json.loads(layout.selection.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        record = {}
+    if not isinstance(record, dict) or not isinstance(record.get("tag"), str):
+        raise SourceError(
+            f"{layout.selection} does not name a release: delete it, or run `invoke fetch --tag` again"
+        )
+    return str(record["tag"])

@@ -1,0 +1,119 @@
+"""Read TOML tables strictly: every mistake is noted with its place, none stops the reading."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from torchwright.quantity import parse_bytes
+
+
+class Table:
+    """One TOML table being read: each key is taken once, what is left over is unknown."""
+
+    def __init__(self, where: str, data: Mapping[str, Any], problems: list[str]) -> None:
+        self.where = where
+        self.data = dict(data)
+        self.problems = problems
+        self.asked: list[str] = []
+
+    def problem(self, text: str) -> None:
+        """Note one problem of this table."""
+        self.problems.append(f"{self.where}: {text}")
+
+    def take(self, key: str, default: Any) -> Any:
+        """Take a value of any kind; a default of None makes the key obligatory."""
+        self.asked.append(key)
+        if key not in self.data and default is None:
+            self.problem(f"key '{key}' is missing")
+        return self.data.pop(key, default)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Take a string."""
+        value = self.take(key, default)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            self.problem(_not_text(key, value))
+        return ""
+
+    def optional(self, key: str) -> str | None:
+        """Take a string that may be absent."""
+        return self.text(key, "") or None
+
+    def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Take a list of strings, or one string."""
+        value = self.take(key, default)
+        values = [value] if isinstance(value, str) else list(value or ())
+        for item in values:
+            if not isinstance(item, str):
+                self.problem(_not_text(key, item))
+        return tuple(str(item) for item in values)
+
+    def specifier(self, key: str) -> SpecifierSet | None:
+        """Take a PEP 440 specifier that may be absent."""
+        text = self.text(key, "")
+        try:
+            return SpecifierSet(text) if text else None
+        except InvalidSpecifier:
+            self.problem(f"'{key}' is '{text}', which is no version specifier such as '>=1.8,<2'")
+            return None
+
+    def size(self, key: str) -> int:
+        """Take a quantity of bytes such as "2.2 GiB"."""
+        text = self.text(key)
+        try:
+            return parse_bytes(text) if text else 0
+        except ValueError as error:
+            self.problem(f"'{key}': {error}")
+            return 0
+
+    def flag(self, key: str) -> bool:
+        """Take a boolean, false when absent."""
+        value = self.take(key, default=False)
+        if not isinstance(value, bool):
+            self.problem(f"'{key}' is {value!r}, expected true or false")
+        return bool(value)
+
+    def table(self, key: str) -> "Table":
+        """Take a table that may be absent."""
+        value = self.take(key, {})
+        if not isinstance(value, dict):
+            self.problem(f"'{key}' is {value!r}, expected a table")
+            value = {}
+        return Table(f"{self.where}: {key}", value, self.problems)
+
+    def mapping(self, key: str) -> dict[str, str]:
+        """Take a table of strings."""
+        table = self.table(key)
+        return {name: table.text(name) for name in list(table.data)}
+
+    def done(self) -> None:
+        """Complain about every key that nobody asked for."""
+        for key in self.data:
+            near = get_close_matches(key, self.asked, 1)
+            self.problem(f"unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+
+
+def _not_text(key: str, value: object) -> str:
+    if isinstance(value, float):
+        return (
+            f"'{key}' holds the number {value}; quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)"
+        )
+    return f"'{key}' holds {value!r}, expected a string"
+
+
+def read(path: Path, problems: list[str]) -> Table:
+    """Read a TOML file; a missing or broken one is a problem and an empty table."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(f"{path.name}: the file is missing")
+        data = {}
+    except tomllib.TOMLDecodeError as error:
+        problems.append(f"{path.name}: {error}")
+        data = {}
+    return Table(path.name, data, problems)
