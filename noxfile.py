@@ -41,13 +41,15 @@ def add_session(cell: matrix.Cell, native: str) -> None:
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchwright import console, pipeline  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchwright import console, pipeline, workshop  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
-            job = pipeline.job(ROOT, cell, session.posargs, Path(session.virtualenv.location))
+            job = workshop.begin(ROOT, cell, session.posargs, Path(session.virtualenv.location))
+            if (base := workshop.missing_base(job)) is not None:
+                session.run(sys.executable, "-m", "nox", "-s", base, "--", *session.posargs)
             with console.build_line() as line:
                 artifact = pipeline.make(job, install=session.install, line=line)
-            session.log(f"{artifact.wheel.relative_to(job.layout.root)} is verified")
+            session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
 
@@ -55,15 +57,15 @@ def add_session(cell: matrix.Cell, native: str) -> None:
 @nox.session(python=False)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    session.run(sys.executable, "-m", "ruff", "check", ".")
+    session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
+    session.run(sys.executable, "-m", "mypy")
 
 
 @nox.session(python=False)
 def tests(session: nox.Session) -> None:
     """Run the tests."""
-    session.run("python", "-m", "pytest", *session.posargs)
+    session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
 @nox.session(python=False)

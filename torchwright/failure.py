@@ -10,6 +10,7 @@ from torchwright.ninja import parse_edge, plain
 
 Kind = Literal["disk", "memory", "compiler", "linker", "cmake", "python", "other"]
 _LONGEST = 400  # characters of a message
+_WIDEST = 4000  # characters of a line that are looked at: link commands are far longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +31,16 @@ class Failure:
 # Each pattern has a group `message` and may have `file` and `line`. In a list, the first pattern that
 # matches anything wins, and of its matches the first: later ones tend to follow from it.
 _FILE = r"(?P<file>(?:[A-Za-z]:)?[^\s:(][^:(]*)"
-_DISK = [
-    rf"(?:.*?\bcannot write to |{_FILE}: )?.*?"
-    r"(?P<message>No space left on device|Disk quota exceeded|not enough space on the disk)"
-]
+_FULL = "No space left on device|Disk quota exceeded|not enough space on the disk"
+_DISK = [rf"(?:{_FILE}: )?.*?(?P<message>{_FULL})"]
 _MEMORY = [
-    r".*?(?P<message>(?:virtual memory exhausted|out of memory allocating|std::bad_alloc|C1060: compiler is out).*)",
+    r".*?(?P<message>(?:virtual memory exhausted|out of memory allocating|C1060: compiler is out).*)",
     r".*?(?P<message>Killed signal terminated program \w+)",
     r".*?internal compiler error: (?P<message>Killed.*)",
     r".*?(?P<message>'\w+' died due to signal 9.*)",
-    r".*?(?P<message>LLVM ERROR: out of memory.*)",
-    r".*?(?P<message>Cannot allocate memory)",
-    r"(?:/bin/sh: .*\d+ |\S+: )?(?P<message>Killed)(?: .*)?$",
-    r"FAILED: (?P<message>\[code=137\]) ?(?P<file>\S+)",
+    r".*?(?P<message>LLVM ERROR: out of memory|Cannot allocate memory|instance of 'std::bad_alloc')",
+    r"(?:.*\b\d+ |\w*make\S*: \*\*\* \[.*\] )?(?P<message>Killed(?:: 9)?)(?: .*)?$",
+    r"FAILED: \[(?P<message>code=137)\] ?(?P<file>\S+)",
 ]
 _COMPILER = [
     rf"{_FILE}:(?P<line>\d+)(?::\d+)?: (?:fatal |internal compiler )?[Ee]rror: (?P<message>.+)",
@@ -55,7 +53,7 @@ _LINKER = [
     r"\S*\bld\S*: (?P<message>(?:cannot find|library not found for) .+)",
     r"(?P<file>\S.*?) : (?:fatal )?error (?P<message>LNK\d+: .+)",
     r'(?P<message>"\S+", referenced from:)',  # macOS, below "Undefined symbols for architecture arm64:"
-    r"\S*(?:\bld\S*|mold|lld): (?:error: )?(?!warning|.*\bin function )(?P<message>.+)",
+    r"(?:\S*/)?(?:ld(?:\.\w+)?|mold|lld(?:-link)?): (?:error: )?(?!warning|.*\bin function )(?P<message>.+)",
     r"collect2: error: (?P<message>ld returned .+)",
 ]
 _DRIVER = [
@@ -64,11 +62,12 @@ _DRIVER = [
 ]
 _OTHER = [
     r"(?P<message>ninja: (?:error|fatal): (?!rebuilding).+)",
-    r"(?P<message>fatal: .+)",  # git, which some builds call
+    r"(?P<message>fatal: (?!not a git repository).+)",  # git, which some builds call
     r"\S*make(?:\[\d+\])?: \*\*\* (?P<message>No rule to make target .+?)\.?(?:  Stop\.)?$",
     r"(?P<message>(?:\w+\.)*CalledProcessError: .+)",
     r"(?P<message>(?:error|ERROR): .+)",
 ]
+_EXCERPT = re.compile(r"\s*\d+ \| ")  # gcc shows the source, which may hold any words
 _FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"ninja: (?:build stopped|error: rebuilding)")
 _CMAKE = re.compile(
@@ -81,7 +80,7 @@ _WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
 
 def diagnose(lines: Iterable[str]) -> Failure | None:
     """Return the root cause that a build's output names; None where it names none."""
-    run = _last_run([plain(line).rstrip() for line in lines])
+    run = _last_run([plain(line[:_WIDEST]).rstrip() for line in lines])
     return _machine(run) or _edges(run) or _cause(run) or _first("other", _OTHER, run)
 
 
@@ -94,7 +93,8 @@ def _last_run(lines: list[str]) -> list[str]:
 
 def _machine(lines: Sequence[str]) -> Failure | None:
     """Return what the machine lacked: whatever else failed, failed because of it."""
-    return _first("disk", _DISK, lines) or _first("memory", _MEMORY, lines, _target)
+    said = [line for line in lines if not _EXCERPT.match(line)]
+    return _first("disk", _DISK, said) or _first("memory", _MEMORY, said, _target)
 
 
 def _edges(lines: Sequence[str]) -> Failure | None:

@@ -116,6 +116,16 @@ def grid(facts: Facts, release: Release) -> Iterator[Cell]:
                 yield _cell(facts, release, python, toolkit, arch)
 
 
+def _supported(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
+    """Yield the cells whose axes a release supports: the grid without what can be seen to be empty."""
+    if arch not in release.arches:
+        return
+    toolkits = [one for one in facts.toolkits if _cuda_reason(release, one, arch) is None]
+    for python in release.pythons:
+        for toolkit in (None, *toolkits):
+            yield _cell(facts, release, python, toolkit, arch)
+
+
 def find_release(facts: Facts, package: str, version: str) -> Release:
     """Return a package's release by version or tag.
 
@@ -155,8 +165,8 @@ def buildable(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, 
     """
     found: dict[Build, Cell] = {}
     for release in releases_of(facts, selected):
-        for cell in grid(facts, release):
-            if cell.possible and cell.build.arch == arch:
+        for cell in _supported(facts, release, arch):
+            if cell.possible:
                 found.setdefault(cell.build, cell)
     return tuple(sorted(found.values(), key=lambda cell: _order(facts, cell.build)))
 

@@ -131,7 +131,7 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
     capabilities = options.arch_list or official_capabilities(cell)
     if cell.build.cuda and capabilities:
         variables["TORCH_CUDA_ARCH_LIST"] = capabilities
-    variables |= options.settings
+    variables |= {name: value.replace("$", "$$") for name, value in options.settings.items()}
     if package.off_spelling_releases.contains(release.version):
         variables |= {
             old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}

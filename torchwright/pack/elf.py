@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
 from torchwright.errors import BuildError
@@ -44,8 +44,8 @@ def read(path: Path) -> Elf | None:
             elf = ELFFile(file)
             if elf.header.e_type not in {"ET_DYN", "ET_EXEC"}:
                 return None
-            segments = [each for each in elf.iter_segments("PT_DYNAMIC")]
-            return _facts(elf, segments[0]) if segments else None
+            dynamic = next(elf.iter_segments("PT_DYNAMIC"), None)
+            return None if dynamic is None else _facts(elf, dynamic)
     except (ELFError, ValueError) as error:
         raise BuildError(f"{path}: not a sound ELF file ({error}): build it again") from None
 
@@ -66,7 +66,7 @@ def imports(path: Path) -> frozenset[str]:
     return frozenset(name for name, defined in _symbols(path) if not defined)
 
 
-def _facts(elf: ELFFile, dynamic: DynamicSegment) -> Elf:
+def _facts(elf: ELFFile, dynamic: Any) -> Elf:  # pyelftools names a tag's value after the tag, at run time
     needed, soname = [], None
     paths: dict[str, tuple[str, ...]] = {}
     for tag in dynamic.iter_tags():
@@ -88,7 +88,7 @@ def _entries(path: str) -> tuple[str, ...]:
 
 
 def _versions(elf: ELFFile) -> dict[str, frozenset[str]]:
-    section = elf.get_section_by_name(".gnu.version_r")
+    section: Any = elf.get_section_by_name(".gnu.version_r")
     if section is None:
         return {}
     return {need.name: frozenset(each.name for each in each_of) for need, each_of in section.iter_versions()}
@@ -97,7 +97,7 @@ def _versions(elf: ELFFile) -> dict[str, frozenset[str]]:
 def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield the names in the dynamic symbol table that matter, and whether they are defined here."""
     with path.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".dynsym")
+        table: Any = ELFFile(file).get_section_by_name(".dynsym")
         for symbol in table.iter_symbols() if table is not None else ():
             defined = symbol["st_shndx"] != "SHN_UNDEF"
             if symbol.name and (defined or symbol["st_info"]["bind"] != "STB_WEAK"):

@@ -7,7 +7,6 @@ from email.message import Message
 from itertools import product
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from torchwright.errors import BuildError
@@ -39,7 +38,7 @@ def file_name(staged: StagedWheel, platform_tag: str) -> str:
     pairs = _interpreter_tags(staged)
     pythons = ".".join(dict.fromkeys(python for python, _ in pairs))
     abis = ".".join(dict.fromkeys(abi for _, abi in pairs))
-    name = re.sub(r"[-_.]+", "_", staged.name)
+    name = canonicalize_name(staged.name).replace("-", "_")
     return f"{name}-{staged.version.replace('-', '_')}-{pythons}-{abis}-{platform_tag}.whl"
 
 
@@ -84,5 +83,4 @@ def _interpreter_tags(staged: StagedWheel) -> list[tuple[str, str]]:
     except InvalidWheelFilename as error:
         raise BuildError(f"{staged.raw}: not the name of a wheel ({error}): build it again") from None
     pythons, abis = staged.raw.removesuffix(".whl").split("-")[-3:-1]
-    parse_tag(f"{pythons}-{abis}-any")
     return list(product(pythons.split("."), abis.split(".")))

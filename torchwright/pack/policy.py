@@ -65,9 +65,7 @@ def target(tag: str) -> Target:
     """Return the target of a manylinux or musllinux tag; raise ConfigError for any other."""
     match = TAG.fullmatch(_perennial(tag))
     if match is None:
-        raise ConfigError(
-            f"{tag}: not a platform tag for Linux wheels: say manylinux_<glibc>_<arch>, as manylinux_2_28_x86_64"
-        )
+        raise ConfigError(f"{tag}: not a platform tag of Linux wheels: say one like manylinux_2_28_x86_64")
     version = (int(match["major"]), int(match["minor"]))
     policies = _policies(match["libc"], match["arch"], tag)
     # a version between two known ones is judged by the newer and, for the C library itself, by number
@@ -94,7 +92,7 @@ def lowest(target: Target, needs: Iterable[Needs]) -> str:
     for version, policy in _policies(libc, target.arch, target.tag):
         candidate = Target(policy.name, target.arch, version, policy, known=True)
         if version < target.version and _holds(candidate, wanted):
-            return policy.name
+            return str(policy.name)
     return target.tag
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import ZipFile
@@ -106,7 +106,17 @@ def hashed(name: str, sha256: str) -> str:
 
 
 def _start(staged: StagedWheel, target: Target, search: Search, provided: frozenset[str]) -> _Graft:
-    files = elf.dynamic_files(staged.root)
+    found = elf.dynamic_files(staged.root)
+    # what installers move elsewhere (scripts, headers) has no fixed way to the package's libraries
+    files = {
+        path: facts for path, facts in found.items() if ".data/" not in str(path.relative_to(staged.root))
+    }
+    for path, facts in files.items():
+        if target.machine not in {None, facts.machine}:
+            raise VerifyError(
+                f"{path.relative_to(staged.root)} is made for {facts.machine}, not for {target.arch}: "
+                "clear the build tree and build again"
+            )
     own = frozenset(path.name for path in files)
     folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
     return _Graft(staged, target, search, provided, folder, files, own)
@@ -191,9 +201,8 @@ def _wanted(graft: _Graft, path: Path, facts: Elf, inside: frozenset[str], bundl
     replaced = graft.replaced.get(path, {})
     dropped = tuple(name for name in facts.needed if INTERPRETER.fullmatch(Path(name).name))
     looks_inside = any(replaced.get(name, name) in inside for name in facts.needed)
-    libraries = [graft.staged.libraries] if not graft.provided else []
-    if graft.bundled and graft.folder not in libraries:
-        libraries.append(graft.folder)
+    folders = {file.parent for file in graft.files}
+    libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
     rpath = runpath.wanted(path, facts.rpath, looks_inside, graft.staged.root, libraries)
     return Edit(
         replaced=tuple(sorted(replaced.items())),
@@ -211,14 +220,10 @@ def _judge(graft: _Graft) -> str:
         facts = elf.read(path)
         if facts is None:
             continue
-        if graft.target.machine not in {None, facts.machine}:
-            raise VerifyError(
-                f"{graft.inside(path)} is made for {facts.machine}, not for {graft.target.arch}: "
-                "clear the build tree and build again"
-            )
         libraries = _from_system(graft, facts.needed)
         symbols = elf.imports(path) if libraries & set(watched) else frozenset()
-        needs.append(Needs(graft.inside(path), libraries, facts.versions, symbols))
+        versions = {name: facts.versions[name] for name in libraries & set(facts.versions)}
+        needs.append(Needs(graft.inside(path), libraries, versions, symbols))
     found = policy.problems(graft.target, needs)
     if found:
         raise VerifyError(f"{'; '.join(found)}: build on an older system, or with a newer platform tag")

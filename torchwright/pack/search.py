@@ -38,7 +38,8 @@ class Search:
             yield Path(needed)
         name = Path(needed).name
         for entry in rpath:
-            yield expand(entry, user) / name
+            if (folder := expand(entry, user)).is_absolute():
+                yield folder / name
         for folder in self.folders:
             yield folder / name
         for cached, path in self.cached:

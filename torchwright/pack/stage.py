@@ -87,7 +87,12 @@ def _extract(archive: ZipFile, info: ZipInfo, into: Path, raw: Path) -> None:
 def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:
     """Return the member's path; a wheel has no business outside its own folder."""
     path = PurePosixPath(info.filename)
-    outside = path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in path.parts[0]
+    outside = (
+        path.is_absolute()
+        or ".." in path.parts
+        or "\\" in info.filename
+        or ":" in info.filename.partition("/")[0]
+    )
     if outside or stat.S_ISLNK(info.external_attr >> 16):
         raise BuildError(f"{raw}: the member {info.filename!r} is a link or leaves the wheel: do not use it")
     return path

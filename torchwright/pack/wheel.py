@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from torchwright.errors import BuildError, HostError
+from torchwright.errors import BuildError, ConfigError, HostError
 
 CHUNK = 1 << 20
 EPOCH = 315532800  # 1980-01-01, before which the zip format knows no time
-LARGE = 1 << 31  # sizes from which the member's header needs 64 bits, less some room
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,8 @@ def pack(tree: Path, destination: Path) -> Packed:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise HostError(
-            f"{destination}: cannot be written ({error.strerror or error}): free some space or choose another folder"
+            f"{destination}: cannot be written ({error.strerror or error}): "
+            "free some space or choose another folder"
         ) from error
     return packed
 
@@ -103,8 +103,8 @@ def _add(archive: ZipFile, path: Path, name: str, stamp: time.struct_time) -> tu
     mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
     sha256, size = hashlib.sha256(), 0
     info = _info(name, mode, stamp)
-    info.file_size = status.st_size
-    with path.open("rb") as source, archive.open(info, "w", force_zip64=status.st_size >= LARGE) as sink:
+    info.file_size = status.st_size  # by which zipfile decides on 64-bit headers
+    with path.open("rb") as source, archive.open(info, "w") as sink:
         while chunk := source.read(CHUNK):
             sha256.update(chunk)
             size += sink.write(chunk)
@@ -121,7 +121,10 @@ def _info(name: str, mode: int, stamp: time.struct_time) -> ZipInfo:
 
 def _stamp() -> time.struct_time:
     """Return the time that every member carries, by default the earliest there is."""
-    return time.gmtime(max(EPOCH, int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH))))
+    given = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH))
+    if not given.isdecimal():
+        raise ConfigError(f"SOURCE_DATE_EPOCH={given}: not a number of seconds: unset it or correct it")
+    return time.gmtime(max(EPOCH, int(given)))
 
 
 def _measure(partial: Path, destination: Path) -> Packed:

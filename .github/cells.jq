@@ -1,0 +1,16 @@
+# From what `nox --list --json` prints to the matrix of build-on.yml: one cell per Python and variant.
+# The tags of a session begin with its first word, its package and its variant. A session of another architecture
+# (run in a container) has that in its name and is left to the runner that builds it natively.
+
+def words: split(" ") - [""];
+def wanted($list): . as $value | ($list | words) as $words | $words == [] or any($words[]; . == $value);
+
+map({session, python, word: .tags[0], variant: .tags[2]})
+| map(select(.session == "\(.word)-\(.python)-\(.variant)"))
+| map(select((.python | wanted($pythons)) and (.variant | wanted($variants))))
+| group_by([.python, .variant])
+| map({python: .[0].python, variant: .[0].variant, sessions: (map(.session) | join(" "))})
+| if length > 256
+  then error("\(length) cells match and GitHub runs at most 256: name fewer Pythons or variants")
+  else .
+  end

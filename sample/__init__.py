@@ -1,0 +1,1 @@
+"""The upstream in miniature that the demo and the tests build."""

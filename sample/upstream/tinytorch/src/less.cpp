@@ -1,0 +1,9 @@
+#include "elementwise.h"
+
+namespace tiny {
+
+Array less(const Array& left, const Array& right) {
+  return elementwise(left, right, [](auto a, auto b) { return a < b; });
+}
+
+}  // namespace tiny

@@ -1,0 +1,95 @@
+"""The recipes people follow by hand, as plans: each file in golden/ shows what a change of facts does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchwright import host, matrix, plan, render
+from torchwright.model import Facts, Host, Plan
+from torchwright.options import parse
+
+GOLDEN = Path(__file__).parent / "golden"
+NCCL = (
+    "--set=USE_NCCL=1",
+    "--set=USE_SYSTEM_NCCL=1",
+    "--set=NCCL_INCLUDE_DIR=/usr/include",
+    "--set=NCCL_LIB_DIR=/usr/lib/x86_64-linux-gnu",
+    "--set=NCCL_ROOT_DIR=/usr",
+)
+WITHOUT = tuple(f"--set=USE_{name}=0" for name in ("FBGEMM", "MIOPEN", "MKLDNN", "NNPACK", "QNNPACK"))
+
+RECIPES = {
+    "r1-aarch64-cpu": ("wheel-3.10-cpu", "v1.13.1", "m1-container", ("--label=git",)),
+    "r2-linux-cu118": ("wheel-3.11-cu118", "v2.4.0", "rtx3090", ("--arch-list=8.6",)),
+    "r2-linux-cu118-vision": ("vision-3.11-cu118", "v2.4.0", "rtx3090", ()),
+    "r2-macos": ("wheel-3.11-cpu", "v2.4.0", "macbook", ()),
+    "r3-cu110": (
+        "wheel-3.8-cu110",
+        "v1.8.0",
+        "ubuntu-2004",
+        ("--arch-list=6.1;7.0;7.5;8.0", "--set=USE_STATIC_CUDNN=1", "--set=USE_STATIC_NCCL=1"),
+    ),
+    "r4-cu90": (
+        "wheel-3.5-cu90",
+        "v1.1.0",
+        "ubuntu-1604",
+        ("--arch-list=3.5;6.0;6.1;7.0+PTX", "--label=none", *WITHOUT, *NCCL),
+    ),
+    "r4-cu90-vision": ("vision-3.5-cu90", "v1.1.0", "ubuntu-1604", ("--label=none",)),
+    "r5-macos": ("wheel-3.8-cpu", "v1.8.0", "macbook", ()),
+}
+
+
+def made(known: Facts, name: str) -> tuple[Plan, Host]:
+    identifier, tag, machine, arguments = RECIPES[name]
+    described = host.load(GOLDEN / "hosts" / f"{machine}.toml")
+    release = matrix.find_release(known, "torch", tag)
+    cell = matrix.find(known, identifier, described.arch, release)
+    return plan.compute(known, cell, described, parse(arguments, "test")), described
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_plan_of_a_recipe(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
+    text = render.as_json(made(shipped, name)[0]) + "\n"
+    file = GOLDEN / f"{name}.json"
+    if request.config.getoption("--update-golden"):
+        file.write_text(text, encoding="utf-8")
+    assert json.loads(text) == json.loads(file.read_text(encoding="utf-8"))
+
+
+def environment(known: Facts, name: str) -> dict[str, str]:
+    return dict(made(known, name)[0].set)
+
+
+def test_r1_gives_the_wheel_that_the_recipe_gives(shipped: Facts) -> None:
+    computed, _ = made(shipped, "r1-aarch64-cpu")
+    assert computed.wheel == "torch-1.13.1+git49444c3-cp310-cp310-manylinux_2_36_aarch64.whl"
+    assert (computed.set["USE_CUDA"], computed.set["USE_CUDNN"]) == ("0", "0")
+
+
+def test_r2_pins_differ_by_machine(shipped: Facts) -> None:
+    assert made(shipped, "r2-linux-cu118")[0].version == "2.4.0+cu118"
+    assert made(shipped, "r2-macos")[0].version == "2.4.0"
+    assert made(shipped, "r2-linux-cu118-vision")[0].torch == "2.4.0+cu118"
+
+
+def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
+    found = environment(shipped, "r3-cu110")
+    assert found["TORCH_CUDA_ARCH_LIST"] == "6.1;7.0;7.5;8.0"
+    assert found["TORCH_NVCC_FLAGS"] == "-Xfatbin -compress-all"
+    assert found["CMAKE_PREFIX_PATH"] == "${venv}"
+    assert found["PYTORCH_BUILD_NUMBER"] == "1"
+
+
+def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
+    found = environment(shipped, "r4-cu90")
+    asked = "NO_TEST NO_FBGEMM NO_MIOPEN NO_MKLDNN NO_NNPACK NO_QNNPACK".split()
+    assert {name: found.get(name) for name in asked} == dict.fromkeys(asked, "1")
+    assert (found["USE_NCCL"], found["USE_SYSTEM_NCCL"], found["NCCL_ROOT_DIR"]) == ("1", "1", "/usr")
+    assert made(shipped, "r4-cu90")[0].wheel == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"
+    assert made(shipped, "r4-cu90-vision")[0].wheel.startswith("torchvision-0.3.0-cp35-cp35m-")
+
+
+def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
+    assert made(shipped, "r5-macos")[0].wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"

@@ -1,0 +1,31 @@
+"""How many compilers at once."""
+
+from dataclasses import dataclass
+
+from torchwright.quantity import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """A number of jobs and what it follows from."""
+
+    count: int
+    reason: str
+
+
+def jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> Jobs:
+    """Return the jobs that `cores` and `memory` carry, at least one; what a user asks for wins.
+
+    `memory` and `per_job`, what the largest compiler takes, are in bytes.
+    """
+    carried = memory // per_job if per_job > 0 else cores
+    room = f"{format_bytes(memory)} of memory at {format_bytes(per_job)} a job"
+    if options_jobs is not None:
+        count = max(1, options_jobs)
+        excess = f", more than the {carried} that {room} carries" if count > carried else ""
+        return Jobs(count, f"{count} as asked{excess}")
+    if carried < 1:
+        return Jobs(1, f"1 because there is no less, though {room} is short")
+    if carried < cores:
+        return Jobs(carried, f"{carried} because of memory ({room}) though there are {cores} cores")
+    return Jobs(max(1, cores), f"{max(1, cores)} because of the cores ({room} would carry {carried})")

@@ -1,0 +1,221 @@
+"""The steps of one wheel, in order: tree, requirements, compile, repair, pack, verify, publish."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from torchwright import artifact, failure, verify
+from torchwright import tree as trees
+from torchwright.errors import BuildError, VerifyError
+from torchwright.guard.watch import Watch
+from torchwright.model import Artifact, Command
+from torchwright.ninja import parse_edge
+from torchwright.pack import metadata, repair, stage, wheel
+from torchwright.process import CommandError, capture, stream
+from torchwright.toolchain import cache
+from torchwright.workshop import Job, base_wheel, environment, preflight
+
+Install = Callable[..., Any]
+
+
+class Line(Protocol):
+    """Where the user sees what goes on."""
+
+    def note(self, text: str) -> None:
+        """Say one thing."""
+
+    def edge(self, line: str, watch: Watch) -> None:
+        """Show one line of the build."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What compiling and packing left behind, for the manifest."""
+
+    edges: int
+    watch: Watch
+    seconds: dict[str, float]
+    repaired: repair.Repaired
+
+
+def make(job: Job, install: Install, line: Line) -> Artifact:
+    """Make the wheel of one cell, verified, in dist/.
+
+    `install` puts requirements into the session's environment. Raises SuiteError.
+    """
+    known = artifact.find(job.wheel, job.key)
+    if known is not None:
+        line.note(f"{job.wheel.name} is there and nothing changed")
+        return known
+    preflight(job)
+    with trees.locked(job.tree.folder, job.plan.identifier), trees.disk_full_told(job.tree.folder):
+        return _make(job, install, line)
+
+
+def _make(job: Job, install: Install, line: Line) -> Artifact:
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "requirements"):
+        install(*_requirements(job))
+    with _timed(seconds, "prepare"):
+        prepare(job, line)
+    with _timed(seconds, "compile"), Watch() as watch:
+        raw, edges = compile_wheel(job, line, watch)
+    with _timed(seconds, "pack"):
+        staged, repaired = stage_wheel(job, raw)
+        packed = wheel.pack(staged.root, job.tree.folder / "packed" / job.plan.wheel)
+    line.note(f"verifying {packed.path.name} in a clean environment")
+    with _timed(seconds, "verify"):
+        report = check(job, packed.path)
+    record = _manifest(job, packed, report, Built(edges, watch, seconds, repaired))
+    return artifact.publish(packed.path, job.wheel, record)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    seconds[step] = round(time.monotonic() - start, 1)
+
+
+def _requirements(job: Job) -> list[str]:
+    """Return pip's arguments for the environment of the build."""
+    where = ["--find-links", str(job.layout.dist)] if job.plan.torch else []
+    return [*where, *job.plan.requirements]
+
+
+def prepare(job: Job, line: Line) -> None:
+    """Make the tree of the cell ready: a fresh patched copy, unless it is there and nothing changed."""
+    tree = job.tree
+    if trees.is_prepared(tree, job.key):
+        line.note(f"resuming in {tree.folder}")
+        return
+    line.note(f"copying the source to {tree.source}")
+    trees.copy_source(tree, job.source)
+    for command in job.plan.prepare:
+        argv = [trees.resolve(word, job.places) for word in command.argv]
+        try:
+            capture(argv, cwd=tree.source, env=environment(job))
+        except CommandError as error:
+            raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
+    tree.key_file.write_text(job.key, encoding="utf-8")
+
+
+def compile_wheel(job: Job, line: Line, watch: Watch) -> tuple[Path, int]:
+    """Run the build and return the wheel that it left, and the edges that ninja counted.
+
+    Raises BuildError with the compiler's own last error.
+    """
+    shutil.rmtree(job.tree.raw, ignore_errors=True)
+    job.tree.raw.mkdir(parents=True)
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    edges = 0
+
+    def seen(text: str) -> None:
+        nonlocal edges
+        edge = parse_edge(text)
+        edges = max(edges, edge.total if edge else 0)
+        line.edge(text, watch)
+
+    with job.log.open("w", encoding="utf-8") as log:
+        for command in job.plan.compile:
+            _run(job, command, log, seen)
+    wheels = list(job.tree.raw.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(
+            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.tree.raw}, not one: "
+            f"see {job.log}"
+        )
+    return wheels[0], edges
+
+
+def _run(job: Job, command: Command, log: Any, seen: Callable[[str], None]) -> None:
+    argv = [trees.resolve(word, job.places) for word in command.argv]
+    cwd = Path(trees.resolve(command.cwd, job.places))
+    try:
+        stream(argv, cwd=cwd, env=environment(job), log=log, on_line=seen)
+    except CommandError as error:
+        log.flush()
+        with job.log.open(encoding="utf-8", errors="replace") as lines:
+            cause = failure.diagnose(lines)
+        raise BuildError(
+            f"{job.plan.identifier}: {cause or error}\n"
+            f"  the whole log: {job.log}\n"
+            f"  the tree:      {job.tree.source}\n"
+            f"  to go on where it stopped: nox -s {job.plan.identifier}"
+        ) from error
+
+
+def stage_wheel(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
+    """Unpack the raw wheel, carry its libraries along and correct what it says of itself."""
+    shutil.rmtree(job.tree.stage, ignore_errors=True)
+    job.tree.stage.mkdir()
+    staged = stage.unpack(raw, job.tree.stage)
+    version_file = f"{job.package.import_name}/version.py"
+    if job.source.provider != "git" and job.source.commit and (staged.root / version_file).is_file():
+        metadata.set_git_version(staged, version_file, job.source.commit)
+    repaired = repair.repair(
+        staged,
+        job.plan.platform_tag,
+        folders=[job.venv / "lib"],
+        provided=_provided(job),
+    )
+    name = metadata.set_platform(staged, job.plan.platform_tag)
+    if name != job.plan.wheel:
+        raise VerifyError(
+            f"{job.plan.identifier}: the build made {name}, the plan says {job.plan.wheel}: see {job.log}"
+        )
+    return staged, repaired
+
+
+def _provided(job: Job) -> frozenset[str]:
+    """Return the libraries that the base package has loaded before a dependent one is imported."""
+    if job.base is None:
+        return frozenset()
+    found = job.venv.glob(f"lib/python*/site-packages/{job.base.import_name}/**/*.so*")
+    return frozenset(path.name for path in found)
+
+
+def check(job: Job, packed: Path) -> verify.Report:
+    """Try the wheel in a clean environment; raises VerifyError with every check that failed."""
+    extra: list[Path | str] = [one for one in job.plan.requirements if one.startswith("numpy")]
+    if job.plan.torch:
+        extra.append(base_wheel(job) or job.plan.requirements[-1])
+    return verify.verify(packed, job.plan, job.package, job.interpreter, job.tree.folder / "verify", extra)
+
+
+def _manifest(job: Job, packed: wheel.Packed, report: verify.Report, built: Built) -> dict[str, Any]:
+    """Return everything worth knowing of a wheel when its build is forgotten."""
+    plan, source = job.plan, job.source
+    return {
+        "identifier": plan.identifier,
+        "wheel": plan.wheel,
+        "sha256": packed.sha256,
+        "size": packed.size,
+        "package": plan.build.package,
+        "version": plan.version,
+        "tag": plan.release.tag,
+        "commit": source.commit,
+        "commit_verified": source.verified,
+        "source": source.origin,
+        "submodules": dict(source.submodules),
+        "torch": plan.torch,
+        "switches": dict(plan.set),
+        "patches": list(plan.patches),
+        "requirements": capture([str(job.python), "-m", "pip", "freeze"]).split("\n")[:-1],
+        "tools": dict(job.tools),
+        "compiler_cache": cache.statistics(job.host, job.layout.cache),
+        "edges": built.edges,
+        "seconds": built.seconds,
+        "cpu_seconds": round(built.watch.cpu_seconds, 1),
+        "peak_memory": built.watch.peak,
+        "jobs": plan.jobs,
+        "bundled": [asdict(one) for one in built.repaired.bundled],
+        "could_be": built.repaired.could_be,
+        "notes": list(built.repaired.notes),
+        "checks": report.checks,
+        "key": job.key,
+    }

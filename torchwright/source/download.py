@@ -1,0 +1,83 @@
+"""Downloading one file, going on where a broken connection stopped."""
+
+import http.client
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+from torchwright.errors import NetworkError, SourceError
+from torchwright.source.disk import disk_full_told
+from torchwright.source.mirror import host_of, shown
+from torchwright.source.network import unreachable, ways_out
+from torchwright.source.request import Bar, Request
+
+_SILENCE = 20.0  # seconds after which a host counts as gone
+_CHUNK = 1 << 18
+
+
+def download(url: str, folder: Path, request: Request, bar: Bar) -> Path:
+    """Return the file of an http(s) URL, complete, in `folder`.
+
+    Raises NetworkError (what has come is kept for the next try), SourceError or HostError.
+    """
+    name = Path(unquote(urlsplit(url).path)).name or "archive"
+    target, part, mark = folder / name, folder / f"{name}.part", folder / f"{name}.mark"
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    begun = part.stat().st_size if part.exists() and mark.exists() else 0
+    try:
+        with disk_full_told(folder), _open(url, begun, mark) as response:
+            _receive(response, part, mark, bar)
+    except HTTPError as error:
+        raise _refused(error, url, part) from None
+    except URLError as error:
+        raise unreachable(host_of(url), str(error.reason), request) from None
+    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
+        raise NetworkError(
+            f"the connection to {host_of(url)} broke ({error}): run the command again to go on from there, "
+            f"or {ways_out(request)}"
+        ) from None
+    mark.unlink()
+    part.rename(target)
+    return target
+
+
+def _open(url: str, begun: int, mark: Path) -> http.client.HTTPResponse:
+    headers = {"User-Agent": "torchwright"}
+    if begun:
+        # If-Range: a file that has changed since comes whole
+        headers |= {"Range": f"bytes={begun}-", "If-Range": mark.read_text(encoding="utf-8")}
+    response: http.client.HTTPResponse = urlopen(HttpRequest(url, headers=headers), timeout=_SILENCE)  # noqa: S310 (http and https only: the caller has looked)
+    return response
+
+
+def _receive(response: http.client.HTTPResponse, part: Path, mark: Path, bar: Bar) -> None:
+    resumed = response.status == HTTPStatus.PARTIAL_CONTENT
+    tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    if tag and not tag.startswith("W/"):
+        mark.write_text(tag, encoding="utf-8")
+    with part.open("ab" if resumed else "wb") as file:
+        done = file.tell()
+        total = done + response.length if response.length is not None else None
+        _copy(response, file, done, total, bar)
+
+
+def _copy(response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, bar: Bar) -> None:
+    while chunk := response.read(_CHUNK):
+        file.write(chunk)
+        done += len(chunk)
+        bar.update(done, total, "downloading")
+    if total is not None and done < total:
+        raise ConnectionError(f"{done} of {total} bytes came")
+
+
+def _refused(error: HTTPError, url: str, part: Path) -> SourceError:
+    if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        part.unlink(missing_ok=True)
+        return SourceError(f"{shown(url)} is not the file it was: run the command again to download it anew")
+    return SourceError(f"{shown(url)} answers {error.code} {error.reason}: check what you gave to --from")

@@ -1,0 +1,67 @@
+"""Try a wheel of the sample: tinytorch, or tinyvision that stands on it."""
+
+import glob
+import importlib
+import os
+import sys
+
+from harness import differing, expect, expect_equal, run, switches_of
+
+
+def module(expected, name=""):
+    return importlib.import_module(expected["import"] + name)
+
+
+def check_import(expected):
+    folder = os.path.dirname(module(expected).__file__)
+    expect(folder.startswith(sys.prefix), "{} came from {}".format(expected["import"], folder))
+    return folder
+
+
+def check_version(expected):
+    expect_equal(module(expected).__version__, expected["version"], "the version")
+
+
+def check_git_version(expected):
+    if not expected.get("commit") or expected["import"] != "tinytorch":
+        return "nothing to compare"
+    found = module(expected, ".version").git_version
+    return expect_equal(found, expected["commit"], "tinytorch.version.git_version")
+
+
+def check_value(expected):
+    """Compute in C++, in the package's own library or in the one of the package under it."""
+    if expected["import"] == "tinytorch":
+        return expect_equal(module(expected).add(1.5, 2), 3.5, "tinytorch.add(1.5, 2)")
+    return expect_equal(module(expected).scale(3.0, 2), 6.0, "tinyvision.scale(3.0, 2)")
+
+
+def check_switches(expected):
+    if expected["import"] != "tinytorch":
+        return "only tinytorch has switches"
+    wanted, told = switches_of(expected.get("switches", {})), switches_of(module(expected).config())
+    wrong = differing(wanted, told)
+    expect(not wrong, "; ".join(wrong))
+    return "{} of {} switches are told by tinytorch.config()".format(
+        len(set(wanted) & set(told)), len(wanted)
+    )
+
+
+def check_library(expected):
+    if expected["import"] != "tinytorch":
+        return "only tinytorch has a library"
+    found = glob.glob(os.path.join(os.path.dirname(module(expected).__file__), "lib", "*tiny.*"))
+    return expect(found, "tinytorch/lib has no libtiny") or os.path.basename(found[0])
+
+
+CHECKS = [
+    ("import", check_import),
+    ("version", check_version),
+    ("git_version", check_git_version),
+    ("value", check_value),
+    ("switches", check_switches),
+    ("library", check_library),
+]
+
+if __name__ == "__main__":
+    run(CHECKS)

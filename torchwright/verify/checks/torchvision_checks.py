@@ -1,0 +1,148 @@
+"""Try a torchvision wheel: its operators in C++, its transforms, a model, and the image decoders."""
+
+# ruff: noqa: ARG001 (every check is given the expectations)
+
+import io
+import os
+import sys
+
+from harness import expect, expect_close, expect_equal, run
+
+
+def check_import(expected):
+    import torchvision
+
+    folder = os.path.dirname(torchvision.__file__)
+    expect(folder.startswith(sys.prefix), "torchvision came from {}".format(folder))
+    return folder
+
+
+def check_version(expected):
+    import torchvision
+
+    expect_equal(str(torchvision.__version__), expected["version"], "torchvision.__version__")
+
+
+def check_git_version(expected):
+    import torchvision
+
+    if not expected.get("commit"):
+        return "the plan knows no commit"
+    return expect_equal(
+        torchvision.version.git_version, expected["commit"], "torchvision.version.git_version"
+    )
+
+
+def check_nms(expected):
+    """Suppress by hand: B overlaps A by 81/119 = 0.68, C is far away, D is inside C by a quarter."""
+    import torch
+    from torchvision.ops import nms
+
+    boxes = torch.tensor(
+        [[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 11.0, 11.0], [50.0, 50.0, 60.0, 60.0], [50.0, 50.0, 55.0, 55.0]]
+    )
+    scores = torch.tensor([0.8, 0.9, 0.5, 0.6])
+    expect_equal(nms(boxes, scores, 0.5).tolist(), [1, 3, 2], "what nms keeps above an overlap of 0.5")
+    expect_equal(nms(boxes, scores, 0.7).tolist(), [1, 0, 3, 2], "what nms keeps above an overlap of 0.7")
+    expect_equal(nms(boxes, scores, 0.2).tolist(), [1, 3], "what nms keeps above an overlap of 0.2")
+
+
+def check_roi_align(expected):
+    """Average a plane 2x + 3y over boxes: the mean over a cell is the value in its middle."""
+    import torch
+    from torchvision.ops import roi_align
+
+    line = torch.arange(16.0)
+    plane = (2 * line.reshape(1, 16) + 3 * line.reshape(16, 1)).reshape(1, 1, 16, 16)
+    box = torch.tensor([[0.0, 2.0, 4.0, 10.0, 12.0]])
+    found = roi_align(plane, box, output_size=(2, 2), spatial_scale=1.0, sampling_ratio=2)
+    # cells of 4 x 4 from (2, 4): middles at x = 4, 8 and y = 6, 10
+    wanted = [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)]
+    expect_close(found.reshape(-1).tolist(), wanted, 1e-4, "roi_align of a plane")
+
+
+def check_transform(expected):
+    from PIL import Image
+    from torchvision import transforms
+
+    image = Image.new("RGB", (64, 48), (255, 102, 0))
+    steps = transforms.Compose(
+        [
+            transforms.Resize((24, 32)),
+            transforms.ToTensor(),
+            transforms.Normalize([0.5, 0.4, 0.5], [0.5, 0.2, 0.25]),
+        ]
+    )
+    result = steps(image)
+    expect_equal(tuple(result.shape), (3, 24, 32), "the shape of a transformed image")
+    for channel, wanted in enumerate((1.0, 0.0, -2.0)):
+        expect_close(result[channel].min().item(), wanted, 1e-5, "the least of channel {}".format(channel))
+        expect_close(result[channel].max().item(), wanted, 1e-5, "the most of channel {}".format(channel))
+
+
+def check_resnet18(expected):
+    import torch
+    import torchvision
+
+    torch.manual_seed(0)
+    model = torchvision.models.resnet18().eval()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    expect_equal(parameters, 11689512, "the number of parameters of resnet18")
+    with torch.no_grad():
+        result = model(torch.randn(2, 3, 96, 96))
+    expect_equal(tuple(result.shape), (2, 1000), "the shape of what resnet18 gives")
+    expect(not torch.isnan(result).any().item(), "resnet18 gives nan")
+    expect(result.abs().max().item() < 1e4, "resnet18 gives values without bounds")
+    expect(result.std().item() > 0, "resnet18 gives the same everywhere")
+
+
+def check_decoders(expected):
+    """Decode what Pillow encodes: PNG exactly, JPEG of one colour nearly."""
+    import torch
+    import torchvision
+
+    if not built_with_decoders():
+        return "built without decoders for images"
+    colour = (200, 100, 50)
+    for encoding, tolerance in (("PNG", 0), ("JPEG", 4)):
+        decoded = torchvision.io.decode_image(encoded(encoding, colour))
+        expect_equal(tuple(decoded.shape), (3, 16, 24), "the shape of a decoded {}".format(encoding))
+        middle = decoded[:, 8, 12].to(torch.int64).tolist()
+        expect_close(middle, list(colour), tolerance, "the colour of a decoded {}".format(encoding))
+    return "PNG and JPEG"
+
+
+def built_with_decoders():
+    import torch
+    import torchvision
+
+    if not hasattr(torchvision.io, "decode_image"):
+        return False
+    try:
+        return bool(torch.ops.image.decode_png and torch.ops.image.decode_jpeg)
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def encoded(encoding, colour):
+    import torch
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("RGB", (24, 16), colour).save(buffer, encoding)
+    return torch.tensor(list(buffer.getvalue()), dtype=torch.uint8)
+
+
+CHECKS = [
+    ("import", check_import),
+    ("version", check_version),
+    ("git_version", check_git_version),
+    ("nms", check_nms),
+    ("roi_align", check_roi_align),
+    ("transform", check_transform),
+    ("resnet18", check_resnet18),
+    ("decoders", check_decoders),
+]
+
+if __name__ == "__main__":
+    run(CHECKS)

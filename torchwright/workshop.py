@@ -1,0 +1,171 @@
+"""What one session works with: the plan of its cell, and where its steps happen."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from torchwright import facts, host, interpreters, matrix, plan, source
+from torchwright import tree as trees
+from torchwright.errors import HostError, SourceError
+from torchwright.layout import Layout
+from torchwright.matrix import Cell
+from torchwright.model import Facts, Host, Options, Package, Plan, Source
+from torchwright.options import parse
+from torchwright.process import capture
+from torchwright.quantity import format_bytes
+from torchwright.toolchain import cache
+
+FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD")  # never the build's business
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One cell on this machine."""
+
+    layout: Layout
+    facts: Facts
+    host: Host
+    cell: Cell
+    options: Options
+    source: Source
+    plan: Plan
+    venv: Path
+    interpreter: Path  # the base interpreter, for the clean environment of the checks
+    tools: Mapping[str, str]  # versions that change what is built
+
+    @property
+    def package(self) -> Package:
+        """Return the facts of the package that is built."""
+        return self.facts.packages[self.plan.build.package]
+
+    @property
+    def base(self) -> Package | None:
+        """Return the package that this one is built against."""
+        return self.facts.packages[self.package.after] if self.package.after else None
+
+    @property
+    def tree(self) -> trees.Tree:
+        """Return the tree that the cell is built in."""
+        return trees.Tree(self.layout.tree(self.plan.release.tag, self.plan.identifier))
+
+    @property
+    def python(self) -> Path:
+        """Return the interpreter of the session's environment."""
+        return self.venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+    @property
+    def key(self) -> str:
+        """Return the digest of everything that can change the result."""
+        return trees.key(self.plan, self.source, self.facts.patches, self.tools)
+
+    @property
+    def wheel(self) -> Path:
+        """Return where the verified wheel appears."""
+        return self.layout.dist / self.plan.wheel
+
+    @property
+    def log(self) -> Path:
+        """Return the file that holds everything the build says."""
+        return self.layout.logs / f"{self.plan.release.tag}-{self.plan.identifier}.log"
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Return what the ${…} of the plan stand for here."""
+        home = self.host.toolkits.get(self.plan.build.cuda or "")
+        return trees.places(self.tree, self.venv, self.python, self.facts.patches, home)
+
+
+def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
+    """Bring together what one session needs; nothing is changed yet.
+
+    Raises SuiteError for everything that forbids the build before it starts.
+    """
+    layout = Layout.of(root)
+    known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
+    machine = host.measure(layout.root)
+    options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
+    fetched = source.load(layout, cell.release)
+    if fetched is None:
+        raise SourceError(f"{cell.build.package} {cell.release.tag} is not fetched: {_fetch(known, cell)}")
+    source.check(fetched)
+    interpreter = interpreters.resolve(cell.build.python)
+    tools = {"gcc": machine.gcc or "", "python": capture([str(interpreter), "-VV"]).strip()}
+    computed = plan.compute(known, cell, machine, options, fetched)
+    return Job(layout, known, machine, cell, options, fetched, computed, venv, interpreter, tools)
+
+
+def _fetch(known: Facts, cell: Cell) -> str:
+    """Return the command that fetches what a cell needs."""
+    base = matrix.base_package(known)
+    version = cell.release.torch or cell.release.version
+    extra = "" if cell.build.package == base.name else f" --package {cell.build.package}"
+    return f"run `invoke fetch --tag {base.tag.format(version=version)}{extra}`"
+
+
+def missing_base(job: Job) -> str | None:
+    """Return the identifier of the build that must come first, None when its wheel is there."""
+    if job.base is None or job.options.torch is not None:
+        return None
+    if base_wheel(job) is not None:
+        return None
+    build = job.plan.build
+    session = job.base.session
+    same = (
+        one.build
+        for one in matrix.grid(
+            job.facts, matrix.find_release(job.facts, job.base.name, job.cell.release.torch or "")
+        )
+    )
+    return next(
+        one.identifier(job.host.arch)
+        for one in same
+        if (one.session, one.python, one.variant, one.arch)
+        == (session, build.python, build.variant, build.arch)
+    )
+
+
+def base_wheel(job: Job) -> Path | None:
+    """Return the wheel in dist/ that a dependent package is built against."""
+    if job.base is None or job.plan.torch is None:
+        return None
+    pattern = f"{job.base.name}-{job.plan.torch}-{plan.python_tag(job.plan.build.python)}-*.whl"
+    return max(job.layout.dist.glob(pattern), default=None)
+
+
+def preflight(job: Job) -> None:
+    """Refuse a build that cannot succeed on this machine.
+
+    Raises HostError that lists everything missing.
+    """
+    problems = list(_missing(job))
+    if problems:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise HostError(f"{job.plan.identifier} cannot be built on this machine yet:\n{lines}")
+
+
+def _missing(job: Job) -> Iterable[str]:
+    build, machine = job.plan.build, job.host
+    if machine.gcc is None and machine.system == "linux":
+        yield "no C++ compiler: `invoke deps` installs one, or set CXX to yours"
+    if build.cuda and build.cuda not in machine.toolkits:
+        have = ", ".join(machine.toolkits) or "none"
+        yield f"CUDA {build.cuda} is not installed (found: {have}): install it, or set CUDA_HOME to it"
+    if machine.disk is not None and machine.disk < job.package.disk and not job.tree.source.exists():
+        yield (
+            f"{format_bytes(machine.disk)} of disk are free, a build of {build.package} needs about "
+            f"{format_bytes(job.package.disk)}: make room, or set TORCHWRIGHT_HOME to another disk"
+        )
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Return the whole environment of the build: the user's, less what would leak in, plus the plan's."""
+    patterns = (*job.plan.unset, *FOREIGN)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    planned = {name: trees.resolve(value, job.places) for name, value in job.plan.set.items()}
+    return kept | cache.environment(job.host, job.layout.root, job.layout.cache) | planned
