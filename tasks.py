@@ -71,7 +71,7 @@ def fetch(
             request = source.Request(
                 known.packages[wanted.package], wanted, ref or None, mirror or None, from_ or None
             )
-            print(source.describe(source.fetch(request, layout, progress)))
+            print(listing.of_source(source.fetch(request, layout, progress)))
     selection.select(layout, release)
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
@@ -184,7 +184,7 @@ def plan(
     cell = matrix_.find(known, identifier, machine.arch, release)
     if release is None:
         print(f"no release is selected: {cell.release.tag} is the newest that supports it", file=sys.stderr)
-    fetched = None if host else source.load(layout, cell.release)
+    fetched = None if host else source.load(layout, cell.build.package, cell.release.tag)
     computed = plan_.compute(known, cell, machine, parse(arguments, "invoke plan"), fetched)
     if json:
         print(render.as_json(computed))
@@ -207,7 +207,7 @@ def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "
     known, layout = _load()
     release = selection.selected(known, layout, tag or None) or _newest(known)
     chosen = manager or deps_.find_manager(os.environ)
-    fetched = source.load(layout, release)
+    fetched = source.load(layout, release.package, release.tag)
     provider = fetched.provider if fetched else None
     cells = matrix_.buildable(known, release, hosts.native_arch())
     names = deps_.packages(known, cells, chosen, provider)

@@ -71,7 +71,7 @@ def test_r1_gives_the_wheel_that_the_recipe_gives(shipped: Facts) -> None:
 def test_r2_pins_differ_by_machine(shipped: Facts) -> None:
     assert made(shipped, "r2-linux-cu118")[0].version == "2.4.0+cu118"
     assert made(shipped, "r2-macos")[0].version == "2.4.0"
-    assert made(shipped, "r2-linux-cu118-vision")[0].torch == "2.4.0+cu118"
+    assert made(shipped, "r2-linux-cu118-vision")[0].torch == "torch==2.4.0+cu118"
 
 
 def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:

@@ -19,16 +19,17 @@ ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
 RANKS = {
     "errors": 0,
     "model": 1,
-    **dict.fromkeys(("facts", "matrix", "host"), 2),
+    **dict.fromkeys(("facts", "matrix", "guard", "host"), 2),
     "plan": 3,
-    **dict.fromkeys(("source", "toolchain", "guard", "pack", "verify", "deliver"), 4),
-    "pipeline": 5,
-    **dict.fromkeys(("noxfile", "tasks"), 6),
+    **dict.fromkeys(("source", "toolchain", "pack", "verify", "deliver"), 4),
+    "workshop": 5,
+    "pipeline": 6,
+    **dict.fromkeys(("noxfile", "tasks"), 7),
 }
-UNRANKED = {"guard.jobs"}  # arithmetic of the admission policy, which the plan prints
+UNRANKED: set[str] = set()
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite
 
-NOT_OF_ONE_MODULE = {"automation", "golden_plans", "house", "noxfile", "sample", "shipped_configs", "tasks"}
+NOT_OF_ONE_MODULE = {"automation", "end_to_end", "golden_plans", "house", "noxfile", "sample", "tasks"}
 
 
 def modules() -> dict[str, str]:

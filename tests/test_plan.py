@@ -98,14 +98,14 @@ def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> N
 
 def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known: Facts) -> None:
     made = planned(known, "vision-3.10-cpu", "v1.0.0")
-    assert made.torch == "1.0.0+cpu"
+    assert made.torch == "base==1.0.0+cpu"
     assert made.set["BASE_PIN"] == "1.0.0+cpu"
     assert made.requirements == ("base==1.0.0+cpu",)
     released = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch="PyPI"))
     assert released.requirements == ("base==1.0.0",)
     wheel = "/wheels/base-1.0.0+mine-cp310-cp310-linux_x86_64.whl"
     own = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch=wheel))
-    assert (own.torch, own.requirements) == ("1.0.0+mine", (wheel,))
+    assert (own.torch, own.requirements) == ("base==1.0.0+mine", (wheel,))
 
 
 def test_the_source_decides_the_way_in(known: Facts) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -131,6 +132,35 @@ time.sleep(60)
     with pytest.raises(InterruptedBuildError):
         stream(python(code), cwd=None, env=None, log=io.StringIO(), on_line=interrupt)
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
+def test_an_interrupted_ninja_leaves_nothing_half_made_and_goes_on_later(tmp_path: Path) -> None:
+    (tmp_path / "build.ninja").write_text(
+        "rule quick\n  command = echo whole > $out\n"
+        "rule slow\n  command = echo half > $out; sleep $seconds; echo whole > $out\n"
+        "build a: quick\nbuild b: slow a\n  seconds = 30\n"
+    )
+    edges: list[str] = []
+
+    def interrupt(line: str) -> None:
+        edges.append(line)
+        if line.startswith("[1/2]"):
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    begun = time.monotonic()
+    with pytest.raises(InterruptedBuildError):
+        stream(["ninja"], cwd=tmp_path, env=None, log=io.StringIO(), on_line=interrupt)
+    assert time.monotonic() - begun < 10
+    assert (tmp_path / "a").read_text() == "whole\n"
+    assert not (tmp_path / "b").exists()
+
+    text = (tmp_path / "build.ninja").read_text()
+    (tmp_path / "build.ninja").write_text(text.replace("seconds = 30", "seconds = 0"))
+    again: list[str] = []
+    stream(["ninja"], cwd=tmp_path, env=None, log=io.StringIO(), on_line=again.append)
+    assert again[0].startswith("[1/1]")
+    assert (tmp_path / "b").read_text() == "whole\n"
 
 
 def test_an_error_of_the_watcher_does_not_leave_the_program_running() -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from torchwright.errors import HostError
+from torchwright.errors import ConfigError, HostError
 from torchwright.matrix import Cell, matches
 from torchwright.model import Facts
 
@@ -46,6 +46,11 @@ def find_manager(environment: Mapping[str, str], which: Callable[[str], str | No
 
 
 def command(manager: str, names: Iterable[str], *, root: bool = os.name == "nt") -> tuple[str, ...]:
-    """Return the command that installs the packages, through sudo where only root may."""
+    """Return the command that installs the packages, through sudo where only root may.
+
+    Raises ConfigError for a manager that the facts do not know.
+    """
+    if manager not in INSTALL:
+        raise ConfigError(f"package manager '{manager}' is unknown; there is {', '.join(INSTALL)}")
     sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
     return (*sudo, *INSTALL[manager], *names)

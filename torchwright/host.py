@@ -53,6 +53,7 @@ def measure(root: Path, environ: Mapping[str, str] = os.environ) -> Host:
 
     path = environ.get("PATH")
     found = {tool: shutil.which(tool, path=path) for tool in TOOLS}
+    found["c++"] = shlex.join(compiler(environ) or [])  # not only gcc: `gcc` is None for clang
     return Host(
         arch=native_arch(),
         system=native_system(),
@@ -96,18 +97,24 @@ def load(path: Path) -> Host:
     return host
 
 
+def compiler(environ: Mapping[str, str] = os.environ) -> list[str] | None:
+    """Return the command of the C++ compiler that a build would use; None where that is not installed."""
+    path = environ.get("PATH")
+    for name in ("CXX", "CC"):
+        command = shlex.split(environ.get(name) or "")
+        if command:  # a build fails on a wrong one, so we do not look past it
+            return command if shutil.which(command[0], path=path) else None
+    return next(([name] for name in ("c++", "cc") if shutil.which(name, path=path)), None)
+
+
 def gcc_version(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the version of the gcc that a build would use; None where it is none, or not gcc."""
-    path = environ.get("PATH")
-    named = [shlex.split(environ.get(name) or "") for name in ("CXX", "CC")]
-    for command in (*named, ["c++"], ["cc"]):
-        if command and shutil.which(command[0], path=path):
-            said = _said([*command, "--version"], environ)
-            if "clang" in said or "Free Software Foundation" not in said:
-                return None
-            # gcc before 7 knows only the second flag, later ones shorten its answer
-            return _said([*command, "-dumpfullversion", "-dumpversion"], environ).strip() or None
-    return None
+    command = compiler(environ)
+    said = _said([*command, "--version"], environ) if command else ""
+    if command is None or "Free Software Foundation" not in said:
+        return None
+    # gcc before 7 knows only the second flag, and later ones shorten its answer
+    return _said([*command, "-dumpfullversion", "-dumpversion"], environ).strip() or None
 
 
 def toolkits(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchwright.matrix import Cell
+from torchwright.model import Source
 
 
 def as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
@@ -68,3 +69,12 @@ def _span(cells: Sequence[Cell]) -> str:
     if "cpu" not in variants:
         return f"{', '.join(variants)}"
     return f"Python {', '.join(pythons)}"
+
+
+def of_source(source: Source) -> str:
+    """Return two lines on a fetched source: what it is, and how far it can be trusted."""
+    commit = source.commit or "commit unknown"
+    trust = "the recorded commit" if source.verified else "not checked against a recorded commit"
+    submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
+    name = f"{source.package} {source.tag}"
+    return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"

@@ -208,7 +208,7 @@ class Plan:
     wheel: str  # file name
     platform_tag: str
     reasons: tuple[str, ...]  # of the rules that shaped it
-    torch: str | None  # requirement on torch, of a dependent package
+    torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from torchwright.model import Artifact, Command
 from torchwright.ninja import parse_edge
 from torchwright.pack import metadata, repair, stage, wheel
 from torchwright.process import CommandError, capture, stream
-from torchwright.toolchain import cache
 from torchwright.workshop import Job, base_wheel, environment, preflight
 
 Install = Callable[..., Any]
@@ -90,7 +89,8 @@ def _requirements(job: Job) -> list[str]:
 def prepare(job: Job, line: Line) -> None:
     """Make the tree of the cell ready: a fresh patched copy, unless it is there and nothing changed."""
     tree = job.tree
-    if trees.is_prepared(tree, job.key):
+    wanted = f"{job.key} {job.venv}"  # CMake remembers where its tools were
+    if trees.is_prepared(tree, wanted):
         line.note(f"resuming in {tree.folder}")
         return
     line.note(f"copying the source to {tree.source}")
@@ -101,7 +101,7 @@ def prepare(job: Job, line: Line) -> None:
             capture(argv, cwd=tree.source, env=environment(job))
         except CommandError as error:
             raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
-    tree.key_file.write_text(job.key, encoding="utf-8")
+    tree.key_file.write_text(wanted, encoding="utf-8")
 
 
 def compile_wheel(job: Job, line: Line, watch: Watch) -> tuple[Path, int]:
@@ -184,7 +184,16 @@ def check(job: Job, packed: Path) -> verify.Report:
     extra: list[Path | str] = [one for one in job.plan.requirements if one.startswith("numpy")]
     if job.plan.torch:
         extra.append(base_wheel(job) or job.plan.requirements[-1])
-    return verify.verify(packed, job.plan, job.package, job.interpreter, job.tree.folder / "verify", extra)
+    with job.log.open("a", encoding="utf-8") as log:
+        return verify.verify(
+            packed,
+            job.plan,
+            job.package,
+            python=job.interpreter,
+            scratch=job.tree.folder / "verify",
+            extra=extra,
+            log=log,
+        )
 
 
 def _manifest(job: Job, packed: wheel.Packed, report: verify.Report, built: Built) -> dict[str, Any]:
@@ -205,9 +214,8 @@ def _manifest(job: Job, packed: wheel.Packed, report: verify.Report, built: Buil
         "torch": plan.torch,
         "switches": dict(plan.set),
         "patches": list(plan.patches),
-        "requirements": capture([str(job.python), "-m", "pip", "freeze"]).split("\n")[:-1],
+        "requirements": _installed(job),
         "tools": dict(job.tools),
-        "compiler_cache": cache.statistics(job.host, job.layout.cache),
         "edges": built.edges,
         "seconds": built.seconds,
         "cpu_seconds": round(built.watch.cpu_seconds, 1),
@@ -219,3 +227,8 @@ def _manifest(job: Job, packed: wheel.Packed, report: verify.Report, built: Buil
         "checks": report.checks,
         "key": job.key,
     }
+
+
+def _installed(job: Job) -> list[str]:
+    """Return what the environment of the build holds, "name==version" each."""
+    return capture([str(job.python), "-m", "pip", "list", "--format=freeze"]).split()

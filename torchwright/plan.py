@@ -59,7 +59,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         wheel=f"{package.name}-{version}-{python_tag(build.python)}-{platform_tag}.whl",
         platform_tag=platform_tag,
         reasons=tuple(rule.reason for rule in rules if rule.patches or rule.prepare or rule.when.provider),
-        torch=torch,
+        torch=f"{package.after}=={torch}" if torch else None,
     )
 
 

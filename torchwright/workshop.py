@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchwright import facts, host, interpreters, matrix, plan, source
+from torchwright import facts, host, matrix, plan, source
 from torchwright import tree as trees
 from torchwright.errors import HostError, SourceError
 from torchwright.layout import Layout
@@ -53,7 +53,7 @@ class Job:
     @property
     def python(self) -> Path:
         """Return the interpreter of the session's environment."""
-        return self.venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        return in_environment(self.venv)
 
     @property
     def key(self) -> str:
@@ -86,14 +86,37 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
     machine = host.measure(layout.root)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
-    fetched = source.load(layout, cell.release)
+    fetched = source.load(layout, cell.build.package, cell.release.tag)
     if fetched is None:
         raise SourceError(f"{cell.build.package} {cell.release.tag} is not fetched: {_fetch(known, cell)}")
     source.check(fetched)
-    interpreter = interpreters.resolve(cell.build.python)
-    tools = {"gcc": machine.gcc or "", "python": capture([str(interpreter), "-VV"]).strip()}
     computed = plan.compute(known, cell, machine, options, fetched)
-    return Job(layout, known, machine, cell, options, fetched, computed, venv, interpreter, tools)
+    base, version = _interpreter(venv, cell.build.python)
+    tools = {"gcc": machine.gcc or "", "python": version}
+    return Job(layout, known, machine, cell, options, fetched, computed, venv, base, tools)
+
+
+def _interpreter(venv: Path, python: str) -> tuple[Path, str]:
+    """Return the interpreter that the session's environment was made from, and what it says of itself.
+
+    Raises HostError when the environment is not one that `python -m venv` made.
+    """
+    configuration = venv / "pyvenv.cfg"
+    try:
+        lines = configuration.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
+    settings = dict(line.replace(" ", "").split("=", 1) for line in lines if "=" in line)
+    home = Path(settings.get("home", ""))
+    names = (f"python{python}", "python3", "python", "python.exe")
+    base = next((home / name for name in names if (home / name).exists()), in_environment(venv))
+    version = capture([str(base), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"])
+    return base, version.strip()
+
+
+def in_environment(venv: Path) -> Path:
+    """Return the interpreter of a virtual environment."""
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def _fetch(known: Facts, cell: Cell) -> str:
@@ -130,7 +153,8 @@ def base_wheel(job: Job) -> Path | None:
     """Return the wheel in dist/ that a dependent package is built against."""
     if job.base is None or job.plan.torch is None:
         return None
-    pattern = f"{job.base.name}-{job.plan.torch}-{plan.python_tag(job.plan.build.python)}-*.whl"
+    stem = job.plan.torch.replace("==", "-")
+    pattern = f"{stem}-{plan.python_tag(job.plan.build.python)}-*.whl"
     return max(job.layout.dist.glob(pattern), default=None)
 
 
@@ -147,7 +171,7 @@ def preflight(job: Job) -> None:
 
 def _missing(job: Job) -> Iterable[str]:
     build, machine = job.plan.build, job.host
-    if machine.gcc is None and machine.system == "linux":
+    if "c++" not in machine.tools and machine.system == "linux":
         yield "no C++ compiler: `invoke deps` installs one, or set CXX to yours"
     if build.cuda and build.cuda not in machine.toolkits:
         have = ", ".join(machine.toolkits) or "none"
@@ -168,4 +192,5 @@ def environment(job: Job) -> dict[str, str]:
         if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     planned = {name: trees.resolve(value, job.places) for name, value in job.plan.set.items()}
-    return kept | cache.environment(job.host, job.layout.root, job.layout.cache) | planned
+    version = cache.ccache_version(job.host)
+    return kept | cache.environment(job.host, job.layout.root, job.layout.cache, version) | planned

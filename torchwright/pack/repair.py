@@ -200,14 +200,15 @@ def _edit(graft: _Graft) -> Iterator[Path]:
 def _wanted(graft: _Graft, path: Path, facts: Elf, inside: frozenset[str], bundled: set[str]) -> Edit:
     replaced = graft.replaced.get(path, {})
     dropped = tuple(name for name in facts.needed if INTERPRETER.fullmatch(Path(name).name))
-    looks_inside = any(replaced.get(name, name) in inside for name in facts.needed)
+    came_along = path.name in bundled and path.parent == graft.folder
+    looks_inside = came_along or any(replaced.get(name, name) in inside for name in facts.needed)
     folders = {file.parent for file in graft.files}
     libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
     rpath = runpath.wanted(path, facts.rpath, looks_inside, graft.staged.root, libraries)
     return Edit(
         replaced=tuple(sorted(replaced.items())),
         dropped=dropped,
-        soname=path.name if path.name in bundled and path.parent == graft.folder else None,
+        soname=path.name if came_along else None,
         rpath=None if rpath == facts.rpath else rpath,
     )
 

@@ -20,7 +20,8 @@ def wanted(
     if not present and not looks_inside:
         return ()
     own = [ORIGIN, *(relative(path, folder) for folder in libraries)]
-    kept = [entry for entry in map(_normal, present) if _stays_within(entry, path, root)]
+    folders = (_folder(entry, path) for entry in present)
+    kept = [relative(path, each) for each in folders if each is not None and each.is_relative_to(root)]
     return tuple(dict.fromkeys([*own, *kept]))
 
 
@@ -30,13 +31,9 @@ def relative(path: Path, folder: Path) -> str:
     return ORIGIN if step == "." else f"{ORIGIN}/{step}"
 
 
-def _normal(entry: str) -> str:
-    return posixpath.normpath(entry.replace("${ORIGIN}", ORIGIN))
-
-
-def _stays_within(entry: str, path: Path, root: Path) -> bool:
-    """Say whether the entry moves with the wheel and leads to no place above site-packages."""
-    if entry != ORIGIN and not entry.startswith(f"{ORIGIN}/"):
-        return False
-    folder = Path(posixpath.normpath(entry.replace(ORIGIN, path.parent.as_posix())))
-    return folder.is_relative_to(root)
+def _folder(entry: str, path: Path) -> Path | None:
+    """Return the folder that an entry means in the file `path`, None for one that does not move along."""
+    origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
+    if origin != ORIGIN:
+        return None
+    return Path(posixpath.normpath(f"{path.parent.as_posix()}{slash}{rest}"))

@@ -1,4 +1,4 @@
-"""Source trees of packages: fetched by one of several providers, recorded, and checked before they are used."""
+"""Source trees of packages: fetched by one of several providers, recorded, checked before use."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ __all__ = ["Bar", "Progress", "Request", "Silent", "SilentBar", "check", "fetch"
 def fetch(request: Request, layout: Layout, progress: Progress) -> Source:
     """Bring the wanted source into its place, whole, and return it; at once if it is there.
 
-    An interrupted fetch is gone on with. Raises ConfigError, SourceError, NetworkError, HostError or BusyError.
+    An interrupted fetch is gone on with. Raises ConfigError, SourceError, NetworkError,
+    HostError or BusyError.
     """
     validate(request)
     slot = Slot(layout.source(request.package.name), request.release.tag)

@@ -15,15 +15,17 @@ _NAMED = 5  # files that a message names
 
 
 def check(source: Source) -> None:
-    """Raise SourceError, naming the cure, where the tree is gone, half-updated, changed or at another commit."""
+    """Raise SourceError, naming the cure, where the tree is gone, half-updated, changed or elsewhere."""
     record = read(source.path.parent)
     if record is None or not source.path.is_dir():
         raise SourceError(
-            f"{source.path}: the source of {source.package} {source.tag} is gone or was never whole: run {cure(source)}"
+            f"{source.path}: the source of {source.package} {source.tag} is gone or was never whole: "
+            f"run {cure(source)}"
         )
     if (record.source.commit, record.source.provider) != (source.commit, source.provider):
         raise SourceError(
-            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: run the command again"
+            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: "
+            "run the command again"
         )
     found = moved(record.source)
     if found:
@@ -82,8 +84,8 @@ def refuse_uncommitted(tree: Path) -> None:
     names = changes(tree)
     if names:
         raise SourceError(
-            f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or delete "
-            f"{tree.parent} to drop them, and run `invoke fetch` again"
+            f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or "
+            f"delete {tree.parent} to drop them, and run `invoke fetch` again"
         )
 
 

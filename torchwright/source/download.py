@@ -42,7 +42,7 @@ def download(url: str, folder: Path, request: Request, bar: Bar) -> Path:
             f"the connection to {host_of(url)} broke ({error}): run the command again to go on from there, "
             f"or {ways_out(request)}"
         ) from None
-    mark.unlink()
+    mark.unlink(missing_ok=True)
     part.rename(target)
     return target
 
@@ -67,7 +67,9 @@ def _receive(response: http.client.HTTPResponse, part: Path, mark: Path, bar: Ba
         _copy(response, file, done, total, bar)
 
 
-def _copy(response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, bar: Bar) -> None:
+def _copy(
+    response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, bar: Bar
+) -> None:
     while chunk := response.read(_CHUNK):
         file.write(chunk)
         done += len(chunk)

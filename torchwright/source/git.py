@@ -1,10 +1,9 @@
-"""The git provider: a shallow clone with pinned submodules, resumed where it was cut off, verified by commit."""
+"""The git provider: a shallow clone with pinned submodules, resumable, verified by its commit."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
-
-import os
 
 from torchwright import process
 from torchwright.errors import SourceError
@@ -79,7 +78,8 @@ def resolve(request: Request, transport: Transport) -> Target:
         return Target(found.get(f"{tag}^{{}}", found[tag]), (f"+{tag}:{tag}",), url)
     if request.ref is not None:
         raise SourceError(
-            f"{shown(url)} has no branch or tag '{name}': check --ref (a commit is given with all its 40 digits)"
+            f"{shown(url)} has no branch or tag '{name}': check --ref (a commit is given with all of its "
+            "40 digits)"
         )
     raise SourceError(
         f"{shown(url)} has no tag '{name}': bring that repository up to date, or use another one"

@@ -53,14 +53,19 @@ _SIGNS = (  # in this order: "the remote end hung up" follows other complaints t
     (Cause.REFUSED, r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"),
     (
         Cause.MISSING,
-        r"not found|does not exist|does not appear to be a git repository|no such file or directory"
-        r"|could not read username|authentication failed|permission denied|returned error: 40[134]",
+        (
+            r"not found|does not exist|does not appear to be a git repository|no such file or directory"
+            r"|could not read username|authentication failed|permission denied|returned error: 40[134]"
+        ),
     ),
     (
         Cause.UNREACHABLE,
-        r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect|timed out"
-        r"|connection (?:refused|reset|closed)|network is unreachable|no route to host|too slow|early eof"
-        r"|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls|returned error: [45]\d\d",
+        (
+            r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
+            r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
+            r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
+            r"|returned error: [45]\d\d"
+        ),
     ),
 )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from torchwright import process
 from torchwright.errors import SourceError
 from torchwright.model import Source
 from torchwright.source.disk import disk_full_told
@@ -37,27 +36,32 @@ def fetch(request: Request, origin: str, slot: Slot, progress: Progress) -> Sour
     tree = slot.unpacked / "tree"
     bar = progress.task(request.what)
     try:
-        path = _local(origin)
-        if path is None:
-            archive = download(origin, slot.home / f".download-{slot.tag}", request, bar)
-            taken = _from_archive(archive, shown(origin), tree, bar)
-        elif path.is_dir():
-            taken = _from_folder(path, tree, bar)
-        elif path.is_file():
-            taken = _from_archive(path, str(path), tree, bar)
-        else:
-            raise SourceError(f"{path} is neither a folder nor an archive: check what you gave to --from")
-        assure_source(tree, origin)
+        taken = _take(request, origin, slot, bar)
+        assure_source(tree, taken.origin)
         _confirm(request, taken)
-    except BaseException:
-        shutil.rmtree(slot.unpacked, ignore_errors=True)
+    except SourceError:  # not what was wanted: the next try must not find it
+        shutil.rmtree(slot.downloaded, ignore_errors=True)
         raise
     finally:
         bar.close()
-    source = _source(request, taken, tree)
-    published = slot.publish(slot.unpacked, source, asked(origin))
-    shutil.rmtree(slot.home / f".download-{slot.tag}", ignore_errors=True)
+    published = slot.publish(slot.unpacked, _source(request, taken, tree), asked(origin))
+    shutil.rmtree(slot.downloaded, ignore_errors=True)
     return published
+
+
+def _take(request: Request, origin: str, slot: Slot, bar: Bar) -> Taken:
+    """Make the tree in the slot's unpacked folder, whatever `origin` is."""
+    tree = slot.unpacked / "tree"
+    path = _local(origin)
+    if path is None:
+        return _from_archive(download(origin, slot.downloaded, request, bar), shown(origin), tree, bar)
+    if path.is_file():
+        return _from_archive(path, str(path), tree, bar)
+    if not path.is_dir():
+        raise SourceError(f"{path} is neither a folder nor an archive: check what you gave to --from")
+    if tree.is_relative_to(path):
+        raise SourceError(f"{path} holds {slot.home} of this suite itself: give the source alone to --from")
+    return _from_folder(path, tree, bar)
 
 
 def asked(origin: str) -> dict[str, str | None]:
@@ -76,10 +80,14 @@ def _local(origin: str) -> Path | None:
     scheme = urlsplit(origin).scheme if "://" in origin else ""
     if scheme in {"http", "https"}:
         if origin.rstrip("/").endswith(".git"):
-            raise SourceError(f"{shown(origin)} is a git repository: give where it lies with --mirror, not --from")
+            raise SourceError(
+                f"{shown(origin)} is a git repository: give where it lies with --mirror, not --from"
+            )
         return None
     if scheme not in {"", "file"}:
-        raise SourceError(f"--from {shown(origin)}: give a path, or a URL that begins with https:// or file://")
+        raise SourceError(
+            f"--from {shown(origin)}: give a path, or a URL that begins with https:// or file://"
+        )
     return Path(unquote(urlsplit(origin).path) if scheme else origin).expanduser().resolve()
 
 
@@ -93,7 +101,7 @@ def _from_archive(archive: Path, name: str, tree: Path, bar: Bar) -> Taken:
 
 
 def _from_folder(folder: Path, tree: Path, bar: Bar) -> Taken:
-    """Copy a folder, without its git folders and what git ignores: an old build must not leak into a new one."""
+    """Copy a folder without git's own and what git ignores: an old build must not leak into a new one."""
     found = inspect(folder)
     done = 0
 

@@ -21,7 +21,7 @@ def candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     """
     if mirror is None:
         return (allowed(_RETIRED.sub("https://github.com/", url)),)
-    base = allowed(mirror if _has_host(mirror) else Path(mirror).resolve().as_uri()).rstrip("/")
+    base = (allowed(mirror) if _has_host(mirror) else Path(mirror).resolve().as_uri()).rstrip("/")
     parts = [part for part in re.split(r"[/:\\]", url.rstrip("/").removesuffix(".git")) if part]
     if not parts or any(part in {".", ".."} for part in parts[-2:]):
         raise SourceError(f"'{url}' names no repository that a mirror could have: give no --mirror")
@@ -35,7 +35,8 @@ def allowed(url: str) -> str:
     fine = scheme in PROTOCOLS if scheme else not re.match(r"^\w+::", url)
     if url.startswith("-") or not fine or any(ord(letter) < ord(" ") for letter in url):
         raise SourceError(
-            f"'{shown(url)}' is not fetched from: give an address of {', '.join(PROTOCOLS[:-1])} or {PROTOCOLS[-1]}"
+            f"'{shown(url)}' is not fetched from: give an address of {', '.join(PROTOCOLS[:-1])} "
+            f"or {PROTOCOLS[-1]}"
         )
     return url
 
@@ -53,4 +54,4 @@ def shown(url: str) -> str:
 
 
 def _has_host(mirror: str) -> bool:
-    return "://" in mirror or _SCP.match(mirror) is not None
+    return "://" in mirror or "::" in mirror or _SCP.match(mirror) is not None

@@ -26,6 +26,6 @@ def assure_source(tree: Path, origin: str) -> None:
     if not any((tree / name).is_file() for name in ("setup.py", "pyproject.toml")):
         hint = "; a git repository without files is given with --mirror" if (tree / "HEAD").is_file() else ""
         raise SourceError(
-            f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an archive "
-            f"of it{hint}"
+            f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an "
+            f"archive of it{hint}"
         )

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchwright import process
 from torchwright.errors import SourceError
 from torchwright.process import CommandError
 from torchwright.source.gitcommand import Cause, Checkout, diagnose, environment, foreign, gist
@@ -51,7 +52,7 @@ def _branch_head(tree: Path) -> str | None:
 
     try:
         with git.Repo(tree) as repo:
-            return repo.head.commit.hexsha
+            return git.SymbolicReference.dereference_recursive(repo, "HEAD")
     except (ValueError, git.GitError):  # a branch without commits, or no repository
         return None
 
@@ -99,19 +100,24 @@ def changes(tree: Path) -> tuple[str, ...]:
 
     What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
     """
-    import git  # noqa: PLC0415 (slow to load, and seldom needed)
-
+    argv = [
+        "git",
+        "-C",
+        str(tree),
+        "status",
+        "--porcelain=v2",
+        "-z",
+        "--no-renames",
+        "--ignore-submodules=none",
+    ]
     try:
-        with git.Repo(tree) as repo:
-            repo.git.update_environment(**environment(os.environ))
-            listed: str = repo.git.status("--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
-    except git.GitCommandError as error:
-        output = f"{error.stderr}"
-        if diagnose(output) is Cause.FOREIGN:
+        listed = process.capture(argv, env=environment(os.environ))
+    except CommandError as error:
+        if diagnose(error.output) is Cause.FOREIGN:
             raise foreign(tree) from None
-        raise SourceError(f"{tree}: git cannot read it ({gist(output)}): delete it and fetch again") from None
-    except git.GitError:
-        raise SourceError(f"{tree} is no whole git repository any more: delete it and fetch again") from None
+        raise SourceError(
+            f"{tree}: git cannot read it ({gist(error.output)}): delete {tree.parent} and fetch it again"
+        ) from None
     found: list[str] = []
     for entry in filter(None, listed.split("\0")):
         path, is_submodule = _changed(entry)

@@ -61,6 +61,11 @@ class Slot:
         return self.home / f".unpacked-{self.tag}"
 
     @property
+    def downloaded(self) -> Path:
+        """Return the folder of an archive that is being downloaded; kept for the next try."""
+        return self.home / f".downloaded-{self.tag}"
+
+    @property
     def old(self) -> Path:
         """Return where the tree waits while its successor takes its place."""
         return self.home / f".old-{self.tag}"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,8 +57,9 @@ def populate(top: Checkout, transport: Transport, progress: Progress) -> dict[st
 
 def register(parent: Checkout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
-    wanted = pins(parent)
-    _forget({name for name in _urls(parent)} - {pin.name for pin in wanted}, parent)
+    wanted = pins(parent) if (parent.worktree / ".gitmodules").exists() else ()
+    if "[submodule " in (parent.folder / "config").read_text(encoding="utf-8"):
+        _forget(set(_urls(parent)) - {pin.name for pin in wanted}, parent)
     if not wanted:
         return ()
     parent.git("submodule", "--quiet", "init")

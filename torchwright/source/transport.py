@@ -61,7 +61,7 @@ class Transport:
             self._first(urls, lambda url: _climb(repository, commit, url, run, refs))
 
     def _first(self, urls: Sequence[str], attempt: Callable[[str], None]) -> str:
-        """Return the first URL with which the attempt succeeds; only a missing repository leads to the next."""
+        """Return the first URL that the attempt succeeds with; only a missing repository leads on."""
         missing = None
         for url in urls:
             self._assure_reachable(url)
@@ -73,11 +73,11 @@ class Transport:
                 missing = error
             else:
                 return url
-        tried = " nor ".join(shown(url) for url in urls)
+        tried = " or ".join(shown(url) for url in urls)
         why = gist(missing.output) if missing else "nothing was tried"
         raise SourceError(
-            f"{'neither ' if len(urls) > 1 else ''}{tried} can be fetched ({why}): check the address and your "
-            "access to it, or give another --mirror"
+            f"no repository that can be read is at {tried} ({why}): check the address and your access to it, "
+            "or give another --mirror"
         )
 
     def _assure_reachable(self, url: str) -> None:
@@ -111,7 +111,8 @@ def _climb(repository: Checkout, commit: str, url: str, run: Run, refs: Sequence
     for rung in rungs:
         try:
             run(repository, [*_FETCH, *rung])
-            repository.git("update-ref", PIN, f"{commit}^{{commit}}")
+            if pinned(repository) != commit:
+                repository.git("update-ref", PIN, f"{commit}^{{commit}}")
         except CommandError as error:
             if diagnose(error.output) is not Cause.REFUSED and "update-ref" not in error.argv:
                 raise

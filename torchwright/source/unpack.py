@@ -1,5 +1,6 @@
 """Unpacking an archive that nobody vouches for: nothing is written outside, no owner is kept."""
 
+import calendar
 import lzma
 import os
 import shutil
@@ -7,7 +8,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,6 +18,7 @@ from torchwright.source.disk import disk_full_told
 from torchwright.source.request import Bar
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
+_LONGEST = 2000  # letters of a path
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 
 
@@ -44,7 +46,9 @@ def unpack(archive: Path, folder: Path, bar: Bar) -> str | None:
         with disk_full_told(folder):
             commit = _unzip(archive, root, bar) if archive.suffix == ".zip" else _untar(archive, root, bar)
     except _BROKEN as error:
-        raise SourceError(f"{archive} cannot be unpacked ({error}): it is broken or no archive; get it again") from None
+        raise SourceError(
+            f"{archive} cannot be unpacked ({error}): it is broken or no archive; get it again"
+        ) from None
     inside = list(root.iterdir())
     top = inside[0] if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() else root
     top.rename(folder)
@@ -102,8 +106,6 @@ def _zip_entry(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:
 
 
 def _zip_time(info: zipfile.ZipInfo) -> float:
-    import calendar  # noqa: PLC0415
-
     return float(calendar.timegm((*info.date_time, 0, 0, 0)))
 
 
@@ -137,7 +139,6 @@ def _write(entry: Entry, root: Path) -> None:
 def _assure_inside(path: Path, root: Path, name: str) -> None:
     """Raise SourceError where a path, its links followed, leaves the folder."""
     real, base = os.path.realpath(path), os.path.realpath(root)
-    if real != base and not real.startswith(base + os.sep):
+    # a path too long for the system is not followed to its end, and could lead anywhere
+    if len(real) > _LONGEST or (real != base and not real.startswith(base + os.sep)):
         raise SourceError(f"the archive would write or point outside its folder with '{name}': do not use it")
-
-

@@ -30,12 +30,16 @@ def inspect(folder: Path) -> Inspected:
     if git_folder(folder) is None:
         return Inspected()
     try:
-        status = _git(folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none")
+        status = _git(
+            folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none"
+        )
         submodules = _git(folder, "submodule", "status", "--recursive")
     except CommandError as error:
         if diagnose(error.output) is Cause.FOREIGN:
             raise foreign(folder) from None
-        raise SourceError(f"{folder}: git cannot read it ({gist(error.output)}): repair it, or give another") from None
+        raise SourceError(
+            f"{folder}: git cannot read it ({gist(error.output)}): repair it, or give another"
+        ) from None
     entries = [entry for entry in status.split("\0") if entry]
     pins = parse_submodules(submodules, folder)
     return Inspected(
@@ -53,7 +57,8 @@ def parse_submodules(listing: str, folder: Path) -> dict[str, str]:
         commit, path = line[1:].split(" ", 1)
         if line.startswith("-"):
             raise SourceError(
-                f"{folder}: the submodule {path} is not there: run `git -C {folder} submodule update --init --recursive`"
+                f"{folder}: the submodule {path} is not there: "
+                f"run `git -C {folder} submodule update --init --recursive`"
             )
         found[path.rpartition(" (")[0] or path] = commit
     return found

@@ -47,7 +47,7 @@ def verify(
         raise _failed(wheel, found)
     venv = trial.environment(python, scratch / "venv", log)
     trial.install(venv, [wheel, *extra], log)
-    checks = trial.checks(venv, package.checks, expectations(plan, package), log)
+    checks = trial.checks(venv, f"{package.checks}_checks.py", expectations(plan, package), log)
     found = [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if found:
         raise _failed(wheel, found)

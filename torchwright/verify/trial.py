@@ -75,7 +75,9 @@ def checks(venv: Path, script: str, expected: Mapping[str, object], log: TextIO)
     Raise VerifyError where the script does not come to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        scripts = shutil.copytree(SCRIPTS, Path(folder) / "checks")
+        scripts = shutil.copytree(
+            SCRIPTS, Path(folder) / "checks", ignore=shutil.ignore_patterns("__pycache__")
+        )
         expectations = Path(folder) / "expectations.json"
         expectations.write_text(json.dumps(expected), encoding="utf-8")
         argv = [str(venv), str(scripts / script), str(expectations)]

@@ -1,0 +1,267 @@
+"""The sample upstream from fetch to verified wheels, through the real nox and the real invoke."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from commands import ROOT, environment, run
+
+from torchwright import interpreters
+
+pytestmark = pytest.mark.slow
+
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHONS = [one for one in interpreters.installed() if one in {f"3.{minor}" for minor in range(8, 14)}]
+
+
+class Sample:
+    """A user's folder with the sample upstream fetched, and facts of its own that a test may edit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.configs = folder / "build_configs"
+        self.env = {"TORCHWRIGHT_CONFIGS": str(self.configs)}
+
+    def nox(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run("nox", *self._arguments(arguments), home=self.home, env=self.env)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "nox", *self._arguments(arguments)],
+            cwd=ROOT,
+            env=environment(self.home, self.env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def _arguments(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        return ("--envdir", str(self.folder / "envs"), *arguments)
+
+    def wheels(self) -> list[str]:
+        return sorted(path.name for path in (self.home / "dist").glob("*.whl"))
+
+    def manifest(self, wheel: str) -> dict[str, object]:
+        text = (self.home / "dist" / f"{wheel}.json").read_text(encoding="utf-8")
+        found = json.loads(text)
+        assert isinstance(found, dict)
+        return found
+
+    def add_rule(self, text: str) -> None:
+        with (self.configs / "packages" / "tinytorch.toml").open("a", encoding="utf-8") as file:
+            file.write(f"\n[[rule]]\n{text}\n")
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("upstream")
+    subprocess.run([sys.executable, "sample/upstream.py", str(folder)], cwd=ROOT, check=True)
+    return folder
+
+
+def fetched(folder: Path, upstream: Path) -> Sample:
+    sample = Sample(folder)
+    shutil.copytree(ROOT / "sample" / "build_configs", sample.configs)
+    done = run(
+        "invoke", "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}",
+        home=sample.home, env=sample.env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return sample
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Sample:
+    return fetched(tmp_path_factory.mktemp("shared"), upstream)
+
+
+@pytest.fixture
+def sample(tmp_path: Path, upstream: Path) -> Iterator[Sample]:
+    yield fetched(tmp_path, upstream)
+    shutil.rmtree(tmp_path / "envs", ignore_errors=True)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_wheel_and_dependent_wheel_for_every_python(shared: Sample, python: str) -> None:
+    """One command: the dependent session builds its base first, because it is missing."""
+    done = shared.nox("-s", f"vision-{python}-cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    tag = f"cp{python.replace('.', '')}"
+    names = [name for name in shared.wheels() if f"-{tag}-{tag}-" in name]
+    assert [name.split("-")[:2] for name in names] == [
+        ["tinytorch", "1.0.0+cpu"],
+        ["tinyvision", "0.1.0+cpu"],
+    ]
+    base, dependent = names
+    for name in names:
+        record = shared.manifest(name)
+        data = (shared.home / "dist" / name).read_bytes()
+        assert record["sha256"] == hashlib.sha256(data).hexdigest()
+        assert record["commit_verified"] is True
+        checks = record["checks"]
+        assert isinstance(checks, dict)
+        assert all(check["ok"] for check in checks.values())
+        assert len(checks) >= 3
+    assert shared.manifest(base)["patches"] == ["tinytorch/limits-header.patch"]
+    assert shared.manifest(dependent)["torch"] == "tinytorch==1.0.0+cpu"
+    with zipfile.ZipFile(shared.home / "dist" / dependent) as archive:
+        metadata = archive.read("tinyvision-0.1.0+cpu.dist-info/METADATA").decode()
+        assert "Requires-Dist: tinytorch==1.0.0+cpu" in metadata
+        assert not [name for name in archive.namelist() if "libtiny" in name], "the base brings it"
+
+
+def test_nothing_changed_means_nothing_done(shared: Sample) -> None:
+    first = shared.nox("-s", f"wheel-{THIS}-cpu")
+    assert first.returncode == 0, first.stdout + first.stderr
+    log = shared.home / ".torchwright" / "logs" / f"v1.0.0-wheel-{THIS}-cpu.log"
+    before = log.stat().st_mtime_ns
+    again = shared.nox("-s", f"wheel-{THIS}-cpu")
+    assert again.returncode == 0
+    assert "is there and nothing changed" in again.stdout + again.stderr
+    assert log.stat().st_mtime_ns == before
+    wheel = next(
+        name
+        for name in shared.wheels()
+        if name.startswith("tinytorch") and f"cp{THIS.replace('.', '')}" in name
+    )
+    (shared.home / "dist" / wheel).write_bytes(b"edited")
+    mended = shared.nox("-s", f"wheel-{THIS}-cpu")
+    assert mended.returncode == 0
+    assert zipfile.is_zipfile(shared.home / "dist" / wheel), "an edited wheel is made again"
+
+
+def test_a_changed_switch_makes_another_wheel(sample: Sample) -> None:
+    done = sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0", "--label", "none")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = sample.wheels()
+    assert wheel.startswith("tinytorch-1.0.0-cp")
+    switches = sample.manifest(wheel)["switches"]
+    assert isinstance(switches, dict)
+    assert switches["USE_TINY_FAST"] == "0"
+
+
+def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
+    patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
+    patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "absent/header.h: No such file or directory" in said.rpartition("aborted")[2]
+    assert "the whole log:" in said
+    assert "to go on where it stopped: nox -s" in said
+    assert "Traceback" not in said
+    assert not sample.wheels()
+
+
+def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Sample) -> None:
+    patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
+    patch.write_text(patch.read_text().replace("\n #", "\n #other"))
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert done.returncode == 1
+    assert "patch limits-header.patch failed" in done.stdout + done.stderr
+    assert not (sample.home / ".torchwright" / "logs").exists()
+
+
+def test_a_wheel_that_fails_verification_is_not_delivered(sample: Sample) -> None:
+    """The wheel builds and imports, but its sums are wrong."""
+    sample.add_rule(
+        'reason = "spoil the sum"\n'
+        'when = { release = "<1.1" }\n'
+        'prepare = [["sed", "-i", "s/return a + b/return a - b/", "src/add.cpp"]]'
+    )
+    text = (ROOT / "sample/upstream/tinytorch/src/add.cpp").read_text()
+    assert "return a + b" in text
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "so the wheel is not delivered" in said
+    assert not sample.wheels()
+
+
+def test_a_changed_source_is_refused(sample: Sample) -> None:
+    tree = sample.home / ".torchwright" / "sources" / "tinytorch" / "v1.0.0" / "tree"
+    (tree / "setup.py").write_text("# mine\n")
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert done.returncode == 1
+    assert "setup.py" in done.stdout + done.stderr
+    assert (tree / "setup.py").read_text() == "# mine\n", "nothing of the user's is lost"
+
+
+def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> None:
+    """Wait until the session has compiled something."""
+    log = sample.home / ".torchwright" / "logs" / f"v1.0.0-{session}.log"
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if log.exists() and "[2/" in log.read_text(errors="replace"):
+            return
+        if running.poll() is not None:
+            break
+        time.sleep(0.05)
+    running.kill()
+    pytest.fail(f"it never compiled: {running.stdout.read() if running.stdout else ''}")
+
+
+def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(sample: Sample) -> None:
+    session = f"wheel-{THIS}-cpu"
+    running = sample.start("-s", session, "--", "--jobs", "1")
+    compiling(sample, running, session)
+    other = sample.nox("-s", session, "--", "--jobs", "1")
+    assert other.returncode == 1
+    assert f"{session} is being built by another run" in other.stdout + other.stderr
+
+    children = psutil.Process(running.pid).children(recursive=True)
+    os.kill(running.pid, signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode != 0
+    assert not [child for child in children if child.is_running() and child.status() != "zombie"], said
+    assert not sample.wheels()
+
+    objects = list((sample.home / ".torchwright" / "trees").rglob("*.o"))
+    assert objects, "what was compiled is kept"
+    done = sample.nox("-s", session, "--", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "resuming in" in done.stdout + done.stderr
+    assert len(sample.wheels()) == 1
+
+
+def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, tmp_path: Path) -> None:
+    """With nothing of the suite on its way: bash, git, a compiler and pip."""
+    session = f"wheel-{THIS}-cpu"
+    assert shared.nox("-s", session).returncode == 0
+    script = run("invoke", "plan", session, "--sh", home=shared.home, env=shared.env)
+    assert script.returncode == 0, script.stderr
+    file = tmp_path / "build.sh"
+    file.write_text(script.stdout)
+    env = environment(tmp_path) | {
+        "PYTHON": str(interpreters.resolve(THIS)),
+        "WORK": str(tmp_path / "work"),
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": f"url.file://{upstream}/.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
+        "GIT_CONFIG_KEY_1": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_1": "always",
+        "USE_TINY_FAST": "0",  # the script must not let it in
+    }
+    done = subprocess.run(
+        ["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (made,) = (tmp_path / "work" / "dist").glob("*.whl")
+    ours = shared.home / "dist" / made.name
+    assert ours.is_file(), f"{made.name} is not among {shared.wheels()}"
+    with zipfile.ZipFile(made) as theirs, zipfile.ZipFile(ours) as own:
+        assert sorted(theirs.namelist()) == sorted(own.namelist())
+        version = "tinytorch/version.py"
+        assert theirs.read(version) == own.read(version)

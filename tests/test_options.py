@@ -1,0 +1,58 @@
+"""What may stand after `--`."""
+
+from pathlib import Path
+
+import pytest
+
+from torchwright.errors import ConfigError
+from torchwright.model import Options
+from torchwright.options import parse
+
+
+def test_nothing_means_the_defaults() -> None:
+    assert parse([], "test") == Options()
+
+
+def test_everything(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-1.0-cp310-cp310-linux_x86_64.whl"
+    wheel.touch()
+    arguments = [
+        "--label=git",
+        "--set=USE_X=0",
+        "--set=CFLAGS=-O2 -g=1",
+        "--arch-list=8.6",
+        "--jobs=3",
+        "--memory=12 GiB",
+        f"--torch={wheel}",
+    ]
+    assert parse(arguments, "test") == Options(
+        label="git",
+        settings={"USE_X": "0", "CFLAGS": "-O2 -g=1"},
+        arch_list="8.6",
+        jobs=3,
+        memory=12 * 1024**3,
+        torch=str(wheel),
+    )
+
+
+@pytest.mark.parametrize("spelling", ["PyPI", "pypi", "PYPI"])
+def test_pypi_in_any_case(spelling: str) -> None:
+    assert parse(["--torch", spelling], "test").torch == "PyPI"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--labl=git"], r"test: unrecognized arguments: --labl=git; `test --help` lists"),
+        (["--label=mine"], r"invalid choice: '?mine"),
+        (["--set=USE_X"], r"--set USE_X: write it as NAME=VALUE"),
+        (["--jobs=0"], r"0 is less than 1"),
+        (["--jobs=many"], r"--jobs"),
+        (["--memory=lots"], r"--memory: .*lots"),
+        (["--torch=absent.whl"], r"there is no such wheel"),
+        (["wheel-3.10-cpu"], r"unrecognized arguments: wheel-3\.10-cpu"),
+    ],
+)
+def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(arguments, "test")

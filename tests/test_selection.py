@@ -1,0 +1,50 @@
+"""Which release a command speaks of."""
+
+from pathlib import Path
+
+import pytest
+
+from torchwright.errors import SourceError, UnknownReleaseError
+from torchwright.layout import Layout
+from torchwright.model import Facts
+from torchwright.selection import select, selected
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.delenv("TORCHWRIGHT_TAG", raising=False)
+    return Layout(tmp_path / "root", tmp_path / "cache")
+
+
+def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
+    assert selected(known, layout) is None
+
+
+def test_what_was_selected_is_remembered(known: Facts, layout: Layout) -> None:
+    select(layout, known.releases["base"][0])
+    assert selected(known, layout) == known.releases["base"][0]
+
+
+def test_the_environment_beats_the_record_and_the_command_line_both(
+    known: Facts, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = known.releases["base"]
+    select(layout, old)
+    monkeypatch.setenv("TORCHWRIGHT_TAG", new.tag)
+    assert selected(known, layout) == new
+    assert selected(known, layout, old.tag) == old
+
+
+def test_a_spoiled_record_is_told(known: Facts, layout: Layout) -> None:
+    layout.state.mkdir(parents=True)
+    for text in ("", "[]", '{"tag": 1}'):
+        layout.selection.write_text(text)
+        with pytest.raises(SourceError, match="does not name a release: delete it"):
+            selected(known, layout)
+
+
+def test_a_tag_that_left_the_facts_is_told(known: Facts, layout: Layout) -> None:
+    layout.state.mkdir(parents=True)
+    layout.selection.write_text('{"tag": "v0.0.1"}')
+    with pytest.raises(UnknownReleaseError, match="'v0.0.1'"):
+        selected(known, layout)

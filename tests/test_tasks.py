@@ -1,0 +1,114 @@
+"""The real tasks, through the real invoke."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import ROOT, run
+
+KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
+KEYS |= {"commands", "jobs", "wheel"}
+HOSTS = ROOT / "tests" / "golden" / "hosts"
+
+
+def test_list_names_the_tasks(tmp_path: Path) -> None:
+    done = run("invoke", "--list", home=tmp_path)
+    for name in ("deps", "explain", "fetch", "matrix", "plan"):
+        assert f"  {name} " in done.stdout
+
+
+def test_matrix_as_json(tmp_path: Path) -> None:
+    done = run("invoke", "matrix", "--tag", "v2.4.0", "--arch", "aarch64", "--json", home=tmp_path)
+    entries = json.loads(done.stdout)
+    assert {entry["arch"] for entry in entries} == {"aarch64"}
+    assert {entry["package"] for entry in entries} == {"torch", "torchvision", "torchaudio"}
+    by_name = {(entry["package"], entry["python"], entry["variant"]): entry for entry in entries}
+    assert by_name["torch", "3.12", "cpu"]["possible"] is True
+    impossible = by_name["torch", "3.13", "cpu"]
+    assert (impossible["possible"], impossible["reason"]) == (
+        False,
+        "torch 2.4.0 supports Python 3.8, 3.9, 3.10, 3.11, 3.12",
+    )
+
+
+def test_matrix_for_people(tmp_path: Path) -> None:
+    done = run(
+        "invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path
+    )
+    assert done.stdout.startswith("torch 1.13.1 on x86_64\n  python  cpu  ")
+    assert "not Python 3.12" in done.stdout or "3.12" in done.stdout.partition("  not ")[2]
+
+
+def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
+    done = run("invoke", "explain", "wheel-3.12-cpu", "--tag", "v1.13.1", home=tmp_path)
+    assert done.returncode == 3
+    assert (
+        "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
+    )
+    assert "wheel-3.11-cpu" in done.stderr
+    assert "releases that can build it: v2.4.0" in done.stderr
+    good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
+    assert (good.returncode, good.stdout) == (0, "wheel-3.10-cpu is possible: torch 1.13.1\n")
+
+
+def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
+    done = run(
+        "invoke",
+        "plan",
+        "wheel-3.10-cpu",
+        "--tag=v1.13.1",
+        f"--host={HOSTS / 'm1-container.toml'}",
+        "--json",
+        home=tmp_path,
+    )
+    plan = json.loads(done.stdout)
+    assert set(plan) == KEYS
+    assert set(plan["environment"]) == {"set", "unset"}
+    assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
+    assert not list(tmp_path.rglob("*")), "a plan touches nothing"
+
+
+def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
+    done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
+    assert "no release is selected: v1.1.0 is the newest that supports it" in done.stderr
+    assert done.stdout.startswith("wheel-3.5-cpu: torch v1.1.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["fetch", "--tag=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
+        (
+            ["fetch", "--tag=v1.13.1", "--package=visoin"],
+            2,
+            ["unknown package visoin", "torchvision (vision)"],
+        ),
+        (["plan", "wheel-3.10-cpuu", "--tag=v1.13.1"], 4, ["names no build", "wheel-3.10-cpu"]),
+        (["plan", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["is impossible", "possible instead"]),
+        (["plan", "wheel-3.10-cpu", "--tag=v1.13.1", "--set=X"], 2, ["write it as NAME=VALUE"]),
+        (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
+        (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
+        (["matrix", "--arch=sparc"], 2, ["nothing matches --arch 'sparc'", "aarch64"]),
+        (["explain", "wheel"], 4, ["'wheel' names no build"]),
+        (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
+    ],
+)
+def test_bad_input_is_one_message_with_its_own_exit_code(
+    tmp_path: Path, arguments: list[str], code: int, words: list[str]
+) -> None:
+    done = run("invoke", *arguments, home=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / ".torchwright" / "selected.json").exists()
+
+
+def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
+    done = run("invoke", "deps", "--print", "--manager=dnf", "--tag=v1.13.1", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel")
+        or "gcc-c++" in done.stdout
+    )
+    assert "dnf install --assumeyes" in done.stdout

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_wheels as tiny
+
+from torchwright.errors import HostError, VerifyError
+from torchwright.model import Plan
+from torchwright.verify import Report, trial, verify
+from torchwright.verify.trial import Check, clean, parse
+
+PYTHON = Path(sys.executable)
+
+
+@tiny.needs_compiler
+def test_repaired_wheels_work_where_the_libraries_are_not(tmp_path: Path) -> None:
+    raw = tiny.build(tmp_path / "raw")
+    dist = tmp_path / "dist"
+    torch, _ = tiny.finish(raw.torch, dist, tmp_path / "stage1", folders=(raw.outside,))
+    vision, _ = tiny.finish(raw.vision, dist, tmp_path / "stage2", folders=(raw.outside,), under=torch)
+    for folder in (raw.outside, tmp_path / "stage1", tmp_path / "stage2"):
+        shutil.rmtree(folder)
+    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
+    report = tried(vision, plan, "tinyvision", tmp_path, torch)
+    assert report.checks["value"] == Check(ok=True, detail="")
+    assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= set(report.installed)
+    # the same environment serves to try what is under it, against a plan that it breaks in three ways
+    venv = tmp_path / "scratch" / "venv" / "bin" / "python"
+    expected = {"import": "tinytorch", "version": "2.0", "commit": "f" * 40, "switches": {"USE_SLOW": "1"}}
+    found = trial.checks(venv, "sample_checks.py", expected, io.StringIO())
+    assert {name for name, check in found.items() if not check.ok} == {"version", "git_version", "switches"}
+    assert found["switches"].detail == "USE_SLOW is off, the plan says on"
+    assert found["git_version"].detail.startswith(f"tinytorch.version.git_version is '{tiny.COMMIT}'")
+    assert found["library"] == Check(ok=True, detail="libtiny.so")
+
+
+def tried(wheel: Path, plan: Plan, name: str, tmp_path: Path, *extra: Path) -> Report:
+    with (tmp_path / "log").open("w") as log:
+        return verify(
+            wheel,
+            plan,
+            tiny.package(name),
+            python=PYTHON,
+            scratch=tmp_path / "scratch",
+            extra=extra,
+            log=log,
+        )
+
+
+@tiny.needs_compiler
+def test_every_failed_check_is_listed_at_once(tmp_path: Path) -> None:
+    raw = tiny.build(tmp_path / "raw")
+    torch, _ = tiny.finish(raw.torch, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,))
+    wrong = replace(tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"}), commit="f" * 40)
+    with pytest.raises(VerifyError) as caught:
+        tried(torch, wrong, "tinytorch", tmp_path)
+    text = str(caught.value)
+    assert "2 checks failed" in text
+    assert "git_version: tinytorch.version.git_version is" in text
+    assert "switches: USE_FAST is on, the plan says off; USE_SLOW is off, the plan says on" in text
+
+
+@tiny.needs_compiler
+def test_what_is_wrong_at_first_sight_is_not_installed(tmp_path: Path) -> None:
+    raw = tiny.build(tmp_path / "raw")
+    with pytest.raises(VerifyError, match="the plan says tinytorch-9"):
+        tried(raw.torch, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'No module named venv' >&2\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(HostError, match=r"cannot make a virtual environment .*No module named venv"):
+        trial.environment(python, tmp_path / "venv", io.StringIO())
+
+
+def test_a_crash_names_the_check_it_happened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crash.py").write_text(
+        "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\n"
+        "os.abort()\n"
+    )
+    monkeypatch.setattr(trial, "SCRIPTS", tmp_path)
+    with pytest.raises(VerifyError, match=r"crash\.py broke off while checking matmul: .*SIGABRT"):
+        trial.checks(PYTHON, "crash.py", {}, io.StringIO())
+
+
+def test_results_are_the_last_line() -> None:
+    assert parse('a library says hello\n\n{"import": {"ok": true, "detail": "x"}}\n') == {
+        "import": Check(ok=True, detail="x")
+    }
+
+
+def test_a_clean_environment_borrows_nothing() -> None:
+    borrowed = {
+        "PYTHONPATH": "x",
+        "LD_LIBRARY_PATH": "x",
+        "VIRTUAL_ENV": "x",
+        "PIP_TARGET": "x",
+        "TORCH_HOME": "x",
+    }
+    kept = {"PATH": "/bin", "PIP_INDEX_URL": "https://mirror", "PIP_PREFER_BINARY": "1"}
+    assert clean({**borrowed, **kept}) == kept

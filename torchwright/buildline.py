@@ -1,0 +1,177 @@
+"""How far a build is: edges, time, memory; moving on a terminal, in lines everywhere else."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from torchwright.ninja import Edge, Pace, parse_edge, plain
+from torchwright.quantity import format_bytes
+from torchwright.sparse import Clock, Sparse
+
+_WIDEST = 100  # characters of a line of output that are shown
+
+
+class Memory(Protocol):
+    """What knows the memory in use, in bytes."""
+
+    current: int
+
+
+class Line(Protocol):
+    """Where a build says how far it is."""
+
+    def note(self, text: str) -> None:
+        """Say one thing, which stays."""
+
+    def edge(self, line: str, memory: Memory) -> None:
+        """Take one line of the build's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a build is at one moment; times in seconds, memory in bytes."""
+
+    edge: Edge | None
+    title: str
+    elapsed: float
+    left: float | None
+    used: int
+    allowed: int
+
+    def __str__(self) -> str:
+        """Return it as one line, what matters most first."""
+        parts = [f"{duration(self.elapsed)} so far"]
+        if self.edge is not None:
+            percent = 100 * self.edge.done // self.edge.total
+            parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %)")
+        if self.left is not None:
+            parts.append(f"about {duration(self.left)} left")
+        parts.append(f"{format_bytes(self.used)} of {format_bytes(self.allowed)}")
+        return f"{', '.join(parts)}: {self.title}"
+
+
+class Track:
+    """What the lines of a build said so far."""
+
+    def __init__(self, allowed: int, clock: Clock = time.monotonic) -> None:
+        self._allowed, self._clock = allowed, clock
+        self._begun = clock()
+        self._pace = Pace()
+        self._title = "starting"
+
+    def see(self, line: str) -> None:
+        """Take note of a line; before the first edge it is itself what goes on."""
+        edge = parse_edge(line)
+        if edge is not None:
+            self._pace.see(edge, self._clock())
+            self._title = _made(edge.title)
+        elif self._pace.edge is None and line.strip():
+            self._title = plain(line).strip()[:_WIDEST]
+
+    def status(self, used: int) -> Status:
+        """Return how far the build is now."""
+        now = self._clock()
+        return Status(
+            self._pace.edge, self._title, now - self._begun, self._pace.left(now), used, self._allowed
+        )
+
+
+class PlainLine:
+    """The line of a build where nothing can move."""
+
+    def __init__(self, file: TextIO, allowed: int, clock: Clock = time.monotonic) -> None:
+        self._out = Sparse(file, clock)
+        self._track = Track(allowed, clock)
+
+    def note(self, text: str) -> None:
+        """Write a line."""
+        self._out.always(text)
+
+    def edge(self, line: str, memory: Memory) -> None:
+        """Take one line of the build's output, and write one now and then."""
+        self._track.see(line)
+        self._out.sometimes(lambda: str(self._track.status(memory.current)))
+
+
+class LiveLine:
+    """The line of a build on a terminal: it appears with the first output and goes with a note."""
+
+    def __init__(self, console: Console, allowed: int, clock: Clock = time.monotonic) -> None:
+        self._console, self._allowed, self._clock = console, allowed, clock
+        self._track: Track | None = None
+        self._live: Live | None = None
+        self._shown: tuple[Status, float, Memory] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._settle()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays; whatever comes next has the terminal to itself."""
+        self._settle()
+        self._console.print(Text(text))
+
+    def edge(self, line: str, memory: Memory) -> None:
+        """Take one line of the build's output."""
+        self._track = self._track or Track(self._allowed, self._clock)
+        self._track.see(line)
+        self._shown = self._track.status(memory.current), self._clock(), memory
+        if self._live is None:
+            self._live = Live(
+                console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4
+            )
+            self._live.start(refresh=True)
+
+    def _settle(self) -> None:
+        """Take the moving line away and leave what it said last."""
+        if self._live is not None:
+            self._live.stop()
+            if (status := self._now()) is not None:
+                self._console.print(Text(str(status)))
+        self._live = self._track = self._shown = None
+
+    def _now(self) -> Status | None:
+        """Return the last status as it is by now: a large file keeps a build silent for minutes."""
+        shown = self._shown  # one look: lines arrive on another thread than the one that draws
+        if shown is None:
+            return None
+        status, at, memory = shown
+        passed = self._clock() - at
+        left = None if status.left is None else max(0.0, status.left - passed)
+        return replace(status, elapsed=status.elapsed + passed, left=left, used=memory.current)
+
+    def _drawn(self) -> Table:
+        status = self._now()
+        drawn = Table.grid(padding=(0, 1))
+        if status is not None:
+            edge = status.edge
+            bar = ProgressBar(
+                total=edge.total if edge else None, completed=edge.done if edge else 0, width=20
+            )
+            drawn.add_row(bar, Text(str(status), no_wrap=True, overflow="ellipsis"))
+        return drawn
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as "4:05" or "1:02:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _made(title: str) -> str:
+    """Return what an edge makes, without the folders: a build system's are long and say little."""
+    words = title.split()
+    return PurePosixPath(words[-1]).name if title.startswith(("Building ", "Linking ")) else title
