@@ -15,7 +15,8 @@ from torchwright import facts, host, interpreters, matrix, selection
 from torchwright.errors import SuiteError
 from torchwright.layout import Layout
 
-nox.options.sessions = ["lint", "tests"]
+# A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
+MATRIX_ASKED = "--json" in sys.argv
 nox.options.error_on_missing_interpreters = True
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
 
@@ -37,6 +38,7 @@ def add_session(cell: matrix.Cell, native: str) -> None:
         name=build.identifier(native),
         python=build.python,
         tags=[build.session, build.package, build.variant, release.tag],
+        default=MATRIX_ASKED,
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
@@ -54,7 +56,7 @@ def add_session(cell: matrix.Cell, native: str) -> None:
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
-@nox.session(python=False)
+@nox.session(python=False, default=not MATRIX_ASKED)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     session.run(sys.executable, "-m", "ruff", "check", ".")
@@ -62,13 +64,13 @@ def lint(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "mypy")
 
 
-@nox.session(python=False)
+@nox.session(python=False, default=not MATRIX_ASKED)
 def tests(session: nox.Session) -> None:
     """Run the tests."""
     session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
-@nox.session(python=False)
+@nox.session(python=False, default=False)
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
     upstream = ROOT / ".torchwright" / "demo"

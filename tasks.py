@@ -10,7 +10,7 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import console, facts, listing, render, selection, source
+from torchwright import console, facts, listing, lookup, render, selection, source
 from torchwright import deps as deps_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
@@ -54,10 +54,10 @@ def _load() -> tuple[Facts, Layout]:
     },
 )
 @reported
-def fetch(
+def fetch(  # noqa: PLR0917 - every one is an option
     _: Context,
     tag: str = "",
-    package: Iterable[str] = (),
+    package: list[str] | None = None,
     all_: bool = False,
     ref: str = "",
     mirror: str = "",
@@ -67,7 +67,7 @@ def fetch(
     known, layout = _load()
     release = selection.selected(known, layout, tag or None) or _newest(known)
     with console.progress() as progress:
-        for wanted in _wanted(known, release, tuple(package), every=all_):
+        for wanted in _wanted(known, release, tuple(package or ()), every=all_):
             request = source.Request(
                 known.packages[wanted.package], wanted, ref or None, mirror or None, from_ or None
             )
@@ -136,8 +136,8 @@ def explain(_: Context, identifier: str, tag: str = "") -> None:
     known, layout = _load()
     release = selection.selected(known, layout, tag or None)
     native = hosts.native_arch()
-    text = matrix_.explain(known, identifier, native, release)
-    if not any(cell.possible for cell in matrix_.named(known, identifier, native, release)):
+    text = lookup.explain(known, identifier, native, release)
+    if not any(cell.possible for cell in lookup.named(known, identifier, native, release)):
         raise ImpossibleBuildError(text)
     print(text)
 
@@ -160,14 +160,14 @@ def explain(_: Context, identifier: str, tag: str = "") -> None:
     },
 )
 @reported
-def plan(
+def plan(  # noqa: PLR0917 - every one is an option
     _: Context,
     identifier: str,
     tag: str = "",
     host: str = "",
     json: bool = False,
     sh: bool = False,
-    set_: Iterable[str] = (),
+    set_: list[str] | None = None,
     label: str = "",
     arch_list: str = "",
     jobs: str = "",
@@ -176,12 +176,12 @@ def plan(
 ) -> None:
     """Print everything that a session would do."""
     choices = {"label": label, "arch-list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    arguments = [f"--set={setting}" for setting in set_]
+    arguments = [f"--set={setting}" for setting in set_ or ()]
     arguments += [f"--{name}={value}" for name, value in choices.items() if value]
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
     release = selection.selected(known, layout, tag or None)
-    cell = matrix_.find(known, identifier, machine.arch, release)
+    cell = lookup.find(known, identifier, machine.arch, release)
     if release is None:
         print(f"no release is selected: {cell.release.tag} is the newest that supports it", file=sys.stderr)
     fetched = None if host else source.load(layout, cell.build.package, cell.release.tag)

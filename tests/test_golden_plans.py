@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import host, matrix, plan, render
+from torchwright import host, lookup, matrix, plan, render
 from torchwright.model import Facts, Host, Plan
 from torchwright.options import parse
 
@@ -45,7 +45,7 @@ def made(known: Facts, name: str) -> tuple[Plan, Host]:
     identifier, tag, machine, arguments = RECIPES[name]
     described = host.load(GOLDEN / "hosts" / f"{machine}.toml")
     release = matrix.find_release(known, "torch", tag)
-    cell = matrix.find(known, identifier, described.arch, release)
+    cell = lookup.find(known, identifier, described.arch, release)
     return plan.compute(known, cell, described, parse(arguments, "test")), described
 
 
@@ -84,7 +84,7 @@ def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
 
 def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
     found = environment(shipped, "r4-cu90")
-    asked = "NO_TEST NO_FBGEMM NO_MIOPEN NO_MKLDNN NO_NNPACK NO_QNNPACK".split()
+    asked = ["NO_TEST", "NO_FBGEMM", "NO_MIOPEN", "NO_MKLDNN", "NO_NNPACK", "NO_QNNPACK"]
     assert {name: found.get(name) for name in asked} == dict.fromkeys(asked, "1")
     assert (found["USE_NCCL"], found["USE_SYSTEM_NCCL"], found["NCCL_ROOT_DIR"]) == ("1", "1", "/usr")
     assert made(shipped, "r4-cu90")[0].wheel == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"

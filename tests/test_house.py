@@ -19,7 +19,7 @@ ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
 RANKS = {
     "errors": 0,
     "model": 1,
-    **dict.fromkeys(("facts", "matrix", "guard", "host"), 2),
+    **dict.fromkeys(("facts", "matrix", "lookup", "guard", "host"), 2),
     "plan": 3,
     **dict.fromkeys(("source", "toolchain", "pack", "verify", "deliver"), 4),
     "workshop": 5,

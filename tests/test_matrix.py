@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright import listing, matrix
+from torchwright import listing, lookup, matrix
 from torchwright.errors import ImpossibleBuildError, UnknownReleaseError
 from torchwright.model import Build, Facts
 
@@ -77,7 +77,7 @@ def test_a_dependent_package_cannot_be_where_its_base_cannot(known: Facts) -> No
 def test_find_says_what_is_possible_instead(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
     with pytest.raises(ImpossibleBuildError) as error:
-        matrix.find(known, "wheel-3.13-cpu", "x86_64", release)
+        lookup.find(known, "wheel-3.13-cpu", "x86_64", release)
     text = str(error.value)
     assert "wheel-3.13-cpu is impossible: base 1.0.0 supports Python 3.9, 3.10" in text
     assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
@@ -86,7 +86,7 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
 
 def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
     with pytest.raises(UnknownReleaseError, match=r"did you mean .*wheel-3\.10-cu118"):
-        matrix.find(known, "wheel-3.10-cu181", "x86_64", None)
+        lookup.find(known, "wheel-3.10-cu181", "x86_64", None)
 
 
 def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:

@@ -1,7 +1,6 @@
 """The real noxfile, through the real nox."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -27,9 +26,7 @@ def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Fac
     release = matrix.find_release(shipped, "torch", "v1.13.1")
     cells = matrix.buildable(shipped, release, native)
     entries = {entry["session"]: entry for entry in listed(tmp_path, "v1.13.1")}
-    own = {"lint", "tests", "demo"}
-    assert set(entries) - own == {cell.build.identifier(native) for cell in cells}
-    assert own <= set(entries)
+    assert set(entries) == {cell.build.identifier(native) for cell in cells}
     wheel = entries["wheel-3.10-cpu"]
     assert wheel["python"] == "3.10"
     assert wheel["tags"] == ["wheel", "torch", "cpu", "v1.13.1"]
@@ -39,7 +36,7 @@ def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Fac
 def test_without_a_selection_the_newest_release_stands_for_a_cell(tmp_path: Path) -> None:
     entries = {entry["session"]: entry for entry in listed(tmp_path, None, "-t", "cpu")}
     assert entries["wheel-3.5-cpu"]["description"] == "torch 1.1.0, Python 3.5, cpu"
-    assert str(entries["wheel-3.13t-cpu"]["description"]).startswith("torch 2.")
+    assert str(entries["wheel-3.14t-cpu"]["description"]).startswith("torch 2.")
 
 
 def test_plain_nox_builds_no_wheel(tmp_path: Path) -> None:
@@ -115,4 +112,4 @@ def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
     done = run("nox", "-s", "wheel-3.10-cu999", home=tmp_path)
     assert done.returncode != 0
     assert "wheel-3.10-cu999" in done.stderr
-    assert not os.listdir(tmp_path)
+    assert not list(tmp_path.iterdir())

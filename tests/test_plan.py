@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright import matrix, plan
+from torchwright import lookup, matrix, plan
 from torchwright.errors import ConfigError
 from torchwright.model import Facts, Host, Options, Plan, Source
 
@@ -14,7 +14,7 @@ LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
 
 def planned(known: Facts, name: str, tag: str, host: Host = LINUX, options: Options | None = None) -> Plan:
     release = matrix.find_release(known, "base", tag)
-    cell = matrix.find(known, name, host.arch, release)
+    cell = lookup.find(known, name, host.arch, release)
     return plan.compute(known, cell, host, options or Options())
 
 
@@ -110,7 +110,7 @@ def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known
 
 def test_the_source_decides_the_way_in(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
-    cell = matrix.find(known, "wheel-3.10-cpu", "x86_64", release)
+    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", release)
     tree = Source("base", "1.0.0", "v1.0.0", "git", "somewhere", "1" * 40, path=None, verified=True)  # type: ignore[arg-type]
     assert "bdist_wheel" in plan.compute(known, cell, LINUX, Options()).compile[0].argv
     for backend, word in {

@@ -3,6 +3,7 @@
 import http.server
 import io
 import os
+import shutil
 import stat
 import tarfile
 import threading
@@ -53,19 +54,21 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def pack(tree: Path, name: str) -> Path:
-    """Return an archive of a tree, made by another program's library calls than ours."""
-    archive = tree.parent / name
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(archive, "w") as zipped:
-            for path in sorted(tree.rglob("*")):
-                info = zipfile.ZipInfo(str(path.relative_to(tree.parent)) + ("/" if path.is_dir() else ""))
-                info.external_attr = path.lstat().st_mode << 16
-                text = os.readlink(path) if path.is_symlink() else b"" if path.is_dir() else path.read_bytes()
-                zipped.writestr(info, text)
-    else:
-        with tarfile.open(archive, f"w:{name.rpartition('.')[2]}") as tar:
-            tar.add(tree, tree.name)
-    return archive
+    """Return an archive of a tree, links and permissions in it."""
+    base, _, kind = name.partition(".")
+    target = tree.parent / base
+    if kind != "zip":
+        form = {"tar.gz": "gztar", "tar.xz": "xztar", "tar.bz2": "bztar"}[kind]
+        return Path(shutil.make_archive(str(target), form, tree.parent, tree.name))
+    with zipfile.ZipFile(tree.parent / name, "w") as zipped:
+        for path in sorted(tree.rglob("*")):
+            info = zipfile.ZipInfo(str(path.relative_to(tree.parent)) + ("/" if path.is_dir() else ""))
+            info.external_attr = path.lstat().st_mode << 16
+            if path.is_symlink():
+                zipped.writestr(info, str(path.readlink()))
+            else:
+                zipped.writestr(info, b"" if path.is_dir() else path.read_bytes())
+    return tree.parent / name
 
 
 class TestAFolder:
@@ -132,7 +135,7 @@ class TestACheckout:
 
     def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
         git(checkout, "submodule", "deinit", "-q", "-f", "near")
-        with pytest.raises(SourceError, match="near is not there.*submodule update --init --recursive"):
+        with pytest.raises(SourceError, match=r"near is not there.*submodule update --init --recursive"):
             fetch(asked(checkout), place, Silent())
 
 
@@ -181,7 +184,7 @@ class TestAnArchive:
     def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
         source = fetch(asked(pack(folder, "t.tar.gz")), place, Silent())
         (source.path / "tools/run").unlink()
-        with pytest.raises(SourceError, match="4 files.*then, 3 files"):
+        with pytest.raises(SourceError, match=r"4 files.*then, 3 files"):
             check(source)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import matrix, plan
+from torchwright import lookup, plan
 from torchwright.errors import BusyError, ConfigError, HostError
 from torchwright.model import Facts, Host, Options, Source
 from torchwright.tree import Tree, copy_source, disk_full_told, is_prepared, key, locked, resolve
@@ -21,7 +21,7 @@ def source(path: Path) -> Source:
 
 
 def test_the_key_follows_everything_that_changes_the_result(known: Facts, tmp_path: Path) -> None:
-    cell = matrix.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
+    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
     base = plan.compute(known, cell, HOST, Options())
     tools = {"gcc": "12.2", "python": "3.10.13"}
     first = key(base, source(tmp_path), known.patches, tools)
@@ -44,7 +44,7 @@ def test_the_key_follows_everything_that_changes_the_result(known: Facts, tmp_pa
 
 
 def test_the_key_follows_the_text_of_a_patch(known: Facts, tmp_path: Path) -> None:
-    cell = matrix.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
+    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
     patched = replace(plan.compute(known, cell, HOST, Options()), patches=("base/a.patch",))
     patch = known.patches / "base" / "a.patch"
     patch.parent.mkdir(parents=True)

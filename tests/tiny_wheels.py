@@ -214,7 +214,7 @@ def package(name: str) -> Package:
         session="wheel",
         repository="",
         import_name=name,
-        checks="sample_checks.py",
+        checks="sample",
         after=None,
         tag="v{version}",
         version_variables={},

@@ -54,7 +54,8 @@ def environment(python: Path, folder: Path, log: TextIO) -> Path:
     venv = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     pip = Version(capture([str(venv), "-m", "pip", "--version"], env=clean()).split()[1])
     if pip < OLDEST_PIP:
-        _install(venv, ["--upgrade", f"pip>={OLDEST_PIP}"], log)
+        # not the newest: only old interpreters come with an older pip, and this series runs on all of them
+        _install(venv, ["--upgrade", f"pip>={OLDEST_PIP},<21"], log)
     return venv
 
 

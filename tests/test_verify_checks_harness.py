@@ -71,4 +71,6 @@ def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -
 
     result = scripts["harness"].outcome(broken, "x")
     assert result["ok"] is False
-    assert result["detail"].startswith("ImportError: libfoo.so.1: cannot open x (test_verify_checks.py:")
+    assert result["detail"].startswith(
+        "ImportError: libfoo.so.1: cannot open x (test_verify_checks_harness.py:"
+    )
