@@ -19,12 +19,15 @@ from torchwright.errors import BusyError, ConfigError, HostError, NetworkError, 
 from torchwright.layout import Layout
 from torchwright.model import Source
 from torchwright.source import Request, Silent, check, fetch, load
+from torchwright.source.gitcommand import Checkout
+from torchwright.source.transport import Transport, quietly
 
 ROOT = Path(__file__).parent.parent
 # An ssh that runs the server's side here, in a log, and hangs on repositories that the file "hang" names.
 SSH = """#!/bin/sh
 while [ $# -gt 1 ]; do shift; done
 echo "$1" >> "{folder}/log"
+[ -f "{folder}/break" ] && rm "{folder}/break" && echo "Connection reset by peer" >&2 && exit 255
 [ -f "{folder}/hang" ] && case "$1" in *"$(cat "{folder}/hang")"*) exec sleep 60;; esac
 {forget}
 eval "$1"
@@ -400,10 +403,12 @@ fetch(request(forge), layout(Path({place!r})), Silent())
 """
 
 
-class TestAKilledFetch:
+class TestAStoppedFetch:
     @pytest.fixture
-    def killed(self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """Kill a fetch while it waits for the nested submodule."""
+    def waiting(
+        self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> subprocess.Popen[str]:
+        """Return a fetch that waits for the nested submodule, in a process group of its own."""
         use_ssh(tmp_path, monkeypatch)
         (tmp_path / "hang").write_text("libs/deep")
         code = CHILD.format(
@@ -414,20 +419,37 @@ class TestAKilledFetch:
             commits=over_ssh.commits,
             place=str(tmp_path),
         )
-        child = subprocess.Popen([sys.executable, "-c", code])
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 30
         while "libs/deep" not in self.calls(tmp_path) and time.monotonic() < deadline:
             time.sleep(0.02)
-        family = [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]
-        for process in family:
+        return child
+
+    @pytest.fixture
+    def killed(self, waiting: subprocess.Popen[str], tmp_path: Path) -> Path:
+        """Return where a fetch was killed, with all that it had started."""
+        child = psutil.Process(waiting.pid)
+        for process in (*child.children(recursive=True), child):
             process.send_signal(signal.SIGKILL)
-        child.wait()
+        waiting.communicate()
         (tmp_path / "hang").unlink()
         return tmp_path
 
     def calls(self, folder: Path) -> str:
         log = folder / "log"
         return log.read_text() if log.exists() else ""
+
+    def test_by_ctrl_c_ends_at_once_and_says_so(
+        self, over_ssh: Forge, waiting: subprocess.Popen[str], tmp_path: Path
+    ) -> None:
+        os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does
+        _, said = waiting.communicate(timeout=20)
+        assert "InterruptedBuildError: fetching torch v1 was interrupted" in said
+        assert visible(layout(tmp_path)) == []
+        (tmp_path / "hang").unlink()
+        assert fetch(request(over_ssh), layout(tmp_path), Silent()).verified
 
     def test_shows_nothing_and_is_gone_on_with(self, over_ssh: Forge, killed: Path) -> None:
         place = layout(killed)
@@ -451,6 +473,19 @@ class TestAKilledFetch:
         assert submodules_as_git_sees_them(source.path) == source.submodules
         assert not (source.path / "third_party/near").exists()
         assert git(source.path, "status", "--porcelain", "--ignored") == ""
+
+
+def test_a_connection_that_breaks_once(
+    over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_ssh(tmp_path, monkeypatch)
+    repository = Checkout(tmp_path, tmp_path / "repository.git")
+    repository.git("init", "-q")
+    (tmp_path / "break").touch()
+    commit = over_ssh.commits["deep"]
+    Transport(request(over_ssh), tmp_path).obtain(repository, commit, (over_ssh.url("libs/deep"),), quietly)
+    assert not (tmp_path / "break").exists()
+    assert repository.git("cat-file", "-t", commit) == "commit\n"
 
 
 class TestHostileSources:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,32 @@ from torchwright.verify.trial import Check, clean, parse
 PYTHON = Path(sys.executable)
 
 
+@dataclass(frozen=True)
+class Dist:
+    """Finished wheels, and nothing left of what they were made from but the raw one."""
+
+    torch: Path
+    vision: Path
+    raw: Path
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Dist:
+    folder = tmp_path_factory.mktemp("made")
+    raw = tiny.build(folder / "raw")
+    torch, _ = tiny.finish(raw.torch, folder / "dist", folder / "stage1", folders=(raw.outside,))
+    vision, _ = tiny.finish(
+        raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch
+    )
+    for each in (raw.outside, folder / "stage1", folder / "stage2"):
+        shutil.rmtree(each)
+    return Dist(torch, vision, raw.torch)
+
+
 @tiny.needs_compiler
-def test_repaired_wheels_work_where_the_libraries_are_not(tmp_path: Path) -> None:
-    raw = tiny.build(tmp_path / "raw")
-    dist = tmp_path / "dist"
-    torch, _ = tiny.finish(raw.torch, dist, tmp_path / "stage1", folders=(raw.outside,))
-    vision, _ = tiny.finish(raw.vision, dist, tmp_path / "stage2", folders=(raw.outside,), under=torch)
-    for folder in (raw.outside, tmp_path / "stage1", tmp_path / "stage2"):
-        shutil.rmtree(folder)
+def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: Path) -> None:
     plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
-    report = tried(vision, plan, "tinyvision", tmp_path, torch)
+    report = tried(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
     assert report.checks["value"] == Check(ok=True, detail="")
     assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= set(report.installed)
     # the same environment serves to try what is under it, against a plan that it breaks in three ways
@@ -53,12 +69,10 @@ def tried(wheel: Path, plan: Plan, name: str, tmp_path: Path, *extra: Path) -> R
 
 
 @tiny.needs_compiler
-def test_every_failed_check_is_listed_at_once(tmp_path: Path) -> None:
-    raw = tiny.build(tmp_path / "raw")
-    torch, _ = tiny.finish(raw.torch, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,))
+def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> None:
     wrong = replace(tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"}), commit="f" * 40)
     with pytest.raises(VerifyError) as caught:
-        tried(torch, wrong, "tinytorch", tmp_path)
+        tried(dist.torch, wrong, "tinytorch", tmp_path)
     text = str(caught.value)
     assert "2 checks failed" in text
     assert "git_version: tinytorch.version.git_version is" in text
@@ -66,10 +80,9 @@ def test_every_failed_check_is_listed_at_once(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
-def test_what_is_wrong_at_first_sight_is_not_installed(tmp_path: Path) -> None:
-    raw = tiny.build(tmp_path / "raw")
+def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Path) -> None:
     with pytest.raises(VerifyError, match="the plan says tinytorch-9"):
-        tried(raw.torch, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
+        tried(dist.raw, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
     assert not (tmp_path / "scratch").exists()
 
 

@@ -58,7 +58,7 @@ class Transport:
         Raises NetworkError, SourceError or HostError.
         """
         if pinned(repository) != commit:
-            self._first(urls, lambda url: _climb(repository, commit, url, run, refs))
+            self._first(urls, lambda url: _twice(lambda: _climb(repository, commit, url, run, refs)))
 
     def _first(self, urls: Sequence[str], attempt: Callable[[str], None]) -> str:
         """Return the first URL that the attempt succeeds with; only a missing repository leads on."""
@@ -66,7 +66,7 @@ class Transport:
         for url in urls:
             self._assure_reachable(url)
             try:
-                _twice(attempt, url)
+                attempt(url)
             except CommandError as error:
                 if diagnose(error.output) is not Cause.MISSING:
                     raise explained(error, url, self.where, self.request) from None
@@ -124,15 +124,15 @@ def _climb(repository: Checkout, commit: str, url: str, run: Run, refs: Sequence
     )
 
 
-def _twice(attempt: Callable[[str], None], url: str) -> None:
+def _twice(attempt: Callable[[], None]) -> None:
     """Try again, once, after a connection that broke."""
     try:
-        attempt(url)
+        attempt()
     except CommandError as error:
         if diagnose(error.output) is not Cause.UNREACHABLE:
             raise
         time.sleep(_PAUSE)
-        attempt(url)
+        attempt()
 
 
 def _capture_or(otherwise: str, *arguments: str) -> str:
