@@ -67,7 +67,10 @@ def fetch(  # noqa: PLR0917 - every one is an option
     known, layout = _load()
     release = selection.selected(known, layout, tag or None) or _newest(known)
     with console.progress() as progress:
-        for wanted in _wanted(known, release, tuple(package or ()), every=all_):
+        wanted_releases = tuple(_wanted(known, release, tuple(package or ()), every=all_))
+        if ref and len(wanted_releases) > 1:
+            raise Exit("error: --ref names a commit of one package: fetch one at a time", code=2)
+        for wanted in wanted_releases:
             request = source.Request(
                 known.packages[wanted.package], wanted, ref or None, mirror or None, from_ or None
             )

@@ -24,21 +24,24 @@ ARCHES = """
     [arm64]
     system = "macos"
     machines = ["arm64"]
-    platform_tag = "macosx_11_0_arm64"
+    platform_tag = "macosx_{macos}_arm64"
 """
 TOOLKITS = """
     ["10.2"]
     gcc = "<9"
+    lowest = "3.0"
     arches = ["x86_64"]
     source = "test"
 
     ["11.8"]
     gcc = ">=6,<12"
+    lowest = "3.5"
     arches = ["x86_64", "aarch64"]
     source = "test"
 
     ["12.4"]
     gcc = ">=6,<14"
+    lowest = "5.0"
     arches = ["x86_64", "aarch64"]
     source = "test"
 """

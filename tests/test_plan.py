@@ -96,6 +96,30 @@ def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> N
     assert "TORCH_CUDA_ARCH_LIST" not in planned(known, "wheel-3.10-cpu", "v1.0.0").set
 
 
+def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    lists = {}
+    for variant in ("cu117", "cu121"):
+        cell = lookup.find(shipped, f"wheel-3.10-{variant}", "x86_64", release)
+        lists[variant] = plan.compute(shipped, cell, LINUX, Options()).set["TORCH_CUDA_ARCH_LIST"]
+    assert lists["cu117"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6"
+    assert lists["cu121"] == "5.0;6.0;7.0;7.5;8.0;8.6", "nvcc 12 refuses 3.7"
+
+
+def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
+    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    cell = lookup.find(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0"))
+    made = plan.compute(shipped, cell, mac, Options())
+    assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
+
+
+def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.15.0")
+    cell = lookup.find(shipped, "vision-3.12-cpu", "x86_64", release)
+    made = plan.compute(shipped, cell, LINUX, Options())
+    assert made.wheel == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
+
+
 def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known: Facts) -> None:
     made = planned(known, "vision-3.10-cpu", "v1.0.0")
     assert made.torch == "base==1.0.0+cpu"

@@ -33,7 +33,14 @@ def _toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
         table = file.table(version)
         gcc = table.specifier("gcc") or SpecifierSet()
         toolkits.append(
-            Toolkit(version, variant_of(version), table.texts("arches"), gcc, table.text("source"))
+            Toolkit(
+                version,
+                variant_of(version),
+                table.texts("arches"),
+                gcc,
+                table.text("lowest"),
+                table.text("source"),
+            )
         )
         table.done()
     return tuple(sorted(toolkits, key=lambda toolkit: Version(toolkit.version)))
@@ -139,6 +146,7 @@ def _release(table: Table, package: Package, base: Release | None) -> Release:
         cuda=cuda,
         cuda_official=official,
         torch=base.version if base else None,
+        wheel_tag=table.optional("wheel_tag"),
         source=table.text("source"),
     )
     table.done()

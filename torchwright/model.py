@@ -33,7 +33,7 @@ class Arch:
     name: str
     system: str  # "linux", "macos", "windows"
     machines: tuple[str, ...]  # what platform.machine() says there
-    platform_tag: str  # "{libc}_x86_64", "macosx_11_0_arm64"
+    platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Toolkit:
     variant: str  # "cu118"
     arches: tuple[str, ...]
     gcc: SpecifierSet  # host compilers that nvcc takes
+    lowest: str  # the oldest compute capability that it compiles for
     source: str
 
 
@@ -75,7 +76,6 @@ class Rule:
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by package manager
     front_end: str | None = None  # "setup.py" or "pep517"
-    cmake: str | None = None  # bounds on the build tool, as a requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Package:
     session: str  # "wheel", "vision", "audio"
     repository: str
     import_name: str
-    checks: str  # the script in verify/checks/ that tries the wheel
+    checks: str  # what verify/checks/<checks>_checks.py tries
     after: str | None  # the package it is built against
     tag: str  # "v{version}"
     version_variables: Mapping[str, str]  # environment that fixes the version, values with {version}
@@ -121,6 +121,7 @@ class Release:
     cuda: SpecifierSet | None  # toolkits it builds with; None: CPU only
     cuda_official: Mapping[str, Cuda]  # toolkit version -> facts
     torch: str | None  # the torch release a dependent package pairs with
+    wheel_tag: str | None  # "py3-none" where one wheel serves every Python
     source: str
 
 

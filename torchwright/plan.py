@@ -18,7 +18,6 @@ from torchwright.model import (
     Options,
     Package,
     Plan,
-    Release,
     Rule,
     Source,
 )
@@ -42,21 +41,22 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     version = release.version + local_label(build, system, options.label, commit)
     torch = _torch_version(facts, cell, system, options)
     parallel = jobs(host.cores, options.memory or host.memory, package.memory_per_job, options.jobs)
-    platform_tag = _platform_tag(facts, build, host)
+    variables = _environment(facts, cell, rules, options, _versions(version, torch), parallel.count)
+    platform_tag = _platform_tag(facts, build, host, variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0"))
     return Plan(
         build=build,
         identifier=build.identifier(host.arch),
         release=release,
         commit=commit,
         version=version,
-        set=_environment(package, cell, rules, options, version, torch, parallel.count),
+        set=variables,
         unset=package.unset,
         requirements=_requirements(rules, package, torch, options),
         patches=tuple(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
         prepare=_prepare(package, rules),
         compile=(_front_end(rules, source),),
         jobs=parallel.count,
-        wheel=f"{package.name}-{version}-{python_tag(build.python)}-{platform_tag}.whl",
+        wheel=f"{package.name}-{version}-{release.wheel_tag or python_tag(build.python)}-{platform_tag}.whl",
         platform_tag=platform_tag,
         reasons=tuple(rule.reason for rule in rules if rule.patches or rule.prepare or rule.when.provider),
         torch=f"{package.after}=={torch}" if torch else None,
@@ -85,14 +85,16 @@ def python_tag(python: str) -> str:
     return f"{interpreter}-{interpreter}{flag}"
 
 
-def _platform_tag(facts: Facts, build: Build, host: Host) -> str:
+def _platform_tag(facts: Facts, build: Build, host: Host, macos: str) -> str:
     """Return the platform tag that is true of whatever this host links."""
     template = facts.arches[build.arch].platform_tag
-    if "{glibc}" not in template:
-        return template
-    if host.glibc is None:
+    if "{glibc}" in template and host.glibc is None:
         return f"linux_{build.arch}"
-    return template.format(glibc=host.glibc.replace(".", "_"))
+    return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))
+
+
+def _versions(version: str, torch: str | None) -> Mapping[str, str | None]:
+    return {"version": version, "torch": torch}
 
 
 def _torch_version(facts: Facts, cell: Cell, system: str, options: Options) -> str | None:
@@ -109,15 +111,15 @@ def _torch_version(facts: Facts, cell: Cell, system: str, options: Options) -> s
 
 
 def _environment(  # noqa: PLR0917 - the terms of one sum
-    package: Package,
+    facts: Facts,
     cell: Cell,
     rules: Iterable[Rule],
     options: Options,
-    version: str,
-    torch: str | None,
+    versions: Mapping[str, str | None],
     parallel: int,
 ) -> Mapping[str, str]:
     """Return the variables to set: facts first, rules in file order, the user's last."""
+    package = facts.packages[cell.build.package]
     release = cell.release
     variables = {
         "PATH": "${venv}/bin:${PATH}",
@@ -125,10 +127,10 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
         "MAX_JOBS": str(parallel),
     }
     for name, value in package.version_variables.items():
-        variables[name] = value.format(version=version, torch=torch)
+        variables[name] = value.format(**versions)
     for rule in rules:
         variables |= rule.set
-    capabilities = options.arch_list or official_capabilities(cell)
+    capabilities = options.arch_list or official_capabilities(facts, cell)
     if cell.build.cuda and capabilities:
         variables["TORCH_CUDA_ARCH_LIST"] = capabilities
     variables |= {name: value.replace("$", "$$") for name, value in options.settings.items()}
@@ -139,14 +141,20 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
     return dict(sorted(variables.items()))
 
 
-def official_capabilities(cell: Cell) -> str | None:
-    """Return the compute capabilities of the official build with the nearest toolkit not newer."""
-    if cell.build.cuda is None:
+def official_capabilities(facts: Facts, cell: Cell) -> str | None:
+    """Return the compute capabilities of the official build with the nearest toolkit not newer.
+
+    Those that the cell's own toolkit no longer compiles for are left out.
+    """
+    toolkit = next((one for one in facts.toolkits if one.version == cell.build.cuda), None)
+    if toolkit is None:
         return None
-    wanted = Version(cell.build.cuda)
-    known = {Version(cuda): facts.capabilities for cuda, facts in cell.release.cuda_official.items()}
+    wanted = Version(toolkit.version)
+    known = {Version(cuda): said.capabilities for cuda, said in cell.release.cuda_official.items()}
     older = [cuda for cuda, capabilities in known.items() if capabilities and cuda <= wanted]
-    return known[max(older)] if older else None
+    listed = (known[max(older)] or "").split(";") if older else []
+    lowest = Version(toolkit.lowest)
+    return ";".join(one for one in listed if Version(one.removesuffix("+PTX")) >= lowest) or None
 
 
 def _requirements(
@@ -190,6 +198,3 @@ def _front_end(rules: Iterable[Rule], source: Source | None) -> Command:
     else:
         argv = ("${python}", "setup.py", "bdist_wheel", "--dist-dir", "${raw}")
     return Command("build the wheel", argv)
-
-
-__all__ = ["LABELS", "Release", "compute", "local_label", "official_capabilities", "python_tag"]
