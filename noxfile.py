@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,13 +30,15 @@ def reported(session: nox.Session) -> Iterator[None]:
         session.error(str(error))
 
 
-def add_session(cell: matrix.Cell, native: str) -> None:
+def add_session(cell: matrix.Cell, native: str, installed: Container[str]) -> None:
     """Register the session that makes a build, named after it."""
     build, release = cell.build, cell.release
+    # Of a missing interpreter nox would say no more than that; the matrix names it all the same.
+    python = build.python if MATRIX_ASKED or build.python in installed else False
 
     @nox.session(
         name=build.identifier(native),
-        python=build.python,
+        python=python,
         tags=[build.session, build.package, build.variant, release.tag],
         default=MATRIX_ASKED,
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
@@ -46,6 +48,8 @@ def add_session(cell: matrix.Cell, native: str) -> None:
         from torchwright import console, pipeline, workshop  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
+            if not python:
+                interpreters.resolve(build.python)
             job = workshop.begin(ROOT, cell, session.posargs, Path(session.virtualenv.location))
             if (base := workshop.missing_base(job)) is not None:
                 session.run(sys.executable, "-m", "nox", "-s", base, "--", *session.posargs)
@@ -94,8 +98,9 @@ def main() -> None:
         known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", ROOT / "build_configs")))
         chosen = selection.selected(known, Layout.of(ROOT))
         native = host.native_arch()
+        installed = interpreters.installed()
         for cell in matrix.buildable(known, chosen, native):
-            add_session(cell, native)
+            add_session(cell, native, installed)
     except SuiteError as error:
         sys.exit(f"error: {error}")
 

@@ -114,6 +114,7 @@ def _wanted(known: Facts, release: Release, names: tuple[str, ...], *, every: bo
 def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
     """Print the whole grid; impossible cells with their reason."""
     known, layout = _load()
+    matrix_.check_rules(known)
     release = selection.selected(known, layout, tag or None) or _newest(known)
     native = hosts.native_arch()
     cells = [

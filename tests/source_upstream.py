@@ -150,6 +150,7 @@ def release(tag: str, commit: str | None) -> Release:
         cuda=None,
         cuda_official={},
         torch=None,
+        wheel_tag=None,
         source="",
     )
 

@@ -113,3 +113,36 @@ def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "wheel-3.10-cu999" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
+    """A folder of its own for everything that holds Pythons: what is left is the one that runs this."""
+    env = {
+        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "HOME": str(tmp_path),
+        "PYENV_ROOT": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+    }
+    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    assert done.returncode == 1
+    assert "pyenv install 3.8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_shim_is_named(tmp_path: Path) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    shim = shims / "python3.8"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.8: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    env = {
+        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "HOME": str(tmp_path),
+        "PYENV_ROOT": str(tmp_path),
+        "PATH": f"{shims}:/usr/bin:/bin",
+    }
+    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    assert done.returncode == 1
+    assert str(shim) in done.stderr
+    assert "127" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -189,7 +189,7 @@ def plan(
         build=Build(name, "wheel", python, "cpu", ARCH),
         identifier=f"wheel-{python}-cpu",
         release=Release(
-            name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, ""
+            name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, None, ""
         ),
         commit=COMMIT,
         version=version,

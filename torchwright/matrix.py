@@ -179,9 +179,14 @@ def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Versio
 
 def check_rules(facts: Facts) -> None:
     """Raise ConfigError for every rule that matches no cell: it is stale, or mistyped."""
-    stale = []
+    stale: list[Rule] = []
     for package in facts.packages.values():
-        cells = [cell for release in facts.releases[package.name] for cell in grid(facts, release)]
+        cells = [
+            cell
+            for release in facts.releases[package.name]
+            for arch in release.arches
+            for cell in _supported(facts, release, arch)
+        ]
         stale.extend(rule for rule in package.rules if not _alive(facts, rule, cells))
     if stale:
         lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)

@@ -193,6 +193,7 @@ def _front_end(rules: Iterable[Rule], source: Source | None) -> Command:
     if source is not None:
         legacy = source.build_backend is None or source.build_backend.startswith("setuptools.")
         stated = "setup.py" if legacy else "pep517"
+    argv: tuple[str, ...]
     if stated == "pep517":
         argv = ("${python}", "-m", "build", "--wheel", "--no-isolation", "--outdir", "${raw}")
     else:

