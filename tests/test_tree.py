@@ -3,6 +3,7 @@
 import errno
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,29 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(PermissionError), disk_full_told(tmp_path):
         raise PermissionError
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder on a file system of one MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_source_too_large_for_the_disk(tmp_path: Path, tiny_disk: Path) -> None:
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    (origin / "large").write_bytes(bytes(2 * 1024**2))
+    tree = Tree(tiny_disk / "tree")
+    tree.folder.mkdir()
+    with pytest.raises(HostError, match=r"is full .* free\): make room"):
+        copy_source(tree, source(origin))
+    assert not tree.key_file.exists(), "what was half copied does not count as a tree"
 
 
 def test_placeholders() -> None:
