@@ -50,9 +50,10 @@ def add_session(cell: matrix.Cell, native: str, installed: Container[str]) -> No
         with reported(session):
             if not python:
                 interpreters.resolve(build.python)
-            job = workshop.begin(ROOT, cell, session.posargs, Path(session.virtualenv.location))
+            venv = Path(session.virtualenv.location)
+            job = workshop.begin(ROOT, cell, session.posargs, venv)
             if (base := workshop.missing_base(job)) is not None:
-                session.run(sys.executable, "-m", "nox", "-s", base, "--", *session.posargs)
+                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base)
             with console.build_line() as line:
                 artifact = pipeline.make(job, install=session.install, line=line)
             session.log(f"{artifact.wheel} is verified")

@@ -121,7 +121,7 @@ class LiveLine:
     def note(self, text: str) -> None:
         """Write a line that stays; whatever comes next has the terminal to itself."""
         self._settle()
-        self._console.print(Text(text))
+        self._console.print(Text(text), soft_wrap=True)
 
     def edge(self, line: str, memory: Memory) -> None:
         """Take one line of the build's output."""
@@ -139,7 +139,7 @@ class LiveLine:
         if self._live is not None:
             self._live.stop()
             if (status := self._now()) is not None:
-                self._console.print(Text(str(status)))
+                self._console.print(Text(str(status)), soft_wrap=True)
         self._live = self._track = self._shown = None
 
     def _now(self) -> Status | None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -128,26 +128,21 @@ def _fetch(known: Facts, cell: Cell) -> str:
     return f"run `invoke fetch --tag {base.tag.format(version=version)}{extra}`"
 
 
-def missing_base(job: Job) -> str | None:
-    """Return the identifier of the build that must come first, None when its wheel is there."""
-    if job.base is None or job.options.torch is not None:
+def missing_base(job: Job) -> list[str] | None:
+    """Return nox's arguments for the build that must come first, None when its wheel is there."""
+    if job.base is None or job.options.torch is not None or base_wheel(job) is not None:
         return None
-    if base_wheel(job) is not None:
-        return None
-    build = job.plan.build
-    session = job.base.session
-    same = (
-        one.build
-        for one in matrix.grid(
-            job.facts, matrix.find_release(job.facts, job.base.name, job.cell.release.torch or "")
-        )
-    )
-    return next(
-        one.identifier(job.host.arch)
-        for one in same
-        if (one.session, one.python, one.variant, one.arch)
-        == (session, build.python, build.variant, build.arch)
-    )
+    build, options = job.plan.build, job.options
+    base = replace(build, package=job.base.name, session=job.base.session)
+    arguments = ["-s", base.identifier(job.host.arch), "--", "--label", options.label]
+    # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    if options.arch_list:
+        arguments += ["--arch-list", options.arch_list]
+    if options.jobs:
+        arguments += ["--jobs", str(options.jobs)]
+    if options.memory:
+        arguments += ["--memory", str(options.memory)]
+    return arguments
 
 
 def base_wheel(job: Job) -> Path | None:
