@@ -42,8 +42,8 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     (tmp_path / "sources.list").write_text(
         dedent("""\
         # a comment
-        deb http://deb.debian.org/debian bookworm main contrib  # and another
-        deb-src http://deb.debian.org/debian bookworm main contrib
+        deb http://archive.example.org/debian bookworm main contrib  # and another
+        deb-src http://archive.example.org/debian bookworm main contrib
         deb [arch=amd64 signed-by=/usr/share/keyrings/k.gpg] https://m.example/debian trixie main
         deb https://flat.example/repo ./
         """)
@@ -66,7 +66,7 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
     )
     (parts / "off.sources.disabled").write_text("Types: deb\nURIs: http://no.example\nSuites: x\n")
     assert machine_archives(tmp_path) == (
-        Archive("http://deb.debian.org/debian", "bookworm", ("main", "contrib")),
+        Archive("http://archive.example.org/debian", "bookworm", ("main", "contrib")),
         Archive("https://m.example/debian", "trixie", ("main",), (KEYRING,)),
         Archive("http://a.example/debian", "bookworm", ("main",), (KEYRING,)),
         Archive("http://a.example/debian", "bookworm-updates", ("main",), (KEYRING,)),
