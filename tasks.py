@@ -96,6 +96,8 @@ def _wanted(known: Facts, release: Release, names: tuple[str, ...], *, every: bo
         raise Exit(f"error: unknown package {', '.join(sorted(unknown))}; there is {words}", code=2)
     for name in chosen or [release.package]:
         partner = matrix_.paired(known, name, release)
+        if partner is None and every:
+            continue
         if partner is None:
             raise Exit(f"error: no release of {name} is known to go with {release.tag}", code=4)
         yield partner

@@ -189,4 +189,5 @@ def environment(job: Job) -> dict[str, str]:
     }
     planned = {name: trees.resolve(value, job.places) for name, value in job.plan.set.items()}
     version = cache.ccache_version(job.host)
-    return kept | {**cache.environment(job.host, job.layout.root, job.layout.cache, version), **planned}
+    caching = cache.environment(job.host, job.layout.root, job.layout.cache, version)
+    return {**caching, **kept, **planned}  # a cache that the user has set up stays the user's
