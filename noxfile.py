@@ -53,7 +53,7 @@ def add_session(cell: matrix.Cell, native: str, installed: Container[str]) -> No
             venv = Path(session.virtualenv.location)
             job = workshop.begin(ROOT, cell, session.posargs, venv)
             if (base := workshop.missing_base(job)) is not None:
-                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base)
+                session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
             with console.build_line() as line:
                 artifact = pipeline.make(job, install=session.install, line=line)
             session.log(f"{artifact.wheel} is verified")

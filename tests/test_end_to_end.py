@@ -122,6 +122,27 @@ def test_wheel_and_dependent_wheel_for_every_python(shared: Sample, python: str)
         assert not [name for name in archive.namelist() if "libtiny" in name], "the base brings it"
 
 
+def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> None:
+    """Another release in the same environments: nothing of the first is left in them."""
+    assert sample.nox("-s", f"wheel-{THIS}-cpu").returncode == 0
+    done = run(
+        "invoke", "fetch", "--tag=v1.1.0", "--all", f"--mirror=file://{upstream}",
+        home=sample.home, env=sample.env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    built = sample.nox("-s", f"vision-{THIS}-cpu")
+    assert built.returncode == 0, built.stdout + built.stderr
+    names = [
+        name for name in sample.wheels() if name.startswith(("tinytorch-1.1.0+cpu-", "tinyvision-0.2.0+cpu-"))
+    ]
+    assert len(names) == 2
+    requirements = sample.manifest(names[0])["requirements"]
+    assert isinstance(requirements, list)
+    installed = {line.partition("==")[0] for line in requirements}
+    assert {"scikit_build_core", "build"} <= {name.replace("-", "_") for name in installed}
+    assert "wheel" not in installed
+
+
 def test_nothing_changed_means_nothing_done(shared: Sample) -> None:
     first = shared.nox("-s", f"wheel-{THIS}-cpu")
     assert first.returncode == 0, first.stdout + first.stderr

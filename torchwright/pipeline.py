@@ -58,6 +58,9 @@ def make(job: Job, install: Install, line: Line) -> Artifact:
 def _make(job: Job, install: Install, line: Line) -> Artifact:
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
+        if not trees.is_prepared(job.tree, _wanted(job)):
+            # What another release, or another plan, left in the session's environment must not be found.
+            capture([str(job.interpreter), "-m", "venv", "--clear", str(job.venv)])
         install(*_requirements(job))
     with _timed(seconds, "prepare"):
         prepare(job, line)
@@ -86,11 +89,15 @@ def _requirements(job: Job) -> list[str]:
     return [*where, *job.plan.requirements]
 
 
+def _wanted(job: Job) -> str:
+    """Return what the tree must have been prepared for; CMake remembers where its tools were."""
+    return f"{job.key} {job.venv}"
+
+
 def prepare(job: Job, line: Line) -> None:
     """Make the tree of the cell ready: a fresh patched copy, unless it is there and nothing changed."""
     tree = job.tree
-    wanted = f"{job.key} {job.venv}"  # CMake remembers where its tools were
-    if trees.is_prepared(tree, wanted):
+    if trees.is_prepared(tree, _wanted(job)):
         line.note(f"resuming in {tree.folder}")
         return
     line.note(f"copying the source to {tree.source}")
@@ -101,7 +108,7 @@ def prepare(job: Job, line: Line) -> None:
             capture(argv, cwd=tree.source, env=environment(job))
         except CommandError as error:
             raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
-    tree.key_file.write_text(wanted, encoding="utf-8")
+    tree.key_file.write_text(_wanted(job), encoding="utf-8")
 
 
 def compile_wheel(job: Job, line: Line, watch: Watch) -> tuple[Path, int]:
