@@ -55,6 +55,8 @@ def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
     assert track.status(0).title == "a.cpp.o"
     track.see("[2/4] Running gen.py --all")
     assert track.status(0).title == "Running gen.py --all"
+    track.see("[4/4] c++ -MMD -MF build/b.o.d -O2 -c src/b.cpp -o build/b.o -DNDEBUG")
+    assert track.status(0).title == "b.o"
 
 
 def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -174,4 +175,8 @@ def duration(seconds: float) -> str:
 def _made(title: str) -> str:
     """Return what an edge makes, without the folders: a build system's are long and say little."""
     words = title.split()
-    return PurePosixPath(words[-1]).name if title.startswith(("Building ", "Linking ")) else title
+    if title.startswith(("Building ", "Linking ")):
+        return PurePosixPath(words[-1]).name
+    # setuptools gives ninja no descriptions: its edges are whole commands
+    made = [word for flag, word in pairwise(words) if flag in {"-o", "--output-file"}]
+    return PurePosixPath(made[-1]).name if made else title
