@@ -173,6 +173,26 @@ def test_a_changed_switch_makes_another_wheel(sample: Sample) -> None:
     assert switches["USE_TINY_FAST"] == "0"
 
 
+def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -> None:
+    session = f"vision-{THIS}-cpu"
+    assert sample.nox("-s", session).returncode == 0
+    dependent = next(name for name in sample.wheels() if name.startswith("tinyvision"))
+    before = sample.manifest(dependent)["key"]
+    assert "nothing changed" in sample.nox("-s", session).stderr
+    changed = sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0")
+    assert changed.returncode == 0, changed.stdout + changed.stderr
+    assert sample.nox("-s", session).returncode == 0
+    assert sample.manifest(dependent)["key"] != before
+
+
+def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) -> None:
+    sample.env["CXX"] = str(sample.folder / "absent" / "g++")
+    done = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert done.returncode == 1
+    assert "no C++ compiler: `invoke deps` installs one" in done.stdout + done.stderr
+    assert not (sample.home / ".torchwright" / "trees").exists()
+
+
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))

@@ -1,5 +1,6 @@
 """What one session works with: the plan of its cell, and where its steps happen."""
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +59,8 @@ class Job:
     @property
     def key(self) -> str:
         """Return the digest of everything that can change the result."""
-        return trees.key(self.plan, self.source, self.facts.patches, self.tools)
+        built_against = _base_digest(self)
+        return trees.key(self.plan, self.source, self.facts.patches, {**self.tools, "base": built_against})
 
     @property
     def wheel(self) -> Path:
@@ -107,8 +109,7 @@ def _interpreter(venv: Path, python: str) -> tuple[Path, str]:
         lines = configuration.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
-    settings = dict(line.replace(" ", "").split("=", 1) for line in lines if "=" in line)
-    home = Path(settings.get("home", ""))
+    home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
     names = (f"python{python}", "python3", "python", "python.exe")
     base = next((home / name for name in names if (home / name).exists()), in_environment(venv))
     version = capture([str(base), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"])
@@ -152,6 +153,16 @@ def base_wheel(job: Job) -> Path | None:
     stem = job.plan.torch.replace("==", "-")
     pattern = f"{stem}-{plan.python_tag(job.plan.build.python)}-*.whl"
     return max(job.layout.dist.glob(pattern), default=None)
+
+
+def _base_digest(job: Job) -> str:
+    """Return the sha256 of the wheel that a dependent package is built against, "" where there is none."""
+    own = Path(job.options.torch) if job.options.torch and job.options.torch != "PyPI" else None
+    wheel = own or (base_wheel(job) if job.options.torch is None else None)
+    if wheel is None:
+        return ""
+    with wheel.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def preflight(job: Job) -> None:
