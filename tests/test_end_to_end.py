@@ -185,6 +185,20 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert sample.manifest(dependent)["key"] != before
 
 
+def test_another_wheel_to_build_against(sample: Sample) -> None:
+    assert sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--label", "git").returncode == 0
+    (name,) = sample.wheels()
+    wheel = sample.folder / name
+    (sample.home / "dist" / name).rename(wheel)
+    done = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", str(wheel))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (dependent,) = sample.wheels()
+    assert sample.manifest(dependent)["torch"] == "tinytorch==1.0.0+git531bca1"
+    wrong = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", "absent.whl")
+    assert wrong.returncode == 1
+    assert "there is no such wheel" in wrong.stderr
+
+
 def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) -> None:
     sample.env["CXX"] = str(sample.folder / "absent" / "g++")
     done = sample.nox("-s", f"wheel-{THIS}-cpu")

@@ -190,7 +190,8 @@ def check(job: Job, packed: Path) -> verify.Report:
     """Try the wheel in a clean environment; raises VerifyError with every check that failed."""
     extra: list[Path | str] = [one for one in job.plan.requirements if one.startswith("numpy")]
     if job.plan.torch:
-        extra.append(base_wheel(job) or job.plan.requirements[-1])
+        own = base_wheel(job) if job.options.torch is None else None
+        extra.append(own or job.plan.requirements[-1])
     with job.log.open("a", encoding="utf-8") as log:
         return verify.verify(
             packed,
