@@ -96,7 +96,7 @@ def demo(session: nox.Session) -> None:
 def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
-        known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", ROOT / "build_configs")))
+        known = facts.chosen(ROOT)
         chosen = selection.selected(known, Layout.of(ROOT))
         native = host.native_arch()
         installed = interpreters.installed()

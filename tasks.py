@@ -15,7 +15,7 @@ from torchwright import deps as deps_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
 from torchwright import plan as plan_
-from torchwright.errors import ImpossibleBuildError, SuiteError
+from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError, UnknownReleaseError
 from torchwright.layout import Layout
 from torchwright.model import Facts, Release
 from torchwright.options import parse
@@ -38,8 +38,7 @@ def reported(body: Body) -> Body:
 
 
 def _load() -> tuple[Facts, Layout]:
-    known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", ROOT / "build_configs")))
-    return known, Layout.of(ROOT)
+    return facts.chosen(ROOT), Layout.of(ROOT)
 
 
 @task(
@@ -69,7 +68,7 @@ def fetch(  # noqa: PLR0917 - every one is an option
     with console.progress() as progress:
         wanted_releases = tuple(_wanted(known, release, tuple(package or ()), every=all_))
         if ref and len(wanted_releases) > 1:
-            raise Exit("error: --ref names a commit of one package: fetch one at a time", code=2)
+            raise ConfigError("--ref names a commit of one package: fetch one at a time")
         for wanted in wanted_releases:
             request = source.Request(
                 known.packages[wanted.package], wanted, ref or None, mirror or None, from_ or None
@@ -93,13 +92,13 @@ def _wanted(known: Facts, release: Release, names: tuple[str, ...], *, every: bo
     unknown = set(names) - {word for one in known.packages.values() for word in (one.name, one.session)}
     if unknown:
         words = ", ".join(f"{one.name} ({one.session})" for one in known.packages.values())
-        raise Exit(f"error: unknown package {', '.join(sorted(unknown))}; there is {words}", code=2)
+        raise ConfigError(f"unknown package {', '.join(sorted(unknown))}; there is {words}")
     for name in chosen or [release.package]:
         partner = matrix_.paired(known, name, release)
         if partner is None and every:
             continue
         if partner is None:
-            raise Exit(f"error: no release of {name} is known to go with {release.tag}", code=4)
+            raise UnknownReleaseError(f"no release of {name} is known to go with {release.tag}")
         yield partner
 
 
@@ -127,10 +126,9 @@ def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: b
         if arch in {"", cell.build.arch}
     ]
     if not cells:
-        raise Exit(
-            f"error: nothing matches --arch '{arch}' --package '{package}'; there are "
-            f"{', '.join(known.arches)} and {', '.join(known.packages)}",
-            code=2,
+        raise ConfigError(
+            f"nothing matches --arch '{arch}' --package '{package}'; there are "
+            f"{', '.join(known.arches)} and {', '.join(known.packages)}"
         )
     print(json_.dumps(listing.as_data(cells, native), indent=1) if json else listing.as_text(cells))
 

@@ -1,5 +1,6 @@
 """Read build_configs/ into the model; every problem is collected and told at once."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -196,6 +197,14 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
                 for patch in rule.patches
                 if not (facts.patches / package.name / patch).is_file()
             )
+
+
+def chosen(root: Path) -> Facts:
+    """Read the facts of a checkout, or those that TORCHWRIGHT_CONFIGS names instead.
+
+    Raises ConfigError as `load` does.
+    """
+    return load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
 
 
 def load(folder: Path) -> Facts:

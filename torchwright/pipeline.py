@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torchwright import artifact, failure, verify
 from torchwright import tree as trees
+from torchwright.buildline import Line
 from torchwright.errors import BuildError, VerifyError
 from torchwright.guard.watch import Watch
 from torchwright.model import Artifact, Command
@@ -19,16 +20,6 @@ from torchwright.process import CommandError, capture, stream
 from torchwright.workshop import Job, base_wheel, environment, preflight
 
 Install = Callable[..., Any]
-
-
-class Line(Protocol):
-    """Where the user sees what goes on."""
-
-    def note(self, text: str) -> None:
-        """Say one thing."""
-
-    def edge(self, line: str, watch: Watch) -> None:
-        """Show one line of the build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +93,11 @@ def prepare(job: Job, line: Line) -> None:
         return
     line.note(f"copying the source to {tree.source}")
     trees.copy_source(tree, job.source)
+    variables = environment(job)
     for command in job.plan.prepare:
         argv = [trees.resolve(word, job.places) for word in command.argv]
         try:
-            capture(argv, cwd=tree.source, env=environment(job))
+            capture(argv, cwd=tree.source, env=variables)
         except CommandError as error:
             raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
     tree.key_file.write_text(_wanted(job), encoding="utf-8")

@@ -41,7 +41,9 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     version = release.version + local_label(build, system, options.label, commit)
     torch = _torch_version(facts, cell, system, options)
     parallel = jobs(host.cores, options.memory or host.memory, package.memory_per_job, options.jobs)
-    variables = _environment(facts, cell, rules, options, _versions(version, torch), parallel.count)
+    variables = _environment(
+        facts, cell, rules, options, {"version": version, "torch": torch}, parallel.count
+    )
     platform_tag = _platform_tag(facts, build, host, variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0"))
     return Plan(
         build=build,
@@ -91,10 +93,6 @@ def _platform_tag(facts: Facts, build: Build, host: Host, macos: str) -> str:
     if "{glibc}" in template and host.glibc is None:
         return f"linux_{build.arch}"
     return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))
-
-
-def _versions(version: str, torch: str | None) -> Mapping[str, str | None]:
-    return {"version": version, "torch": torch}
 
 
 def _torch_version(facts: Facts, cell: Cell, system: str, options: Options) -> str | None:

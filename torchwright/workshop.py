@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
 from torchwright import facts, host, matrix, plan, source
@@ -21,7 +22,7 @@ from torchwright.toolchain import cache
 FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD")  # never the build's business
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """One cell on this machine."""
 
@@ -56,9 +57,9 @@ class Job:
         """Return the interpreter of the session's environment."""
         return in_environment(self.venv)
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Return the digest of everything that can change the result."""
+        """Return the digest of everything that can change the result; it reads the whole base wheel."""
         built_against = _base_digest(self)
         return trees.key(self.plan, self.source, self.facts.patches, {**self.tools, "base": built_against})
 
@@ -85,7 +86,7 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     Raises SuiteError for everything that forbids the build before it starts.
     """
     layout = Layout.of(root)
-    known = facts.load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
+    known = facts.chosen(root)
     matrix.check_rules(known)
     machine = host.measure(layout.root)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
