@@ -4,7 +4,7 @@ import functools
 import json as json_
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from torchwright import deps as deps_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
 from torchwright import plan as plan_
-from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError, UnknownReleaseError
+from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError
 from torchwright.layout import Layout
-from torchwright.model import Facts, Release
+from torchwright.model import Facts
 from torchwright.options import parse
 
 ROOT = Path(__file__).parent
@@ -64,9 +64,9 @@ def fetch(  # noqa: PLR0917 - every one is an option
 ) -> None:
     """Fetch a release and its submodules, verify the commit, and select the release."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None) or _newest(known)
+    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
     with console.progress() as progress:
-        wanted_releases = tuple(_wanted(known, release, tuple(package or ()), every=all_))
+        wanted_releases = matrix_.partners(known, release, known.packages if all_ else package or ())
         if ref and len(wanted_releases) > 1:
             raise ConfigError("--ref names a commit of one package: fetch one at a time")
         for wanted in wanted_releases:
@@ -76,30 +76,6 @@ def fetch(  # noqa: PLR0917 - every one is an option
             print(listing.of_source(source.fetch(request, layout, progress)))
     selection.select(layout, release)
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
-
-
-def _newest(known: Facts) -> Release:
-    return known.releases[matrix_.base_package(known).name][-1]
-
-
-def _wanted(known: Facts, release: Release, names: tuple[str, ...], *, every: bool) -> Iterable[Release]:
-    """Return the releases to fetch: the selected one, or the partners that were named."""
-    chosen = [
-        package.name
-        for package in known.packages.values()
-        if every or package.name in names or package.session in names
-    ]
-    unknown = set(names) - {word for one in known.packages.values() for word in (one.name, one.session)}
-    if unknown:
-        words = ", ".join(f"{one.name} ({one.session})" for one in known.packages.values())
-        raise ConfigError(f"unknown package {', '.join(sorted(unknown))}; there is {words}")
-    for name in chosen or [release.package]:
-        partner = matrix_.paired(known, name, release)
-        if partner is None and every:
-            continue
-        if partner is None:
-            raise UnknownReleaseError(f"no release of {name} is known to go with {release.tag}")
-        yield partner
 
 
 @task(
@@ -115,8 +91,7 @@ def _wanted(known: Facts, release: Release, names: tuple[str, ...], *, every: bo
 def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
     """Print the whole grid; impossible cells with their reason."""
     known, layout = _load()
-    matrix_.check_rules(known)
-    release = selection.selected(known, layout, tag or None) or _newest(known)
+    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
     native = hosts.native_arch()
     cells = [
         cell
@@ -209,7 +184,7 @@ def plan(  # noqa: PLR0917 - every one is an option
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None) or _newest(known)
+    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
     chosen = manager or deps_.find_manager(os.environ)
     fetched = source.load(layout, release.package, release.tag)
     provider = fetched.provider if fetched else None

@@ -29,19 +29,19 @@ ARCHES = """
 TOOLKITS = """
     ["10.2"]
     gcc = "<9"
-    lowest = "3.0"
+    capabilities = ["3.7", "5.0", "6.0", "7.0", "7.5"]
     arches = ["x86_64"]
     source = "test"
 
     ["11.8"]
     gcc = ">=6,<12"
-    lowest = "3.5"
+    capabilities = ["3.7", "5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0"]
     arches = ["x86_64", "aarch64"]
     source = "test"
 
     ["12.4"]
     gcc = ">=6,<14"
-    lowest = "5.0"
+    capabilities = ["5.0", "6.0", "7.0", "7.5", "8.0", "8.6", "9.0", "9.0a"]
     arches = ["x86_64", "aarch64"]
     source = "test"
 """

@@ -14,7 +14,7 @@ import pytest
 
 from torchwright import host
 from torchwright.errors import ConfigError
-from torchwright.model import Host
+from torchwright.model import Compiler, Host
 
 ROOT = Path(__file__).parents[1]
 made_up_programs = pytest.mark.skipif(sys.platform == "win32", reason="made-up programs are shell scripts")
@@ -182,7 +182,7 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
         memory = "16 GiB"
         disk = "100 GB"
         glibc = "2.35"
-        gcc = "11.4.0"
+        compiler = "gcc 11.4.0"
         [tools]
         ninja = "/opt/homebrew/bin/ninja"
         [toolkits]
@@ -198,7 +198,7 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
         memory=16 * 2**30,
         disk=100 * 10**9,
         glibc="2.35",
-        gcc="11.4.0",
+        compiler=Compiler("gcc", "11.4.0"),
         tools={"ninja": "/opt/homebrew/bin/ninja"},
         toolkits={"11.8": "/usr/local/cuda-11.8"},
         interpreters={"3.10": "/usr/bin/python3.10"},

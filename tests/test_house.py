@@ -19,12 +19,15 @@ ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
 RANKS = {
     "errors": 0,
     "model": 1,
-    **dict.fromkeys(("facts", "matrix", "lookup", "guard", "host"), 2),
+    **dict.fromkeys(("facts", "matrix", "lookup", "guard", "host", "capabilities", "causes"), 2),
     "plan": 3,
-    **dict.fromkeys(("source", "toolchain", "pack", "verify", "deliver"), 4),
-    "workshop": 5,
-    "pipeline": 6,
-    **dict.fromkeys(("noxfile", "tasks"), 7),
+    **dict.fromkeys(
+        ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream"), 4
+    ),
+    "doctor": 5,
+    "workshop": 6,
+    "pipeline": 7,
+    **dict.fromkeys(("noxfile", "tasks"), 8),
 }
 UNRANKED: set[str] = set()
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite

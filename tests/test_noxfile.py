@@ -35,7 +35,7 @@ def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Fac
 
 def test_without_a_selection_the_newest_release_stands_for_a_cell(tmp_path: Path) -> None:
     entries = {entry["session"]: entry for entry in listed(tmp_path, None, "-t", "cpu")}
-    assert entries["wheel-3.5-cpu"]["description"] == "torch 1.1.0, Python 3.5, cpu"
+    assert entries["wheel-3.5-cpu"]["description"] == "torch 1.5.1, Python 3.5, cpu"
     assert str(entries["wheel-3.14t-cpu"]["description"]).startswith("torch 2.")
 
 

@@ -46,7 +46,7 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
         "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
     )
     assert "wheel-3.11-cpu" in done.stderr
-    assert "releases that can build it: v2.4.0" in done.stderr
+    assert "releases that can build it: v2.2.0, v2.2.1" in done.stderr
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
     assert (good.returncode, good.stdout) == (0, "wheel-3.10-cpu is possible: torch 1.13.1\n")
 
@@ -70,7 +70,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
 
 def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
     done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
-    assert "no release is selected: v1.1.0 is the newest that supports it" in done.stderr
+    assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
     assert done.stdout.startswith("wheel-3.5-cpu: torch v1.1.0")
 
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 
 from torchwright.errors import ConfigError, HostError
-from torchwright.matrix import Cell, matches
+from torchwright.matrix import Cell, case, matches
 from torchwright.model import Facts
 
 # In order of preference: a conda environment that is active beats the system below it.
@@ -22,9 +22,9 @@ def packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | 
     """Return the system packages, by name, that any of the cells needs."""
     found: dict[str, None] = {}
     for cell in cells:
-        system = facts.arches[cell.build.arch].system
+        known = case(facts, cell.build, cell.release, provider)
         for rule in facts.packages[cell.build.package].rules:
-            if matches(rule.when, cell.build, cell.release, system, provider):
+            if matches(rule.when, known):
                 found |= dict.fromkeys(rule.system_packages.get(manager, ()))
     return tuple(found)
 

@@ -20,7 +20,7 @@ from torchwright.errors import ConfigError, HostError
 from torchwright.process import CommandError, capture
 
 if TYPE_CHECKING:
-    from torchwright.model import Host
+    from torchwright.model import Compiler, Host
     from torchwright.tables import Table
 
 TOOLS = ("cmake", "ninja", "git", "ccache", "sccache", "nvcc", "patchelf")
@@ -49,7 +49,7 @@ def measure(root: Path, environ: Mapping[str, str] = os.environ) -> Host:
     """Measure this machine; `root` is where builds will happen, for the room on its disk."""
     from torchwright import interpreters  # noqa: PLC0415
     from torchwright.guard import limits  # noqa: PLC0415
-    from torchwright.model import Host  # noqa: PLC0415
+    from torchwright.model import Compiler, Host  # noqa: PLC0415
 
     path = environ.get("PATH")
     found = {tool: shutil.which(tool, path=path) for tool in TOOLS}
@@ -61,7 +61,7 @@ def measure(root: Path, environ: Mapping[str, str] = os.environ) -> Host:
         memory=limits.memory(environ=environ).bytes,
         disk=_free(root),
         glibc=_glibc(),
-        gcc=gcc_version(environ),
+        compiler=Compiler("gcc", version) if (version := gcc_version(environ)) else None,
         tools={tool: where for tool, where in found.items() if where},
         toolkits=toolkits(environ),
         interpreters=_texts(interpreters.installed(environ)),
@@ -85,7 +85,7 @@ def load(path: Path) -> Host:
         memory=table.size("memory"),
         disk=_optional_size(table, "disk"),
         glibc=table.optional("glibc"),
-        gcc=table.optional("gcc"),
+        compiler=_compiler(table),
         tools=table.mapping("tools"),
         toolkits=table.mapping("toolkits"),
         interpreters=table.mapping("interpreters"),
@@ -194,6 +194,17 @@ def _system(table: Table) -> str:
     if system and system not in _SYSTEMS.values():
         table.problem(f"'system' is '{system}', expected one of {', '.join(_SYSTEMS.values())}")
     return system
+
+
+def _compiler(table: Table) -> Compiler | None:
+    """Take a compiler, written as "gcc 12.2.0"."""
+    from torchwright.model import Compiler  # noqa: PLC0415
+
+    text = table.optional("compiler")
+    family, _, version = (text or "").partition(" ")
+    if text and not version:
+        table.problem(f"'compiler' is '{text}', expected a family and a version, such as 'gcc 12.2.0'")
+    return Compiler(family, version) if version else None
 
 
 def _cores(table: Table) -> int:

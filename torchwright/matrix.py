@@ -1,14 +1,14 @@
 """Axes to builds: which cells exist, which a release can build, and why not."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchwright.errors import ConfigError, UnknownReleaseError
-from torchwright.model import Build, Facts, Package, Release, Rule, Toolkit, When
+from torchwright.model import Build, Case, Compiler, Facts, Package, Release, Rule, Toolkit, When
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,20 @@ def base_package(facts: Facts) -> Package:
     return next(package for package in facts.packages.values() if package.after is None)
 
 
-def matches(when: When, build: Build, release: Release, system: str, provider: str | None = None) -> bool:
+def case(
+    facts: Facts,
+    build: Build,
+    release: Release,
+    provider: str | None = None,
+    compiler: Compiler | None = None,
+) -> Case:
+    """Return what rules are held against."""
+    return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
+
+
+def matches(when: When, case: Case) -> bool:
     """Tell whether every condition of `when` holds; a build without CUDA matches no CUDA version."""
+    build, compiler = case.build, case.compiler
 
     def within(specifier: SpecifierSet | None, version: str | None) -> bool:
         return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
@@ -50,14 +62,20 @@ def matches(when: When, build: Build, release: Release, system: str, provider: s
     def among(names: tuple[str, ...] | None, name: str | None) -> bool:
         return names is None or name in names
 
+    def made_by(specifier: SpecifierSet | None, family: str) -> bool:
+        named = compiler.version if compiler is not None and compiler.family == family else None
+        return within(specifier, named)
+
     return (
-        within(when.release, release.version)
+        within(when.release, case.version)
         and within(when.python, build.python.rstrip("t"))
         and within(when.cuda, build.cuda)
         and among(when.variant, build.variant)
         and among(when.arch, build.arch)
-        and among(when.system, system)
-        and among(when.provider, provider)
+        and among(when.system, case.system)
+        and among(when.provider, case.provider)
+        and made_by(when.gcc, "gcc")
+        and made_by(when.clang, "clang")
     )
 
 
@@ -89,9 +107,9 @@ def _cuda_reason(release: Release, toolkit: Toolkit, arch: str) -> str | None:
 
 def conflicts(facts: Facts, build: Build, release: Release) -> Iterator[Rule]:
     """Yield the rules that forbid a build of a release."""
-    system = facts.arches[build.arch].system
+    known = case(facts, build, release)
     for rule in facts.packages[build.package].rules:
-        if rule.conflict and matches(rule.when, build, release, system):
+        if rule.conflict and matches(rule.when, known):
             yield rule
 
 
@@ -149,6 +167,29 @@ def paired(facts: Facts, package: str, torch: Release) -> Release | None:
     return next((one for one in facts.releases[package] if one.torch == torch.version), None)
 
 
+def newest(facts: Facts) -> Release:
+    """Return the newest release of the base package."""
+    return facts.releases[base_package(facts).name][-1]
+
+
+def partners(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
+    """Return the releases of the named packages that go with a release; without a name, itself.
+
+    Raises ConfigError for a name that is no package, UnknownReleaseError where a package that was named
+    alone has no such release.
+    """
+    words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
+    if unknown := sorted(set(names) - words.keys()):
+        there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
+        raise ConfigError(f"unknown package {', '.join(unknown)}; there is {there}")
+    wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
+    found = {name: paired(facts, name, release) for name in wanted}
+    missing = [name for name, partner in found.items() if partner is None]
+    if missing and len(found) < len(facts.packages):
+        raise UnknownReleaseError(f"no release of {', '.join(missing)} is known to go with {release.tag}")
+    return tuple(partner for partner in found.values() if partner is not None)
+
+
 def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
     """Yield what a selection stands for: the release and its partners, or every release, newest first."""
     for package in facts.packages:
@@ -194,8 +235,9 @@ def check_rules(facts: Facts) -> None:
 
 
 def _alive(facts: Facts, rule: Rule, cells: Iterable[Cell]) -> bool:
+    anywhere = replace(rule.when, gcc=None, clang=None)  # compilers are no axis
     return any(
-        matches(rule.when, cell.build, cell.release, facts.arches[cell.build.arch].system, provider)
+        matches(anywhere, case(facts, cell.build, cell.release, provider))
         for cell in cells
         for provider in (rule.when.provider or (None,))
     )

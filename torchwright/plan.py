@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from torchwright.errors import ConfigError
 from torchwright.guard.jobs import jobs
-from torchwright.matrix import Cell, find_release, matches
+from torchwright.matrix import Cell, case, find_release, matches
 from torchwright.model import (
     Build,
     Command,
@@ -35,8 +35,8 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     build, release = cell.build, cell.release
     package = facts.packages[build.package]
     system = facts.arches[build.arch].system
-    provider = source.provider if source else None
-    rules = [one for one in package.rules if matches(one.when, build, release, system, provider)]
+    known = case(facts, build, release, source.provider if source else None, host.compiler)
+    rules = [one for one in package.rules if matches(one.when, known)]
     commit = source.commit if source else release.commit
     version = release.version + local_label(build, system, options.label, commit)
     torch = _torch_version(facts, cell, system, options)
@@ -148,11 +148,13 @@ def official_capabilities(facts: Facts, cell: Cell) -> str | None:
     if toolkit is None:
         return None
     wanted = Version(toolkit.version)
-    known = {Version(cuda): said.capabilities for cuda, said in cell.release.cuda_official.items()}
+    known = {
+        Version(cuda): said.capabilities.get(cell.build.arch, said.capabilities.get("x86_64", ""))
+        for cuda, said in cell.release.cuda_official.items()
+    }
     older = [cuda for cuda, capabilities in known.items() if capabilities and cuda <= wanted]
-    listed = (known[max(older)] or "").split(";") if older else []
-    lowest = Version(toolkit.lowest)
-    return ";".join(one for one in listed if Version(one.removesuffix("+PTX")) >= lowest) or None
+    listed = known[max(older)].split(";") if older else []
+    return ";".join(one for one in listed if one.removesuffix("+PTX") in toolkit.capabilities) or None
 
 
 def _requirements(

@@ -62,6 +62,25 @@ class Table:
             self.problem(f"'{key}' is '{text}', which is no version specifier such as '>=1.8,<2'")
             return None
 
+    def specifiers(self, key: str) -> dict[str, SpecifierSet]:
+        """Take a table of PEP 440 specifiers that may be absent."""
+        table = self.table(key)
+        return {name: table.specifier(name) or SpecifierSet() for name in list(table.data)}
+
+    def count(self, key: str) -> int | None:
+        """Take a whole number that may be absent."""
+        self.asked.append(key)
+        value = self.data.pop(key, None)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        self.problem(f"'{key}' is {value!r}, expected a whole number")
+        return None
+
+    def counts(self, key: str) -> dict[str, int]:
+        """Take a table of whole numbers that may be absent."""
+        table = self.table(key)
+        return {name: table.count(name) or 0 for name in list(table.data)}
+
     def size(self, key: str) -> int:
         """Take a quantity of bytes such as "2.2 GiB"."""
         text = self.text(key)

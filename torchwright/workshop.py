@@ -87,7 +87,6 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     """
     layout = Layout.of(root)
     known = facts.chosen(root)
-    matrix.check_rules(known)
     machine = host.measure(layout.root)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
@@ -96,7 +95,7 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     source.check(fetched)
     computed = plan.compute(known, cell, machine, options, fetched)
     base, version = _interpreter(venv, cell.build.python)
-    tools = {"gcc": machine.gcc or "", "python": version}
+    tools = {"compiler": str(machine.compiler or ""), "python": version}
     return Job(layout, known, machine, cell, options, fetched, computed, venv, base, tools)
 
 

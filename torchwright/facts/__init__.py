@@ -1,0 +1,66 @@
+"""Read build_configs/ into the model; every problem is collected and told at once."""
+
+import os
+from pathlib import Path
+
+from torchwright.errors import ConfigError
+from torchwright.facts import experience, machines
+from torchwright.facts import packages as packages_
+from torchwright.facts import releases as releases_
+from torchwright.model import Facts
+
+
+def chosen(root: Path) -> Facts:
+    """Read the facts of a checkout, or those that TORCHWRIGHT_CONFIGS names instead.
+
+    Raises ConfigError as `load` does.
+    """
+    return load(Path(os.environ.get("TORCHWRIGHT_CONFIGS", root / "build_configs")))
+
+
+def load(folder: Path) -> Facts:
+    """Read the facts in `folder`.
+
+    Raises ConfigError with one line for each problem found.
+    """
+    problems: list[str] = []
+    arches = machines.arches(folder / "arches.toml", problems)
+    toolkits = machines.toolkits(folder / "toolkits.toml", problems)
+    files = sorted((folder / "packages").glob("*.toml"))
+    packages = {package.name: package for package in (packages_.package(path, problems) for path in files)}
+    if not packages:
+        problems.append(f"{folder}: there is no packages/*.toml in it")
+    releases = releases_.releases(folder / "releases", packages, problems)
+    facts = Facts(
+        packages,
+        releases,
+        toolkits,
+        arches,
+        folder / "patches",
+        capabilities=machines.capabilities(folder / "gpus.toml", problems),
+        causes=experience.causes(folder / "causes.toml", problems),
+        runs=experience.runs(folder / "runs.toml", problems),
+    )
+    _cross_check(facts, problems)
+    if problems:
+        raise ConfigError("build_configs has problems:\n" + "\n".join(f"  {line}" for line in problems))
+    return facts
+
+
+def _cross_check(facts: Facts, problems: list[str]) -> None:
+    """Note what no single file can know: names that lead nowhere."""
+    for releases in facts.releases.values():
+        for release in releases:
+            problems.extend(
+                f"{release.package} {release.version}: unknown arch '{arch}'; arches.toml has "
+                f"{', '.join(facts.arches)}"
+                for arch in release.arches
+                if arch not in facts.arches
+            )
+    for package in facts.packages.values():
+        for rule in package.rules:
+            problems.extend(
+                f"{rule.name}: patch '{patch}' is not in patches/{package.name}/"
+                for patch in rule.patches
+                if not (facts.patches / package.name / patch).is_file()
+            )

@@ -1,0 +1,60 @@
+"""Read arches.toml, toolkits.toml and gpus.toml."""
+
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from torchwright.model import Arch, Capability, Toolkit
+from torchwright.tables import read
+
+
+def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
+    """Read the machines."""
+    file = read(path, problems)
+    found = {}
+    for name in list(file.data):
+        table = file.table(name)
+        found[name] = Arch(name, table.text("system"), table.texts("machines"), table.text("platform_tag"))
+        table.done()
+    return found
+
+
+def variant_of(cuda: str) -> str:
+    """Return the variant that stands for a toolkit: "11.8" -> "cu118"."""
+    return "cu" + cuda.replace(".", "")
+
+
+def toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
+    """Read what is known of each CUDA toolkit, oldest first."""
+    file = read(path, problems)
+    found = []
+    for version in list(file.data):
+        table = file.table(version)
+        found.append(
+            Toolkit(
+                version=version,
+                variant=variant_of(version),
+                arches=table.texts("arches"),
+                gcc=table.specifier("gcc") or SpecifierSet(),
+                clang=table.specifier("clang") or SpecifierSet(),
+                capabilities=table.texts("capabilities"),
+                driver=table.optional("driver"),
+                source=table.text("source"),
+            )
+        )
+        table.done()
+    return tuple(sorted(found, key=lambda toolkit: Version(toolkit.version)))
+
+
+def capabilities(path: Path, problems: list[str]) -> tuple[Capability, ...]:
+    """Read the GPUs of each compute capability, oldest first; without the file none are known."""
+    if not path.exists():
+        return ()
+    file = read(path, problems)
+    found = []
+    for name in list(file.data):
+        table = file.table(name)
+        found.append(Capability(name, table.text("architecture"), table.texts("gpus")))
+        table.done()
+    return tuple(sorted(found, key=lambda one: Version(one.name)))

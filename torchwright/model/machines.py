@@ -1,0 +1,56 @@
+"""What a machine that builds has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler."""
+
+    family: str  # "gcc", "clang", "apple-clang", "msvc"
+    version: str  # "12.2.0"
+
+    def __str__(self) -> str:
+        """Return "gcc 12.2.0"."""
+        return f"{self.family} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of a machine."""
+
+    name: str  # "NVIDIA GeForce RTX 3090"
+    capability: str | None = None  # "8.6"; None: an old driver does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine that builds: measured (host.measure) or described in a file (host.load)."""
+
+    arch: str
+    system: str
+    cores: int  # that this process may use
+    memory: int  # bytes that this process may use
+    disk: int | None = None  # free bytes where builds happen
+    glibc: str | None = None  # "2.36"; None: not Linux, or another C library
+    compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
+    compilers: Mapping[str, Compiler] = field(default_factory=dict)  # every one by its command: "g++-11"
+    tools: Mapping[str, str] = field(default_factory=dict)  # "ccache" -> path
+    versions: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "ccache" -> "4.7.5", of the tools; "macos", "xcode"
+    libraries: Mapping[str, str] = field(default_factory=dict)  # "cudnn" -> "8.9.7"; "" where it does not say
+    toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
+    interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path
+    broken_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> shim that fails
+    headless_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path, without Python.h
+    translated_interpreters: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "3.10" -> path, of another machine
+    driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
+    kernel_driver: str | None = None  # as the running kernel says it
+    compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
+    gpus: tuple[Gpu, ...] = ()
