@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts, matrix
+from torchwright import facts, stale
 from torchwright.errors import ConfigError
 from torchwright.model import Facts
 
@@ -100,4 +100,4 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
 def test_a_rule_that_matches_nothing_is_an_error(configs: Path) -> None:
     edit(configs, "packages/base.toml", 'release = ">=2"', 'release = ">=3"')
     with pytest.raises(ConfigError, match=r"base\.toml: rule 4: matches no build"):
-        matrix.check_rules(facts.load(configs))
+        stale.check(facts.load(configs))

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from torchwright.errors import ConfigError
-from torchwright.facts import experience, machines
+from torchwright.facts import costs, experience, machines
 from torchwright.facts import packages as packages_
 from torchwright.facts import releases as releases_
 from torchwright.model import Facts
@@ -31,6 +31,8 @@ def load(folder: Path) -> Facts:
     if not packages:
         problems.append(f"{folder}: there is no packages/*.toml in it")
     releases = releases_.releases(folder / "releases", packages, problems)
+    spelling, names = machines.arch_names(folder / "arch_names.toml", problems)
+    runs, peaks, assumed = costs.runs(folder / "runs.toml", problems)
     facts = Facts(
         packages,
         releases,
@@ -38,8 +40,13 @@ def load(folder: Path) -> Facts:
         arches,
         folder / "patches",
         capabilities=machines.capabilities(folder / "gpus.toml", problems),
+        arch_names=names,
+        arch_spelling=spelling,
         causes=experience.causes(folder / "causes.toml", problems),
-        runs=experience.runs(folder / "runs.toml", problems),
+        runs=runs,
+        peaks=peaks,
+        assumed=assumed,
+        linking=costs.linking(folder / "linking.toml", problems),
     )
     _cross_check(facts, problems)
     if problems:

@@ -1,12 +1,12 @@
-"""Read arches.toml, toolkits.toml and gpus.toml."""
+"""Read arches.toml, toolkits.toml, gpus.toml and arch_names.toml."""
 
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchwright.model import Arch, Capability, Toolkit
-from torchwright.tables import read
+from torchwright.model import Arch, ArchName, Capability, Toolkit
+from torchwright.tables import Table, read
 
 
 def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
@@ -41,6 +41,9 @@ def toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
                 capabilities=table.texts("capabilities"),
                 driver=table.optional("driver"),
                 source=table.text("source"),
+                deprecated=table.texts("deprecated", ()),
+                driver_windows=table.optional("driver_windows"),
+                driver_ptx=table.optional("driver_ptx"),
             )
         )
         table.done()
@@ -55,6 +58,30 @@ def capabilities(path: Path, problems: list[str]) -> tuple[Capability, ...]:
     found = []
     for name in list(file.data):
         table = file.table(name)
-        found.append(Capability(name, table.text("architecture"), table.texts("gpus")))
+        found.append(
+            Capability(
+                name=name,
+                architecture=table.text("architecture"),
+                gpus=table.texts("gpus"),
+                tegra=table.flag("tegra"),
+                extensions=table.specifiers("extensions"),
+            )
+        )
         table.done()
     return tuple(sorted(found, key=lambda one: Version(one.name)))
+
+
+def arch_names(path: Path, problems: list[str]) -> tuple[dict[str, SpecifierSet], tuple[ArchName, ...]]:
+    """Read how releases write lists of capabilities: spellings and names; without the file none is known."""
+    if not path.exists():
+        return {}, ()
+    file = read(path, problems)
+    spelling = file.specifiers("spelling")
+    found = []
+    for number, data in enumerate(file.take("name", []), 1):
+        table = Table(f"{path.name}: name {number}", data, problems)
+        release = table.specifier("release") or SpecifierSet()
+        found.append(ArchName(table.text("name"), release, table.texts("means")))
+        table.done()
+    file.done()
+    return spelling, tuple(found)

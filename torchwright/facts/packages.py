@@ -49,6 +49,7 @@ def _rule(table: Table) -> Rule:
         source=table.text("source", ""),
         conflict=table.flag("conflict"),
         set=table.mapping("set"),
+        append=table.mapping("append"),
         requires=table.texts("requires", ()),
         patches=table.texts("patches", ()),
         prepare=tuple(tuple(map(str, argv)) for argv in table.take("prepare", [])),

@@ -1,6 +1,6 @@
 """Read releases/*.toml: what is true of one release of each package."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,26 @@ def releases(
                 found[package.name].append(release)
             file.asked.append(package.name)
         file.done()
-    return {name: tuple(sorted(all_, key=_by_version)) for name, all_ in found.items()}
+    return {name: _completed(sorted(all_, key=_by_version)) for name, all_ in found.items()}
+
+
+def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
+    """Return the releases of a package; one that pairs with several torch is described where it is first."""
+    found: dict[str, Release] = {}
+    completed = []
+    for release in releases:
+        first = found.setdefault(release.version, release)
+        completed.append(
+            replace(
+                release,
+                date=release.date or first.date,
+                commit=release.commit or first.commit,
+                built_from=release.built_from or first.built_from,
+                wheels=release.wheels or first.wheels,
+                explained=release.explained or first.explained,
+            )
+        )
+    return tuple(completed)
 
 
 def _release(table: Table, package: Package, base: Release | None) -> Release:
@@ -53,10 +72,11 @@ def _release(table: Table, package: Package, base: Release | None) -> Release:
         source=table.text("source"),
         date=table.optional("date"),
         wheels={tag: wheels.texts(tag) for tag in list(wheels.data)},
+        glibc=table.optional("glibc"),
         cuda_pypi=cuda.optional("pypi"),
         sizes=table.counts("sizes"),
         partners=table.mapping("partners"),
-        built_from=table.optional("built_from"),
+        built_from=_built_from(table),
         explained=table.mapping("explained"),
     )
     if base is not None and inherits:
@@ -64,6 +84,14 @@ def _release(table: Table, package: Package, base: Release | None) -> Release:
     for one in (cuda, table):
         one.done()
     return release
+
+
+def _built_from(table: Table) -> dict[str, tuple[str, ...]]:
+    """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
+    if isinstance(table.data.get("built_from"), str):
+        return {table.text("built_from"): ()}
+    commits = table.table("built_from")
+    return {commit: commits.texts(commit) for commit in list(commits.data)}
 
 
 def _cuda(table: Table) -> Cuda:
@@ -79,8 +107,8 @@ def _cuda(table: Table) -> Cuda:
     return found
 
 
-def _by_version(release: Release) -> Version:
+def _by_version(release: Release) -> tuple[Version, Version]:
     try:
-        return Version(release.version)
+        return Version(release.version), Version(release.torch or "0")
     except InvalidVersion:
-        return Version("0")
+        return Version("0"), Version("0")

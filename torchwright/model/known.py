@@ -8,6 +8,8 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
+from torchwright.model.costs import Assumed, Linking, Peak, Run
+
 
 @dataclass(frozen=True, slots=True)
 class Arch:
@@ -31,6 +33,9 @@ class Toolkit:
     capabilities: tuple[str, ...]  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
     driver: str | None  # the oldest Linux driver that runs what it makes; None: not known
     source: str
+    deprecated: tuple[str, ...] = ()  # capabilities that it warns about
+    driver_windows: str | None = None
+    driver_ptx: str | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,19 @@ class Capability:
     name: str  # "8.6"
     architecture: str  # "Ampere"
     gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
+    tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
+    extensions: Mapping[str, SpecifierSet] = field(
+        default_factory=dict
+    )  # "9.0a" -> releases of torch whose cpp_extension takes it
+
+
+@dataclass(frozen=True, slots=True)
+class ArchName:
+    """What an architecture's name stands for in a list of compute capabilities."""
+
+    name: str  # "Ampere", "Kepler+Tesla"
+    release: SpecifierSet  # of torch
+    means: tuple[str, ...]  # "8.0", "8.6"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,9 @@ class Rule:
     source: str = ""
     conflict: bool = False  # the cell is impossible, for `reason`
     set: Mapping[str, str] = field(default_factory=dict)
+    append: Mapping[str, str] = field(
+        default_factory=dict
+    )  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
@@ -129,6 +150,7 @@ class Release:
     source: str
     date: str | None = None  # "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # platform tag on PyPI -> Pythons
+    glibc: str | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
     cuda_pypi: str | None = None  # the toolkit of the wheels on PyPI
     sizes: Mapping[str, int] = field(
         default_factory=dict
@@ -136,38 +158,31 @@ class Release:
     partners: Mapping[str, str] = field(
         default_factory=dict
     )  # package that the suite does not build -> version
-    built_from: str | None = None  # commit that the wheels on PyPI say, where it is not the tag's
+    built_from: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
     explained: Mapping[str, str] = field(default_factory=dict)  # what PyPI says otherwise -> why
+
+
+PRECEDENCE = (
+    "machine",
+    "specific",
+    "general",
+)  # of causes: whatever else fails, fails of what the machine lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """A way in which builds fail, told by what stands in the log."""
 
-    name: str  # "out-of-memory"
-    patterns: tuple[str, ...]  # regular expressions, any of which a line of the log matches
+    name: str  # "memory"
+    patterns: tuple[str, ...]  # regular expressions; a line of the log that one of them finds tells the cause
     cause: str
     cure: str
     source: str
     examples: tuple[str, ...]  # lines that it must be told by
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A build that was measured: what estimates are made from."""
-
-    package: str
-    release: str
-    variant: str
-    machine: str  # for people: "2 cores, Xeon 2.8 GHz"
-    cores: int
-    cpu: float  # seconds of all compilers together
-    wall: float  # seconds
-    peak: int  # bytes of the largest single compile
-    tree: int  # bytes on disk at the end
-    wheel: int  # bytes
-    capabilities: str  # TORCH_CUDA_ARCH_LIST, "" without CUDA
-    source: str
+    release: SpecifierSet | None = None  # torch releases that it happens to; None: all
+    precedence: str = "specific"  # one of PRECEDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +195,12 @@ class Facts:
     arches: Mapping[str, Arch]
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
+    arch_names: tuple[ArchName, ...] = ()
+    arch_spelling: Mapping[str, SpecifierSet] = field(
+        default_factory=dict
+    )  # "two_digits", "a", "f" -> releases of torch whose CMake takes it
     causes: tuple[Cause, ...] = ()  # in the order in which they are tried
     runs: tuple[Run, ...] = ()
+    peaks: tuple[Peak, ...] = ()
+    assumed: Assumed | None = None  # None: nothing can be estimated
+    linking: Linking | None = None  # None: nothing can be predicted

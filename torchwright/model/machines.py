@@ -36,20 +36,27 @@ class Host:
     memory: int  # bytes that this process may use
     disk: int | None = None  # free bytes where builds happen
     glibc: str | None = None  # "2.36"; None: not Linux, or another C library
+    complete: bool = False  # what is not named below is not there; else it is only not known
+    translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
     compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
+    cuda_compiler: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
     compilers: Mapping[str, Compiler] = field(default_factory=dict)  # every one by its command: "g++-11"
     tools: Mapping[str, str] = field(default_factory=dict)  # "ccache" -> path
-    versions: Mapping[str, str] = field(
+    versions: Mapping[str, str] = field(default_factory=dict)  # of tools: "ccache" -> "4.7.5"; of "macos"
+    libraries: Mapping[str, str] = field(
         default_factory=dict
-    )  # "ccache" -> "4.7.5", of the tools; "macos", "xcode"
-    libraries: Mapping[str, str] = field(default_factory=dict)  # "cudnn" -> "8.9.7"; "" where it does not say
+    )  # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
+    manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
+    packages: Mapping[str, str] = field(
+        default_factory=dict
+    )  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
     interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path
     broken_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> shim that fails
     headless_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path, without Python.h
     translated_interpreters: Mapping[str, str] = field(
         default_factory=dict
-    )  # "3.10" -> path, of another machine
+    )  # "3.10" -> path, made for another machine
     driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
     kernel_driver: str | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches

@@ -1,0 +1,174 @@
+"""Read runs.toml and linking.toml: what builds cost, and when their link overflows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from torchwright.model import (
+    Assumed,
+    Compression,
+    Linking,
+    LinkReport,
+    Peak,
+    Range,
+    Run,
+    StaticLibrary,
+)
+from torchwright.tables import Table, read
+
+SCOPES = ("compile", "job")
+SPREADS = ("own", "cpu", "cuda", "other")
+
+
+def runs(path: Path, problems: list[str]) -> tuple[tuple[Run, ...], tuple[Peak, ...], Assumed | None]:
+    """Read measured builds, the largest compiles, and what is assumed; without the file there is nothing."""
+    if not path.exists():
+        return (), (), None
+    file = read(path, problems)
+    found = (
+        tuple(_run(table) for table in _tables(file, "run")),
+        tuple(_peak(table) for table in _tables(file, "peak")),
+        _assumed(file.table("assumed")),
+    )
+    file.done()
+    return found
+
+
+def linking(path: Path, problems: list[str]) -> Linking | None:
+    """Read what is known of the link of libtorch_cuda; without the file nothing is."""
+    if not path.exists():
+        return None
+    file = read(path, problems)
+    found = Linking(
+        limit=file.size("limit"),
+        margin=_number(file, "margin"),
+        split=file.specifier("split") or SpecifierSet(),
+        official_compression=file.specifiers("official_compression"),
+        static=tuple(_static(table) for table in _tables(file, "static")),
+        compression=tuple(_compression(table) for table in _tables(file, "compression")),
+        reports=tuple(_report(table) for table in _tables(file, "report")),
+    )
+    file.done()
+    return found
+
+
+def _tables(file: Table, name: str) -> Iterator[Table]:
+    for number, one in enumerate(file.take(name, []), 1):
+        yield Table(f"{file.where}: {name} {number}", one, file.problems)
+
+
+def _run(table: Table) -> Run:
+    run = Run(
+        package=table.text("package"),
+        release=table.text("release"),
+        variant=table.text("variant"),
+        machine=table.text("machine"),
+        scope=table.text("scope"),
+        source=table.text("source"),
+        cores=table.count("cores"),
+        jobs=table.count("jobs"),
+        cpu=table.count("cpu_seconds"),
+        wall=table.count("wall_seconds"),
+        peak=_optional_size(table, "peak"),
+        typical=_optional_size(table, "typical"),
+        tree=_optional_size(table, "tree"),
+        wheel=_optional_size(table, "wheel"),
+        capabilities=table.text("capabilities", ""),
+    )
+    if run.scope not in SCOPES:
+        table.problem(f"'scope' is '{run.scope}', expected one of {', '.join(SCOPES)}")
+    table.done()
+    return run
+
+
+def _peak(table: Table) -> Peak:
+    peak = Peak(
+        package=table.text("package"),
+        release=table.specifier("release") or SpecifierSet(),
+        cuda=table.specifier("cuda"),
+        memory=_sizes(table, "memory"),
+        source=table.text("source"),
+    )
+    table.done()
+    return peak
+
+
+def _assumed(table: Table) -> Assumed:
+    spread = table.table("spread")
+    assumed = Assumed(
+        scaling=_number(table, "scaling"),
+        years=_number(table, "years"),
+        serial=_numbers(table, "serial_seconds"),
+        dependent=_numbers(table, "dependent_seconds"),
+        job=_numbers(table, "job_seconds"),
+        spread={name: _number(spread, name) for name in SPREADS},
+        packed=_numbers(table, "packed"),
+        tree=_numbers(table, "tree"),
+    )
+    for one in (spread, table):
+        one.done()
+    return assumed
+
+
+def _static(table: Table) -> StaticLibrary:
+    found = StaticLibrary(
+        name=table.text("name"),
+        variable=table.text("variable"),
+        cuda=table.specifier("cuda") or SpecifierSet(),
+        size=_sizes(table, "size"),
+        source=table.text("source"),
+    )
+    table.done()
+    return found
+
+
+def _compression(table: Table) -> Compression:
+    found = Compression(table.text("flag", ""), _numbers(table, "factor"), table.text("source"))
+    table.done()
+    return found
+
+
+def _report(table: Table) -> LinkReport:
+    found = LinkReport(
+        release=table.text("release"),
+        cuda=table.text("cuda"),
+        capabilities=table.text("capabilities"),
+        variables=table.mapping("variables"),
+        overflowed=table.flag("overflowed"),
+        source=table.text("source"),
+    )
+    table.done()
+    return found
+
+
+def _optional_size(table: Table, key: str) -> int | None:
+    if key in table.data:
+        return table.size(key)
+    table.asked.append(key)
+    return None
+
+
+def _sizes(table: Table, key: str) -> Range:
+    """Take two sizes: { low = "0.9 GB", high = "1.5 GB" }."""
+    bounds = table.table(key)
+    found = Range(bounds.size("low"), bounds.size("high"))
+    bounds.done()
+    return found
+
+
+def _numbers(table: Table, key: str) -> Range:
+    """Take two numbers: { low = 1.8, high = 7.3 }."""
+    bounds = table.table(key)
+    found = Range(_number(bounds, "low"), _number(bounds, "high"))
+    bounds.done()
+    return found
+
+
+def _number(table: Table, key: str) -> float:
+    value = table.take(key, None)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if value is not None:
+        table.problem(f"'{key}' is {value!r}, expected a number")
+    return 1.0

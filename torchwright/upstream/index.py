@@ -1,0 +1,100 @@
+"""The package index: which files it has of a project (PEP 503, 691, 700; what is needed of them)."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urldefrag, urljoin
+
+import requests
+
+from torchwright.errors import NetworkError
+
+DEFAULT = "https://pypi.org/simple"
+PATIENCE = 60  # seconds without an answer after which an index counts as gone
+_ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a project."""
+
+    name: str
+    url: str
+    requires_python: str | None
+    uploaded: str | None  # "2022-12-15T15:31:25Z"; None: the index does not say
+    yanked: bool  # withdrawn: installed only by those who ask for exactly this version
+
+    @property
+    def digest(self) -> str:
+        """Return what tells it from another file of its name: an index keeps what it has under an address."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:12]
+
+
+def configured(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the index that pip uses here, PyPI where nothing is configured."""
+    if environment.get("PIP_INDEX_URL"):
+        return environment["PIP_INDEX_URL"]
+    argv = (sys.executable, "-m", "pip", "config", "get", "global.index-url")
+    found = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(environment))
+    return found.stdout.strip() or DEFAULT
+
+
+def files(session: requests.Session, index: str, project: str) -> tuple[File, ...]:
+    """Return the files of a project, in the order of the index.
+
+    Raises NetworkError where the index does not answer, or not with a page.
+    """
+    url = f"{index.rstrip('/')}/{project}/"
+    try:
+        response = session.get(url, headers={"Accept": _ACCEPT}, timeout=PATIENCE)
+        response.raise_for_status()
+    except requests.RequestException as error:
+        raise NetworkError(
+            f"{url} cannot be read ({error}): check the network, or set PIP_INDEX_URL to another index"
+        ) from None
+    if "json" in response.headers.get("Content-Type", ""):
+        return tuple(_from_json(response.json().get("files", ()), response.url))
+    page = _Page(response.url)
+    page.feed(response.text)
+    return tuple(page.files)
+
+
+def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[File]:
+    for entry in entries:
+        yield File(
+            name=entry["filename"],
+            url=urldefrag(urljoin(base, entry["url"])).url,
+            requires_python=entry.get("requires-python") or None,
+            uploaded=entry.get("upload-time"),
+            yanked=bool(entry.get("yanked")),
+        )
+
+
+class _Page(HTMLParser):
+    """Collect the links of a page; a mirror may say the time of the upload in data-upload-time."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.files: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the file that a link leads to."""
+        said = dict(attrs)
+        if tag != "a" or not said.get("href"):
+            return
+        url = urldefrag(urljoin(self.base, said["href"] or "")).url
+        self.files.append(
+            File(
+                name=url.rpartition("/")[2],
+                url=url,
+                requires_python=said.get("data-requires-python") or None,
+                uploaded=said.get("data-upload-time"),
+                yanked="data-yanked" in said,
+            )
+        )
