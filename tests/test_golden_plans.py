@@ -1,13 +1,15 @@
-"""The recipes people follow by hand, as plans: each file in golden/ shows what a change of facts does."""
+"""Recipes people follow by hand, and tables of releases: golden/ shows what a change of facts does."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from torchwright import host, lookup, matrix, plan, render
-from torchwright.model import Facts, Host, Plan
+from torchwright.model import Facts, Host, Options, Plan, Release, Rule
 from torchwright.options import parse
+from torchwright.rules import case, matches
 
 GOLDEN = Path(__file__).parent / "golden"
 NCCL = (
@@ -93,3 +95,85 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
 
 def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
     assert made(shipped, "r5-macos")[0].wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+
+
+TABLES = (
+    "1.0.0",
+    "1.4.0",
+    "1.8.1",
+    "1.10.2",
+    "1.13.1",
+    "2.0.1",
+    "2.3.1",
+    "2.6.0",
+    "2.9.1",
+    "2.13.0",
+    "2.15.0",
+)
+MACHINES = ("x86_64", "aarch64", "arm64")
+
+
+@pytest.mark.parametrize("version", TABLES)
+def test_the_table_of_a_release(version: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
+    text = "\n".join(table(shipped, matrix.find_release(shipped, "torch", version)))
+    file = GOLDEN / "tables" / f"{version}.txt"
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def table(known: Facts, torch: Release) -> Iterator[str]:
+    """Yield what the rules make of a release: per package and machine a cpu cell and a CUDA cell."""
+    for package in known.packages:
+        release = matrix.paired(known, package, torch)
+        for arch in MACHINES if release else ():
+            assert release is not None
+            cells = [one for one in matrix.supported(known, release, arch) if one.possible]
+            for cell in (cpu_cell(cells), *cuda_cell(cells)) if cells else ():
+                yield from described(known, cell)
+
+
+def cpu_cell(cells: list[matrix.Cell]) -> matrix.Cell:
+    """Return the cpu cell of the newest Python."""
+    return [one for one in cells if one.build.cuda is None][-1]
+
+
+def cuda_cell(cells: list[matrix.Cell]) -> list[matrix.Cell]:
+    """Return the cell of the newest Python with the newest official toolkit, or else the newest, if any."""
+    python = cells[-1].build.python
+    cuda = [one for one in cells if one.build.cuda and one.build.python == python]
+    return ([one for one in cuda if one.build.cuda in one.release.cuda_official] or cuda)[-1:]
+
+
+def described(known: Facts, cell: matrix.Cell) -> Iterator[str]:
+    """Yield what a rule may say of a cell, one line for each kind; paths and the host stay out."""
+    build = cell.build
+    machine = Host(build.arch, known.arches[build.arch].system, cores=1, memory=2**40)
+    computed = plan.compute(known, cell, machine, Options())
+    rules = [
+        rule
+        for rule in known.packages[build.package].rules
+        if matches(rule.when, case(known, build, cell.release))
+    ]
+    always = {"PATH", "MAX_JOBS", "GIT_CEILING_DIRECTORIES"}
+    setting = [f"{name}={value}" for name, value in computed.set.items() if name not in always]
+    lines = {
+        "c++": [str(rule.cxx) for rule in rules if rule.cxx],
+        "needs": list(needed(rules, "needs")),
+        "advises": list(needed(rules, "advises")),
+        "prepare": [" ".join(command.argv) for command in computed.prepare],
+        "set": setting,
+        "requires": sorted(computed.requirements),
+        "build": [" ".join(computed.compile[0].argv[1:3])],
+    }
+    yield f"{computed.identifier} of {cell.release.package} {cell.release.version} on {build.arch}"
+    yield from (f"  {name:8} {', '.join(words)}" for name, words in lines.items() if words)
+    yield ""
+
+
+def needed(rules: list[Rule], effect: str) -> Iterator[str]:
+    """Yield the bounds of an effect as people write them."""
+    for rule in rules:
+        for name, bounds in getattr(rule, effect).items():
+            yield f"{name}{matrix.bounds(bounds)}"

@@ -1,9 +1,11 @@
 """Axes to builds, and what is said of those that cannot be."""
 
+from pathlib import Path
+
 import pytest
 
-from torchwright import listing, lookup, matrix
-from torchwright.errors import ImpossibleBuildError, UnknownReleaseError
+from torchwright import facts, listing, matrix
+from torchwright.errors import UnknownReleaseError
 from torchwright.model import Build, Facts
 
 
@@ -68,25 +70,38 @@ def test_an_impossible_cell_has_its_reason(
     assert cells[python, variant, arch].reason == reason
 
 
+def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
+    build = Build("base", "wheel", "3.13", "cu124", "arm64", "12.4")
+    assert matrix.cell(known, known.releases["base"][0], build).reasons == (
+        "base 1.0.0 supports Python 3.9, 3.10",
+        "base 1.0.0 builds with CUDA >=10.2,<12",
+        "CUDA 12.4 exists for x86_64, aarch64 only",
+    )
+
+
+def test_a_dependent_package_says_its_own_axes_or_else_its_base_s(configs: Path) -> None:
+    narrowed = configs / "releases" / "1.0.0.toml"
+    text = narrowed.read_text(encoding="utf-8")
+    narrowed.write_text(f'{text}pythons = ["3.9", "3.13"]\n', encoding="utf-8")
+    known = facts.load(configs)
+    addon = known.releases["addon"][0]
+    said = {
+        python: matrix.cell(known, addon, Build("addon", "vision", python, "cpu", "x86_64")).reasons
+        for python in ("3.9", "3.10", "3.13")
+    }
+    assert said == {
+        "3.9": (),
+        "3.10": ("addon 0.1.0 supports Python 3.9, 3.13",),
+        "3.13": ("base 1.0.0 supports Python 3.9, 3.10",),
+    }
+    possible = {cell.build.python for cell in matrix.supported(known, addon, "x86_64")}
+    assert possible == {"3.9"}
+
+
 def test_a_dependent_package_cannot_be_where_its_base_cannot(known: Facts) -> None:
     release = known.releases["addon"][0]
     reasons = {cell.build.identifier("x86_64"): cell.reason for cell in matrix.grid(known, release)}
     assert reasons["vision-3.10-cu118-aarch64"] == "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
-
-
-def test_find_says_what_is_possible_instead(known: Facts) -> None:
-    release = matrix.find_release(known, "base", "v1.0.0")
-    with pytest.raises(ImpossibleBuildError) as error:
-        lookup.find(known, "wheel-3.13-cpu", "x86_64", release)
-    text = str(error.value)
-    assert "wheel-3.13-cpu is impossible: base 1.0.0 supports Python 3.9, 3.10" in text
-    assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
-    assert "releases that can build it: v2.0.0" in text
-
-
-def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
-    with pytest.raises(UnknownReleaseError, match=r"did you mean .*wheel-3\.10-cu118"):
-        lookup.find(known, "wheel-3.10-cu181", "x86_64", None)
 
 
 def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
@@ -110,10 +125,6 @@ def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
     assert "base 1.0.0 on x86_64" in text
     assert "  3.10    x      x      x" in text
     assert "not cu124 with Python 3.9, 3.10: base 1.0.0 builds with CUDA >=10.2,<12" in text
-
-
-def test_the_shipped_rules_all_match_something(shipped: Facts) -> None:
-    matrix.check_rules(shipped)
 
 
 def test_no_two_shipped_cells_share_a_name(shipped: Facts) -> None:

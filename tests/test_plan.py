@@ -1,12 +1,16 @@
 """Plans: what a build will do, for any host, without one."""
 
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
-from torchwright import lookup, matrix, plan
+from torchwright import facts, lookup, matrix, plan
 from torchwright.errors import ConfigError
-from torchwright.model import Facts, Host, Options, Plan, Source
+from torchwright.model import Compiler, Facts, Host, Options, Plan, Source
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
@@ -97,13 +101,13 @@ def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> N
 
 
 def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
-    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    release = matrix.find_release(shipped, "torch", "v2.0.1")
     lists = {}
-    for variant in ("cu117", "cu121"):
+    for variant in ("cu118", "cu121"):
         cell = lookup.find(shipped, f"wheel-3.10-{variant}", "x86_64", release)
         lists[variant] = plan.compute(shipped, cell, LINUX, Options()).set["TORCH_CUDA_ARCH_LIST"]
-    assert lists["cu117"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6"
-    assert lists["cu121"] == "5.0;6.0;7.0;7.5;8.0;8.6", "nvcc 12 refuses 3.7"
+    assert lists["cu118"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6;9.0"
+    assert lists["cu121"] == "5.0;6.0;7.0;7.5;8.0;8.6;9.0", "nvcc 12 refuses 3.7"
 
 
 def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
@@ -148,3 +152,146 @@ def test_the_source_decides_the_way_in(known: Facts) -> None:
 
 def test_facts_say_the_way_in_before_there_is_a_source(known: Facts) -> None:
     assert "--no-isolation" in planned(known, "wheel-3.10-cpu", "v2.0.0").compile[0].argv
+
+
+def ruled(configs: Path, rules: str) -> Facts:
+    file = configs / "packages" / "base.toml"
+    file.write_text(file.read_text(encoding="utf-8") + dedent(rules), encoding="utf-8")
+    return facts.load(configs)
+
+
+FLAGS = """
+    [[rule]]
+    reason = "every build"
+    set = { CXXFLAGS = "-g" }
+
+    [[rule]]
+    reason = "gcc 12 warns of more"
+    when = { gcc = ">=12" }
+    append = { CXXFLAGS = "-Wno-error=a" }
+
+    [[rule]]
+    reason = "gcc 13 includes less"
+    when = { gcc = ">=13" }
+    append = { CXXFLAGS = "-include cstdint" }
+"""
+
+
+def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) -> None:
+    known = ruled(configs, FLAGS)
+
+    def flags(version: str, **user: str) -> str:
+        machine = replace(LINUX, compiler=Compiler("gcc", version))
+        return planned(known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)).set["CXXFLAGS"]
+
+    assert (flags("11.4.0"), flags("12.2.0")) == ("-g", "-g -Wno-error=a")
+    assert flags("14.2.0") == "-g -Wno-error=a -include cstdint"
+    assert flags("14.2.0", CXXFLAGS="-O1") == "-g -Wno-error=a -include cstdint -O1"
+    assert flags("11.4.0", CXXFLAGS="-O1") == "-O1", "where no rule appends, a setting replaces"
+
+
+def test_a_plan_says_why_it_adds_flags(configs: Path) -> None:
+    known = ruled(configs, FLAGS)
+    new, old = (replace(LINUX, compiler=Compiler("gcc", version)) for version in ("12.2.0", "11.4.0"))
+    assert planned(known, "wheel-3.10-cpu", "v1.0.0", new).reasons == ("gcc 12 warns of more",)
+    assert planned(known, "wheel-3.10-cpu", "v1.0.0", old).reasons == ()
+
+
+def test_without_a_source_a_rule_for_checkouts_holds(configs: Path) -> None:
+    rule = """
+        [[rule]]
+        reason = "submodules"
+        when = { provider = ["git", "path"] }
+        set = { A = "1" }
+    """
+    assert planned(ruled(configs, rule), "wheel-3.10-cpu", "v1.0.0").set["A"] == "1"
+
+
+# What the rules for new compilers promise, tried on the compiler of this machine: flags mean the same to all.
+POOLING = "-Wno-error=dangling-reference -Wno-error=tautological-compare"
+QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized"
+MISSING = "std::array<std::uint8_t, 2> f() { if (false) throw std::logic_error({}); return {}; }\n"
+UNDEFINED = "void use(const int *);\nint f() { int x; use(&x); int y; return y; }\n"
+KERNEL = """
+    struct request { int cmd; unsigned masks[]; };
+    static int getInterfaceSpeedGLinkSettings(int) {
+      struct {
+        struct request req;
+        unsigned room[381];
+      } ecmd;
+      return sizeof(ecmd);
+    }
+    struct { int left; } alone;
+"""
+
+
+def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
+    release = matrix.find_release(known, "torch", tag)
+    machine = replace(LINUX, compiler=Compiler("gcc", gcc))
+    return plan.compute(known, lookup.find(known, name, "x86_64", release), machine, Options())
+
+
+def complaint(folder: Path, text: str, *flags: str) -> str:
+    """Compile a text with the machine's g++ and return what it said, "" where it had no error."""
+    source = folder / "unit.cpp"
+    source.write_text(text, encoding="utf-8")
+    argv = ("g++", *flags, "-O2", "-c", source.name, "-o", "unit.o")
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+@needs_compiler
+def test_headers_that_new_compilers_leave_out_are_added(shipped: Facts, tmp_path: Path) -> None:
+    flags = shipped_plan(shipped, "v1.8.1", "14.2.0", "wheel-3.8-cpu").set["CXXFLAGS"].split()
+    assert "cstdint" in flags
+    assert "does not name a" in complaint(tmp_path, MISSING)
+    assert complaint(tmp_path, MISSING, *flags) == ""
+
+
+@needs_compiler
+def test_a_warning_stays_one_though_a_target_says_werror_later(shipped: Facts, tmp_path: Path) -> None:
+    flags = shipped_plan(shipped, "v2.4.0", "12.2.0").set["CXXFLAGS"].split()
+    refused = complaint(tmp_path, UNDEFINED, "-Wall", "-Werror")
+    assert "Werror=maybe-uninitialized" in refused
+    assert "Werror=uninitialized" in refused
+    assert complaint(tmp_path, UNDEFINED, *flags, "-Wall", "-Werror") == ""
+
+
+@needs_compiler
+def test_the_kernels_open_array_is_kept_at_the_end(shipped: Facts, tmp_path: Path) -> None:
+    made = shipped_plan(shipped, "v1.12.1", "12.2.0")
+    edit = next(command.argv for command in made.prepare if "gloo" in command.argv[-1])
+    file = tmp_path / edit[-1]
+    file.parent.mkdir(parents=True)
+    file.write_text(dedent(KERNEL), encoding="utf-8")
+    assert "flexible array member" in complaint(tmp_path, file.read_text(encoding="utf-8"))
+    subprocess.run(edit, cwd=tmp_path, check=True)
+    mended = file.read_text(encoding="utf-8")
+    assert complaint(tmp_path, mended) == ""
+    assert (mended.count("union {"), "struct { int left" in mended) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("tag", "gcc", "name", "flags"),
+    [
+        ("v1.4.0", "9.4.0", "wheel-3.8-cpu", None),
+        ("v1.4.0", "11.4.0", "wheel-3.8-cpu", "-include limits -include stdexcept"),
+        ("v1.10.2", "12.2.0", "wheel-3.9-cpu", "-include array"),
+        ("v1.8.1", "11.4.0", "wheel-3.8-cu111", None),
+        ("v2.4.0", "11.4.0", "wheel-3.10-cpu", None),
+        ("v2.4.0", "12.2.0", "wheel-3.10-cu124", QUIET),
+        ("v2.4.0", "13.2.0", "wheel-3.10-cu124", f"{POOLING} {QUIET}"),
+        (
+            "v2.6.0",
+            "15.2.0",
+            "wheel-3.10-cpu",
+            f"-include cstdint {QUIET}",
+        ),
+        ("v2.9.1", "15.2.0", "wheel-3.10-cpu", None),
+    ],
+)
+def test_flags_by_compiler(shipped: Facts, tag: str, gcc: str, name: str, flags: str | None) -> None:
+    assert shipped_plan(shipped, tag, gcc, name).set.get("CXXFLAGS") == flags

@@ -5,8 +5,9 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 
 from torchwright.errors import ConfigError, HostError
-from torchwright.matrix import Cell, case, matches
+from torchwright.matrix import Cell
 from torchwright.model import Facts
+from torchwright.rules import case, matches
 
 # In order of preference: a conda environment that is active beats the system below it.
 INSTALL: Mapping[str, tuple[str, ...]] = {

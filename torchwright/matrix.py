@@ -3,28 +3,39 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchwright.errors import ConfigError, UnknownReleaseError
-from torchwright.model import Build, Case, Compiler, Facts, Package, Release, Rule, Toolkit, When
+from torchwright.model import Build, Facts, Package, Release, Rule, Toolkit
+from torchwright.rules import case, matches, within
+
+CPU = "cpu"
+NOWHERE = SpecifierSet("<0")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A build of a release; `reason` says why it is impossible, None that it is possible."""
+    """A build of a release; `reasons` say why it is impossible, and there are none where it is possible."""
 
     build: Build
     release: Release
-    reason: str | None
+    reasons: tuple[str, ...] = ()
 
     @property
     def possible(self) -> bool:
         """Tell whether the facts allow it."""
-        return self.reason is None
+        return not self.reasons
+
+    @property
+    def reason(self) -> str | None:
+        """Return the first of the reasons, None where it is possible."""
+        return self.reasons[0] if self.reasons else None
 
 
+@cache
 def python_key(python: str) -> tuple[Version, bool]:
     """Order "3.9" before "3.10" before "3.13t"."""
     return Version(python.rstrip("t")), python.endswith("t")
@@ -41,107 +52,111 @@ def base_package(facts: Facts) -> Package:
     return next(package for package in facts.packages.values() if package.after is None)
 
 
-def case(
-    facts: Facts,
-    build: Build,
-    release: Release,
-    provider: str | None = None,
-    compiler: Compiler | None = None,
-) -> Case:
-    """Return what rules are held against."""
-    return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
-
-
-def matches(when: When, case: Case) -> bool:
-    """Tell whether every condition of `when` holds; a build without CUDA matches no CUDA version."""
-    build, compiler = case.build, case.compiler
-
-    def within(specifier: SpecifierSet | None, version: str | None) -> bool:
-        return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
-
-    def among(names: tuple[str, ...] | None, name: str | None) -> bool:
-        return names is None or name in names
-
-    def made_by(specifier: SpecifierSet | None, family: str) -> bool:
-        named = compiler.version if compiler is not None and compiler.family == family else None
-        return within(specifier, named)
-
-    return (
-        within(when.release, case.version)
-        and within(when.python, build.python.rstrip("t"))
-        and within(when.cuda, build.cuda)
-        and among(when.variant, build.variant)
-        and among(when.arch, build.arch)
-        and among(when.system, case.system)
-        and among(when.provider, case.provider)
-        and made_by(when.gcc, "gcc")
-        and made_by(when.clang, "clang")
-    )
-
-
-def _axes_reason(release: Release, python: str, toolkit: Toolkit | None, arch: str) -> str | None:
-    """Return why the axes themselves exclude a cell, or None."""
-    name = f"{release.package} {release.version}"
-    if arch not in release.arches:
-        return f"{name} builds on {', '.join(release.arches)}"
-    if python not in release.pythons:
-        return f"{name} supports Python {', '.join(release.pythons)}"
-    return _cuda_reason(release, toolkit, arch) if toolkit else None
-
-
 def bounds(specifier: SpecifierSet) -> str:
     """Return a specifier as people write it, the lower bound first."""
     return ",".join(sorted(map(str, specifier), key=lambda one: not one.startswith(">")))
 
 
-def _cuda_reason(release: Release, toolkit: Toolkit, arch: str) -> str | None:
+def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> Iterator[str]:
+    """Yield why the axes themselves exclude a build."""
     name = f"{release.package} {release.version}"
+    if build.arch not in release.arches:
+        yield f"{name} builds on {', '.join(release.arches)}"
+    if build.python not in release.pythons:
+        yield f"{name} supports Python {', '.join(release.pythons)}"
+    if toolkit is None:
+        return
     if release.cuda is None:
-        return f"{name} is built without CUDA"
-    if not release.cuda.contains(toolkit.version):
-        return f"{name} builds with CUDA {bounds(release.cuda)}"
-    if arch not in toolkit.arches:
-        return f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches)} only"
-    return None
+        yield f"{name} is built without CUDA"
+    elif not release.cuda.contains(toolkit.version):
+        yield f"{name} builds with CUDA {bounds(release.cuda)}"
+    if build.arch not in toolkit.arches:
+        yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
 
 
-def conflicts(facts: Facts, build: Build, release: Release) -> Iterator[Rule]:
-    """Yield the rules that forbid a build of a release."""
-    known = case(facts, build, release)
-    for rule in facts.packages[build.package].rules:
-        if rule.conflict and matches(rule.when, known):
-            yield rule
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a release demands of its builds: its axes, the conflicts that name it, the same of its base."""
+
+    facts: Facts
+    release: Release
+    conflicts: tuple[Rule, ...]
+    base: "Terms | None"
+
+    @classmethod
+    def of(cls, facts: Facts, release: Release) -> "Terms":
+        """Return the terms of a release."""
+        package = facts.packages[release.package]
+        conflicts = tuple(
+            rule for rule in package.rules if rule.conflict and within(rule.when.release, release.version)
+        )
+        paired_with = package.after if release.torch is not None else None
+        base = cls.of(facts, find_release(facts, paired_with, str(release.torch))) if paired_with else None
+        return cls(facts, release, conflicts, base)
+
+    def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
+        """Return the Pythons and toolkits that the release and its base support on a machine."""
+        release = self.release
+        if arch not in release.arches:
+            return (), ()
+        pythons, toolkits = self.base.axes(arch) if self.base else (release.pythons, self.facts.toolkits)
+        inherited = self.base is not None and self.base.release.cuda is release.cuda
+        return tuple(one for one in release.pythons if one in pythons), tuple(
+            one
+            for one in toolkits
+            if arch in one.arches and (inherited or within(release.cuda or NOWHERE, one.version))
+        )
+
+    def builds(self, arch: str) -> Iterator[Build]:
+        """Yield the builds that the axes leave on a machine."""
+        yield from _product(self.facts.packages[self.release.package], arch, *self.axes(arch))
+
+    def forbidding(self, build: Build) -> Iterator[Rule]:
+        """Yield the conflicts that forbid a build, the release's own before its base's."""
+        known = case(self.facts, build, self.release)
+        yield from (rule for rule in self.conflicts if matches(rule.when, known))
+        if self.base is not None:
+            yield from self.base.forbidding(self.base.counterpart(build))
+
+    def counterpart(self, build: Build) -> Build:
+        """Return the build of this release's package that another package's build stands on."""
+        package = self.facts.packages[self.release.package]
+        return replace(build, package=package.name, session=package.session)
+
+    def reasons(self, build: Build) -> tuple[str, ...]:
+        """Return every reason why a build is impossible: the axes, or else those of the base, first."""
+        toolkit = next((one for one in self.facts.toolkits if one.version == build.cuda), None)
+        said = tuple(_axes_reasons(self.release, build, toolkit))
+        if not said and self.base is not None:
+            said = tuple(_axes_reasons(self.base.release, build, toolkit))
+        return tuple(dict.fromkeys((*said, *(rule.reason for rule in self.forbidding(build)))))
 
 
-def _cell(facts: Facts, release: Release, python: str, toolkit: Toolkit | None, arch: str) -> Cell:
-    package = facts.packages[release.package]
-    variant, cuda = (toolkit.variant, toolkit.version) if toolkit else ("cpu", None)
-    build = Build(package.name, package.session, python, variant, arch, cuda)
-    reason = _axes_reason(release, python, toolkit, arch)
-    if reason is None:
-        reason = next((rule.reason for rule in conflicts(facts, build, release)), None)
-    if reason is None and package.after is not None and release.torch is not None:
-        base = find_release(facts, package.after, release.torch)
-        reason = _cell(facts, base, python, toolkit, arch).reason
-    return Cell(build, release, reason)
+def cell(facts: Facts, release: Release, build: Build) -> Cell:
+    """Return one cell of a release's grid, possible or not."""
+    return Cell(build, release, Terms.of(facts, release).reasons(build))
+
+
+def builds(facts: Facts, package: Package) -> Iterator[Build]:
+    """Yield every build that a package has a name for, whichever release may make it."""
+    for arch in facts.arches:
+        yield from _product(package, arch, pythons(facts), facts.toolkits)
+
+
+def _product(
+    package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]
+) -> Iterator[Build]:
+    for python in pythons:
+        yield Build(package.name, package.session, python, CPU, arch)
+        for one in toolkits:
+            yield Build(package.name, package.session, python, one.variant, arch, one.version)
 
 
 def grid(facts: Facts, release: Release) -> Iterator[Cell]:
     """Yield the whole grid of one release, impossible cells too."""
-    for arch in facts.arches:
-        for python in pythons(facts):
-            for toolkit in (None, *facts.toolkits):
-                yield _cell(facts, release, python, toolkit, arch)
-
-
-def _supported(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
-    """Yield the cells whose axes a release supports: the grid without what can be seen to be empty."""
-    if arch not in release.arches:
-        return
-    toolkits = [one for one in facts.toolkits if _cuda_reason(release, one, arch) is None]
-    for python in release.pythons:
-        for toolkit in (None, *toolkits):
-            yield _cell(facts, release, python, toolkit, arch)
+    terms = Terms.of(facts, release)
+    for build in builds(facts, facts.packages[release.package]):
+        yield Cell(build, release, terms.reasons(build))
 
 
 def find_release(facts: Facts, package: str, version: str) -> Release:
@@ -206,38 +221,23 @@ def buildable(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, 
     """
     found: dict[Build, Cell] = {}
     for release in releases_of(facts, selected):
-        for cell in _supported(facts, release, arch):
-            if cell.possible:
-                found.setdefault(cell.build, cell)
-    return tuple(sorted(found.values(), key=lambda cell: _order(facts, cell.build)))
+        terms = Terms.of(facts, release)
+        for build in terms.builds(arch):
+            if build not in found and next(terms.forbidding(build), None) is None:
+                found[build] = Cell(build, release)
+    return tuple(sorted(found.values(), key=lambda one: _order(facts, one.build)))
+
+
+def supported(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
+    """Yield the cells whose axes a release supports on a machine, those that conflicts forbid too."""
+    terms = Terms.of(facts, release)
+    for build in terms.builds(arch):
+        yield Cell(build, release, tuple(rule.reason for rule in terms.forbidding(build)))
 
 
 def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:
     package = facts.packages[build.package]
-    cuda = Version(build.cuda or "0")
-    return package.after is not None, package.name, *python_key(build.python), cuda
+    return package.after is not None, package.name, *python_key(build.python), _number(build.cuda or "0")
 
 
-def check_rules(facts: Facts) -> None:
-    """Raise ConfigError for every rule that matches no cell: it is stale, or mistyped."""
-    stale: list[Rule] = []
-    for package in facts.packages.values():
-        cells = [
-            cell
-            for release in facts.releases[package.name]
-            for arch in release.arches
-            for cell in _supported(facts, release, arch)
-        ]
-        stale.extend(rule for rule in package.rules if not _alive(facts, rule, cells))
-    if stale:
-        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
-        raise ConfigError(f"build_configs has rules without effect:\n{lines}")
-
-
-def _alive(facts: Facts, rule: Rule, cells: Iterable[Cell]) -> bool:
-    anywhere = replace(rule.when, gcc=None, clang=None)  # compilers are no axis
-    return any(
-        matches(anywhere, case(facts, cell.build, cell.release, provider))
-        for cell in cells
-        for provider in (rule.when.provider or (None,))
-    )
+_number = cache(Version)

@@ -1,15 +1,17 @@
 """Compute what a build will do, from facts and a host, without touching anything."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from torchwright import capabilities
 from torchwright.errors import ConfigError
-from torchwright.guard.jobs import jobs
-from torchwright.matrix import Cell, case, find_release, matches
+from torchwright.guard.jobs import jobs, largest
+from torchwright.matrix import Cell, find_release
 from torchwright.model import (
     Build,
     Command,
@@ -21,6 +23,7 @@ from torchwright.model import (
     Rule,
     Source,
 )
+from torchwright.rules import case, matches
 
 LABELS = ("official", "git", "none")
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
@@ -30,17 +33,20 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     """Return the plan of a possible cell on a host.
 
     `source` is what was fetched; without it the plan assumes a complete git checkout.
-    Raises ConfigError when the options contradict each other or the cell.
+    Raises ConfigError when the options contradict each other or the cell, ImpossibleBuildError when the
+    toolkit or the release does not take the compute capabilities.
     """
     build, release = cell.build, cell.release
     package = facts.packages[build.package]
     system = facts.arches[build.arch].system
-    known = case(facts, build, release, source.provider if source else None, host.compiler)
+    known = case(facts, build, release, source.provider if source else "git", host.compiler)
     rules = [one for one in package.rules if matches(one.when, known)]
     commit = source.commit if source else release.commit
     version = release.version + local_label(build, system, options.label, commit)
     torch = _torch_version(facts, cell, system, options)
-    parallel = jobs(host.cores, options.memory or host.memory, package.memory_per_job, options.jobs)
+    options = replace(options, arch_list=capabilities.chosen(facts, cell, host, options.arch_list))
+    need = int(largest(facts, build, release.version).high)
+    parallel = jobs(host.cores, options.memory or host.memory, need, options.jobs)
     variables = _environment(
         facts, cell, rules, options, {"version": version, "torch": torch}, parallel.count
     )
@@ -60,7 +66,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         jobs=parallel.count,
         wheel=f"{package.name}-{version}-{release.wheel_tag or python_tag(build.python)}-{platform_tag}.whl",
         platform_tag=platform_tag,
-        reasons=tuple(rule.reason for rule in rules if rule.patches or rule.prepare or rule.when.provider),
+        reasons=tuple(rule.reason for rule in rules if _is_told(rule)),
         torch=f"{package.after}=={torch}" if torch else None,
     )
 
@@ -128,10 +134,10 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
         variables[name] = value.format(**versions)
     for rule in rules:
         variables |= rule.set
-    capabilities = options.arch_list or official_capabilities(facts, cell)
-    if cell.build.cuda and capabilities:
-        variables["TORCH_CUDA_ARCH_LIST"] = capabilities
-    variables |= {name: value.replace("$", "$$") for name, value in options.settings.items()}
+    if options.arch_list:
+        variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
+    user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
+    variables |= _appended(variables, rules, user)
     if package.off_spelling_releases.contains(release.version):
         variables |= {
             old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}
@@ -139,22 +145,18 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
     return dict(sorted(variables.items()))
 
 
-def official_capabilities(facts: Facts, cell: Cell) -> str | None:
-    """Return the compute capabilities of the official build with the nearest toolkit not newer.
+def _appended(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]) -> dict[str, str]:
+    """Return what rules append to variables, and the user's own settings, whose flags come last."""
+    flags: dict[str, list[str]] = {}
+    for name, more in ((name, more) for rule in rules for name, more in rule.append.items()):
+        flags.setdefault(name, [variables[name]] if name in variables else []).append(more)
+    joined = {name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()}
+    return {**user, **joined}
 
-    Those that the cell's own toolkit no longer compiles for are left out.
-    """
-    toolkit = next((one for one in facts.toolkits if one.version == cell.build.cuda), None)
-    if toolkit is None:
-        return None
-    wanted = Version(toolkit.version)
-    known = {
-        Version(cuda): said.capabilities.get(cell.build.arch, said.capabilities.get("x86_64", ""))
-        for cuda, said in cell.release.cuda_official.items()
-    }
-    older = [cuda for cuda, capabilities in known.items() if capabilities and cuda <= wanted]
-    listed = known[max(older)].split(";") if older else []
-    return ";".join(one for one in listed if one.removesuffix("+PTX") in toolkit.capabilities) or None
+
+def _is_told(rule: Rule) -> bool:
+    """Tell whether a plan says why: a rule changes sources or compilers' flags, or is for one provider."""
+    return bool(rule.patches or rule.prepare or rule.append or rule.when.provider)
 
 
 def _requirements(

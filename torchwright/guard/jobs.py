@@ -1,7 +1,10 @@
-"""How many compilers at once."""
+"""How many compilers at once, and what the largest of them take."""
 
 from dataclasses import dataclass
 
+from packaging.version import Version
+
+from torchwright.model import Build, Facts, Range
 from torchwright.quantity import format_bytes
 
 
@@ -11,6 +14,22 @@ class Jobs:
 
     count: int
     reason: str
+
+
+def largest(facts: Facts, build: Build, version: str) -> Range:
+    """Return the bytes that the largest compiles of a build of a release take, low and high.
+
+    Where no table says so, it is the package's memory per job.
+    """
+    found = [
+        peak.memory
+        for peak in facts.peaks
+        if peak.package == build.package
+        and peak.release.contains(Version(version))
+        and (peak.cuda is None or (build.cuda is not None and peak.cuda.contains(build.cuda)))
+    ]
+    per_job = float(facts.packages[build.package].memory_per_job)
+    return max(found, key=lambda memory: memory.high, default=Range(per_job / 2, per_job))
 
 
 def jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> Jobs:

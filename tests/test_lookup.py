@@ -1,0 +1,70 @@
+"""From a name to a cell, and what is said of a name that has none."""
+
+import re
+
+import pytest
+
+from torchwright import lookup, matrix
+from torchwright.errors import ImpossibleBuildError, UnknownReleaseError
+from torchwright.model import Facts
+
+
+def test_find_says_what_is_possible_instead(known: Facts) -> None:
+    release = matrix.find_release(known, "base", "v1.0.0")
+    with pytest.raises(ImpossibleBuildError) as error:
+        lookup.find(known, "wheel-3.13-cpu", "x86_64", release)
+    text = str(error.value)
+    assert "wheel-3.13-cpu is impossible: base 1.0.0 supports Python 3.9, 3.10" in text
+    assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
+    assert "releases that can build it: v2.0.0" in text
+
+
+def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
+    with pytest.raises(UnknownReleaseError, match=r"did you mean .*wheel-3\.10-cu118"):
+        lookup.find(known, "wheel-3.10-cu181", "x86_64", None)
+
+
+def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
+    old, new = (matrix.find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
+    assert lookup.find(known, "wheel-3.10-cpu", "x86_64", old).release is old
+    assert lookup.find(known, "wheel-3.10-cpu", "x86_64", None).release is new
+    with pytest.raises(UnknownReleaseError, match="names no build"):
+        lookup.find(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
+
+
+def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
+    cell = lookup.find(known, "wheel-3.10-cpu-x86_64", "aarch64", None)
+    assert cell.build.arch == "x86_64"
+
+
+def test_explain_gives_every_reason(known: Facts) -> None:
+    old = matrix.find_release(known, "base", "v1.0.0")
+    assert lookup.explain(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
+        "wheel-3.13-cu124 is impossible: base 1.0.0 supports Python 3.9, 3.10",
+        "also: base 1.0.0 builds with CUDA >=10.2,<12",
+        "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
+        "releases that can build it: v2.0.0",
+    ]
+
+
+def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
+    lines = lookup.explain(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
+    assert lines[0] == (
+        "wheel-3.9-cu124 is impossible with every release; "
+        "with v2.0.0: base 2.0.0 supports Python 3.10, 3.13, 3.13t"
+    )
+    assert lines[1] == "possible instead with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
+
+
+def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    text = lookup.explain(shipped, "vision-3.12-cpu", "x86_64", release)
+    assert "possible instead with v1.13.1: vision-3.7-cpu" in text
+    assert re.search(r"^releases that can build it: v2\.15\.0, .*v2\.2\.2$", text, re.MULTILINE)
+
+
+def test_what_is_named_stays_readable(shipped: Facts) -> None:
+    newest = matrix.newest(shipped)
+    for name in ("wheel-3.5-cu90", "wheel-3.9-cu118", "audio-3.15-cu132", "vision-3.12-cu92"):
+        text = lookup.explain(shipped, name, "x86_64", newest)
+        assert max(len(line) for line in text.splitlines()) <= 240, text

@@ -1,0 +1,45 @@
+"""Hold a rule's `when` against a build."""
+
+from packaging.specifiers import SpecifierSet
+
+from torchwright.model import Build, Case, Compiler, Facts, Release, When
+
+
+def within(specifier: SpecifierSet | None, version: str | None) -> bool:
+    """Tell whether a version is in bounds: every one where there are none, and no version in any."""
+    return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
+
+
+def case(
+    facts: Facts,
+    build: Build,
+    release: Release,
+    provider: str | None = None,
+    compiler: Compiler | None = None,
+) -> Case:
+    """Return what rules are held against."""
+    return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
+
+
+def matches(when: When, case: Case) -> bool:
+    """Tell whether every condition of `when` holds; a build without CUDA matches no CUDA version."""
+    build, compiler = case.build, case.compiler
+
+    def among(names: tuple[str, ...] | None, name: str | None) -> bool:
+        return names is None or name in names
+
+    def made_by(specifier: SpecifierSet | None, family: str) -> bool:
+        named = compiler.version if compiler is not None and compiler.family == family else None
+        return within(specifier, named)
+
+    return (
+        among(when.variant, build.variant)
+        and among(when.arch, build.arch)
+        and among(when.system, case.system)
+        and among(when.provider, case.provider)
+        and within(when.release, case.version)
+        and within(when.python, build.python.rstrip("t"))
+        and within(when.cuda, build.cuda)
+        and made_by(when.gcc, "gcc")
+        and made_by(when.clang, "clang")
+    )

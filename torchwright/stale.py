@@ -1,0 +1,36 @@
+"""Find rules that do nothing."""
+
+from dataclasses import replace
+
+from torchwright.errors import ConfigError
+from torchwright.matrix import Terms
+from torchwright.model import Facts, Package, Rule
+from torchwright.rules import case, matches, within
+
+
+def check(facts: Facts) -> None:
+    """Raise ConfigError for every rule that no build it could shape matches: it is stale, or mistyped."""
+    stale = [
+        rule
+        for package in facts.packages.values()
+        for rule in package.rules
+        if not _alive(facts, package, rule)
+    ]
+    if stale:
+        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
+        raise ConfigError(f"build_configs has rules without effect:\n{lines}")
+
+
+def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
+    """Tell whether a rule matches a possible build, or, if it is a conflict, one that the axes support."""
+    rest = replace(rule.when, release=None, gcc=None, clang=None)  # compilers are no axis
+    provider = rule.when.provider[0] if rule.when.provider else None
+    return any(
+        matches(rest, case(facts, build, release, provider))
+        and (rule.conflict or next(terms.forbidding(build), None) is None)
+        for release in facts.releases[package.name]
+        if within(rule.when.release, release.version)
+        for terms in (Terms.of(facts, release),)
+        for arch in rule.when.arch or release.arches
+        for build in terms.builds(arch)
+    )
