@@ -1,0 +1,35 @@
+"""The builds that this machine has made, read from the manifests beside their wheels."""
+
+import json
+from pathlib import Path
+
+from torchwright.model import Facts, Run
+
+
+def runs(facts: Facts, dist: Path) -> tuple[Run, ...]:
+    """Read what the wheels in `dist` cost; a manifest that cannot be read is no run."""
+    found = (_run(facts, path) for path in sorted(dist.glob("*.whl.json")))
+    return tuple(run for run in found if run is not None)
+
+
+def _run(facts: Facts, manifest: Path) -> Run | None:
+    try:
+        said = json.loads(manifest.read_text(encoding="utf-8"))
+        release = next(
+            one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"]
+        )
+        return Run(
+            package=said["package"],
+            release=release,
+            variant="",
+            machine="this machine",
+            scope="compile",
+            source=manifest.name.removesuffix(".json"),
+            jobs=int(said["jobs"]),
+            cpu=float(said["cpu_seconds"]),
+            wall=float(sum(said["seconds"].values())),
+            wheel=int(said["size"]),
+            capabilities=said["switches"].get("TORCH_CUDA_ARCH_LIST", ""),
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        return None

@@ -1,0 +1,65 @@
+"""What a build will cost and whether its link will hold, for people and for programs."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from torchwright import overflow, render
+from torchwright.estimate import Estimate, of
+from torchwright.model import Facts, Plan, Range, Run
+from torchwright.overflow import Risk
+from torchwright.quantity import format_bytes
+
+MINUTE, HOUR = 60, 3600
+
+
+def as_data(facts: Facts, plan: Plan, own: tuple[Run, ...] = ()) -> dict[str, Any]:
+    """Return the estimate and the risk as JSON-ready data; null where nothing is known."""
+    estimate, risk = of(facts, plan, own), _risk(facts, plan)
+    return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
+
+
+def as_json(facts: Facts, plan: Plan, own: tuple[Run, ...] = ()) -> str:
+    """Return the plan with its estimate and risk as a JSON document."""
+    return json.dumps(render.as_data(plan) | as_data(facts, plan, own), indent=2)
+
+
+def as_text(facts: Facts, plan: Plan, memory: int, own: tuple[Run, ...] = ()) -> str:
+    """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes."""
+    estimate, risk = of(facts, plan, own), _risk(facts, plan)
+    lines = ["", "estimate", *(f"  {line}" for line in _estimate(estimate, memory))] if estimate else []
+    if risk is not None and risk.level != "none":
+        lines += ["", f"warning: {risk.sentence}:", '  "relocation truncated to fit" would end the build']
+        lines += [f"  instead: {cure}" for cure in risk.cures]
+    return "\n".join(lines)
+
+
+def _risk(facts: Facts, plan: Plan) -> Risk | None:
+    cuda = plan.build.cuda
+    return overflow.predict(facts, plan.release, cuda, plan.set) if cuda else None
+
+
+def _estimate(estimate: Estimate, memory: int) -> list[str]:
+    wall, cpu = estimate.wall, estimate.cpu.likely
+    lines = [
+        f"time: about {_time(wall.likely)} ({_time(wall.low)} to {_time(wall.high)})",
+        f"  with an empty compiler cache; {_time(cpu)} of processor time",
+        f"memory: {_range(estimate.memory)} by all compiles together",
+        f"  {_range(estimate.compile)} by each of the largest",
+        f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
+        f"judged by {estimate.confidence}: {estimate.basis}",
+    ]
+    if estimate.memory.high > memory:
+        fits = max(1, int(memory // estimate.compile.high))
+        lines.insert(4, f"  at worst more than the {format_bytes(memory)} there is; --jobs {fits} is safe")
+    return lines
+
+
+def _time(seconds: float) -> str:
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
+
+
+def _range(bounds: Range) -> str:
+    return f"{format_bytes(bounds.low)} to {format_bytes(bounds.high)}"
