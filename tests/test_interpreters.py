@@ -104,6 +104,20 @@ def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> 
     assert interpreters.installed(environ(tmp_path / "bin"), tmp_path)["3.22"] == complete
 
 
+def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path) -> None:
+    bare = python(tmp_path / "bin/python3.22", headers=False)
+    python(tmp_path / "bin/python3.23", headers=False)
+    python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
+    elsewhere = python(tmp_path / "bin/python3.24", headers=False)  # as a distribution may keep them
+    (tmp_path / "include/python3.24-debug").mkdir(parents=True)
+    include = tmp_path / "include/python3.24-debug"
+    (include / "Python.h").touch()
+    script(elsewhere, f"echo '{json.dumps(['cpython', '3.24', str(include), str(elsewhere)])}'")
+    script(tmp_path / "bin/python3.25", "exit 1")
+    found = interpreters.headless(environ(tmp_path / "bin"), tmp_path)
+    assert below(found, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
+
+
 def test_listing_runs_nothing(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     script(tmp_path / "bin/python3.22", f"touch {ran}")

@@ -48,6 +48,21 @@ def broken(environ: Mapping[str, str] = os.environ, home: Path | None = None) ->
     return {version: path for version, path in missing.items() if isinstance(_probe(version, path), str)}
 
 
+def headless(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> dict[str, Path]:
+    """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
+    suspects = {
+        version: candidates[0]
+        for version, candidates in _candidates(environ, home).items()
+        if not _has_headers(candidates[0])
+    }
+    said = {version: _ask(version, path) for version, path in suspects.items()}
+    return {
+        version: suspects[version]
+        for version, answer in said.items()
+        if not isinstance(answer, str) and not answer[1].is_file()
+    }
+
+
 def resolve(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
@@ -66,7 +81,7 @@ def resolve(version: str, environ: Mapping[str, str] = os.environ, home: Path | 
             return proven  # what the shim runs: the shim itself may run another tomorrow
         rejected.append(f"{proven}, and it is a shim whose version is not installed")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
-    raise HostError(f"no usable CPython {version} was found{tried}: {_remedy(version)}")
+    raise HostError(f"no usable CPython {version} was found{tried}: {remedy(version)}")
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
@@ -79,13 +94,23 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
     return os.pathsep.join(folders)
 
 
-def _remedy(version: str) -> str:
+def remedy(version: str) -> str:
+    """Return how a CPython is installed, as part of a sentence."""
     apt = f", or `apt-get install python{version} python{version}-dev`" if not version.endswith("t") else ""
     return f"run `pyenv install {version}`, or `uv python install {version}`{apt}"
 
 
 def _probe(version: str, executable: Path) -> Path | str:
     """Return where the interpreter really is, or what is wrong with it as part of a sentence."""
+    answer = _ask(version, executable)
+    if isinstance(answer, str):
+        return answer
+    real, header = answer
+    return real if header.is_file() else f"{executable} lacks its headers, {header}"
+
+
+def _ask(version: str, executable: Path) -> tuple[Path, Path] | str:
+    """Return where the interpreter and its header really are, or what is wrong with it."""
     try:
         said = capture([str(executable), "-I", "-c", _PROBE])
         implementation, actual, include, real = json.loads(said)
@@ -95,9 +120,7 @@ def _probe(version: str, executable: Path) -> Path | str:
         return f"{executable} does not run"
     if implementation != "cpython" or actual != version:
         return f"{executable} is {implementation} {actual}"
-    if not Path(include, "Python.h").is_file():
-        return f"{executable} lacks its headers, {include}/Python.h"
-    return Path(real)
+    return Path(real), Path(include, "Python.h")
 
 
 def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list[Path]]:
@@ -116,7 +139,9 @@ def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list
 def _has_headers(executable: Path) -> bool:
     if executable.name == "python.exe":
         return (executable.parent / "include" / "Python.h").exists()
-    return (executable.parents[1] / "include" / executable.name / "Python.h").exists()
+    include = executable.parents[1] / "include"
+    names = (executable.name, f"{executable.name}m")  # until 3.7, the ABI had a letter
+    return any((include / name / "Python.h").exists() for name in names)
 
 
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -2,21 +2,21 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from torchwright import facts, host, matrix, plan, source
+from torchwright import doctor, facts, host, plan, source
 from torchwright import tree as trees
+from torchwright.doctor.system import fetch_command
 from torchwright.errors import HostError, SourceError
 from torchwright.layout import Layout
 from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Options, Package, Plan, Source
 from torchwright.options import parse
 from torchwright.process import capture
-from torchwright.quantity import format_bytes
 from torchwright.toolchain import cache
 
 FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD")  # never the build's business
@@ -87,11 +87,13 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     """
     layout = Layout.of(root)
     known = facts.chosen(root)
-    machine = host.measure(layout.root)
+    machine = doctor.survey(known, host.measure(layout.root), os.environ)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
     if fetched is None:
-        raise SourceError(f"{cell.build.package} {cell.release.tag} is not fetched: {_fetch(known, cell)}")
+        raise SourceError(
+            f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(known, cell)}`"
+        )
     source.check(fetched)
     computed = plan.compute(known, cell, machine, options, fetched)
     base, version = _interpreter(venv, cell.build.python)
@@ -119,14 +121,6 @@ def _interpreter(venv: Path, python: str) -> tuple[Path, str]:
 def in_environment(venv: Path) -> Path:
     """Return the interpreter of a virtual environment."""
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-def _fetch(known: Facts, cell: Cell) -> str:
-    """Return the command that fetches what a cell needs."""
-    base = matrix.base_package(known)
-    version = cell.release.torch or cell.release.version
-    extra = "" if cell.build.package == base.name else f" --package {cell.build.package}"
-    return f"run `invoke fetch --tag {base.tag.format(version=version)}{extra}`"
 
 
 def missing_base(job: Job) -> list[str] | None:
@@ -165,29 +159,20 @@ def _base_digest(job: Job) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def preflight(job: Job) -> None:
-    """Refuse a build that cannot succeed on this machine.
+def preflight(job: Job, note: Callable[[str], None]) -> None:
+    """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
     Raises HostError that lists everything missing.
     """
-    problems = list(_missing(job))
-    if problems:
-        lines = "\n".join(f"  {problem}" for problem in problems)
+    # A tree that is there has taken its room already.
+    machine = replace(job.host, disk=None) if job.tree.source.exists() else job.host
+    findings = doctor.examine(job.facts, job.cell, machine, job.plan, job.source)
+    if not doctor.can_start(findings):
+        lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
         raise HostError(f"{job.plan.identifier} cannot be built on this machine yet:\n{lines}")
-
-
-def _missing(job: Job) -> Iterable[str]:
-    build, machine = job.plan.build, job.host
-    if "c++" not in machine.tools and machine.system == "linux":
-        yield "no C++ compiler: `invoke deps` installs one, or set CXX to yours"
-    if build.cuda and build.cuda not in machine.toolkits:
-        have = ", ".join(machine.toolkits) or "none"
-        yield f"CUDA {build.cuda} is not installed (found: {have}): install it, or set CUDA_HOME to it"
-    if machine.disk is not None and machine.disk < job.package.disk and not job.tree.source.exists():
-        yield (
-            f"{format_bytes(machine.disk)} of disk are free, a build of {build.package} needs about "
-            f"{format_bytes(job.package.disk)}: make room, or set TORCHWRIGHT_HOME to another disk"
-        )
+    for one in findings:
+        if one.verdict == "warning":
+            note(one.sentence())
 
 
 def environment(job: Job) -> dict[str, str]:

@@ -12,7 +12,7 @@ from torchwright.model import Host
 from torchwright.process import CommandError, capture
 
 SIZE = "30G"  # a PyTorch with CUDA takes about a third
-_CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
+CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
 _VERSION = re.compile(r"(?:ccache|sccache)(?: version)? (\d+(?:\.\d+)+)")
 
 
@@ -45,7 +45,7 @@ def _ccache(program: str, root: Path, cache: Path, version: str | None) -> dict[
         "CMAKE_C_COMPILER_LAUNCHER": program,
         "CMAKE_CXX_COMPILER_LAUNCHER": program,
     }
-    if version is not None and Version(version) >= _CUDA_SINCE:
+    if version is not None and Version(version) >= CUDA_SINCE:
         variables["CMAKE_CUDA_COMPILER_LAUNCHER"] = program
     return variables
 

@@ -1,0 +1,110 @@
+"""A visit to the doctor: through the real invoke, and without it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ROOT, run
+from machines import gcc, made_up_programs
+
+from torchwright import host
+from torchwright.doctor import consultation
+from torchwright.errors import HostError, ImpossibleBuildError
+from torchwright.model import Facts
+
+HOSTS = ROOT / "tests" / "golden" / "hosts"
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+SAMPLE = {"TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs")}
+
+
+def visit(known: Facts, name: str, identifier: str = "") -> consultation.Visit:
+    release = known.releases["torch"][-1] if not identifier else None
+    return consultation.visit(known, None, host.load(HOSTS / f"{name}.toml"), identifier, release)
+
+
+def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'gcc12-cuda117.toml'}"
+    done = run("invoke", "doctor", "wheel-3.10-cu117", "--tag", "v1.13.1", described, home=tmp_path)
+    assert done.returncode == 7
+    header, *lines = done.stdout.splitlines()
+    assert header.split() == ["verdict", "check", "found", "needed"]
+    assert any(line.startswith("failure  host compiler of nvcc") and "gcc >=6,<12" in line for line in lines)
+    assert "    CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu117" in lines
+    assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
+    assert ", 1 failure" in lines[-1]
+    assert done.stderr.startswith(
+        "error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
+    )
+
+
+def test_json_for_programs(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'debian-12.toml'}"
+    done = run("invoke", "doctor", "--tag=v1.13.1", "wheel-3.10-cpu", described, "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
+    assert set(data["findings"][0]) == {"subject", "found", "needed", "verdict", "cure", "because"}
+
+
+def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
+    saved = tmp_path / "host.toml"
+    here = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
+    assert here.stdout.splitlines()[-1].startswith("this machine: ")
+    described = host.load(saved)
+    assert described.complete
+    assert described.interpreters[THIS]
+    there = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)
+    assert there.returncode == here.returncode
+    assert json.loads(there.stdout)["subject"] == "the machine"
+
+
+@made_up_programs
+def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None:
+    compiler = gcc(tmp_path / "bin", "g++-99", "99.1.0")
+    env = SAMPLE | {"CXX": str(compiler)}
+    done = run("invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", home=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
+    assert found["C++ compiler"] == "gcc 99.1.0"
+    missing = run(
+        "invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", home=tmp_path, env=env | {"CXX": "g++-98"}
+    )
+    assert missing.returncode == 7
+    assert "(C++ compiler)" in missing.stderr
+
+
+def test_an_impossible_build_is_refused_before_it_is_examined(tmp_path: Path) -> None:
+    done = run("invoke", "doctor", "wheel-3.12-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert done.returncode == 3
+    assert "supports Python" in done.stderr
+
+
+def test_a_machine_is_examined_for_itself(shipped: Facts) -> None:
+    found = visit(shipped, "debian-12")
+    by_subject = {one.subject: one for one in found.findings}
+    assert by_subject["CUDA 13.0"].found == "/usr/local/cuda-13.0, with gcc 12.2.0"
+    assert by_subject["interpreters"].found == "3.10, 3.12"
+    assert by_subject["can be built"].found.endswith(f" builds of {shipped.releases['torch'][-1].tag}")
+    found.require()
+    assert found.subject == "the machine"
+
+
+def test_a_bare_machine_can_build_nothing(shipped: Facts) -> None:
+    found = visit(shipped, "bare")
+    failed = {one.subject for one in found.findings if one.verdict == "failure"}
+    assert {"interpreters", "C++ compiler", "git", "disk"} <= failed
+    assert {"Python 3.9", "Python 3.10"} <= {one.subject for one in found.findings}
+    with pytest.raises(HostError, match="the machine cannot build anything yet"):
+        found.require()
+
+
+def test_every_described_machine_can_be_examined(shipped: Facts) -> None:
+    for path in sorted(HOSTS.glob("*.toml")):
+        findings = visit(shipped, path.stem).findings
+        assert len({one.subject for one in findings}) >= 7
+
+
+def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:
+    with pytest.raises(ImpossibleBuildError):
+        visit(shipped, "jetson", "wheel-3.15-cu90")

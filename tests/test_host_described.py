@@ -1,0 +1,149 @@
+"""Machines described in a file: read strictly, written so that they are read again."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchwright import host
+from torchwright.errors import ConfigError
+from torchwright.model import Compiler, Gpu, Host
+
+
+def described(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "host.toml"
+    path.write_text(dedent(text))
+    return path
+
+
+def test_a_described_host_is_loaded(tmp_path: Path) -> None:
+    path = described(
+        tmp_path,
+        """\
+        arch = "arm64"
+        system = "macos"
+        cores = 8
+        memory = "16 GiB"
+        disk = "100 GB"
+        glibc = "2.35"
+        compiler = "gcc 11.4.0"
+        [tools]
+        ninja = "/opt/homebrew/bin/ninja"
+        [toolkits]
+        "11.8" = "/usr/local/cuda-11.8"
+        [interpreters]
+        "3.10" = "/usr/bin/python3.10"
+        """,
+    )
+    assert host.load(path) == Host(
+        arch="arm64",
+        system="macos",
+        cores=8,
+        memory=16 * 2**30,
+        disk=100 * 10**9,
+        glibc="2.35",
+        compiler=Compiler("gcc", "11.4.0"),
+        tools={"ninja": "/opt/homebrew/bin/ninja"},
+        toolkits={"11.8": "/usr/local/cuda-11.8"},
+        interpreters={"3.10": "/usr/bin/python3.10"},
+    )
+
+
+FULL = Host(
+    arch="x86_64",
+    system="linux",
+    cores=16,
+    memory=64 * 2**30,
+    disk=123_456_789_012,
+    glibc="2.31",
+    complete=True,
+    translated=True,
+    compiler=Compiler("gcc", "9.4.0"),
+    cuda_compiler=Compiler("clang", "14.0.6"),
+    compilers={
+        "g++": Compiler("gcc", "9.4.0"),
+        "/opt/rh/gcc-toolset-11/root/usr/bin/g++": Compiler("gcc", "11.2.1"),
+    },
+    tools={"git": "/usr/bin/git", "c++": 'c++ "-m64" C:\\'},
+    versions={"git": "2.25.1"},
+    libraries={"cudnn": "8.6.0", "cudnn@11.8": "8.9.7", "numa": ""},
+    manager="apt",
+    packages={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
+    toolkits={"11.8": "/usr/local/cuda-11.8"},
+    interpreters={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
+    broken_interpreters={"3.10": "/home/u/.pyenv/shims/python3.10"},
+    headless_interpreters={"3.8": "/usr/bin/python3.8"},
+    translated_interpreters={"3.9": "/opt/conda/bin/python3.9"},
+    driver="535.104.05",
+    kernel_driver="450.80.02",
+    compat=("/usr/local/cuda/compat",),
+    gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
+)
+
+
+@pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", 8, 16 * 2**30)])
+def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
+    path = tmp_path / "host.toml"
+    path.write_text(host.describe(machine), encoding="utf-8")
+    assert host.load(path) == machine
+
+
+def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
+    head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
+    path = described(
+        tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        host.load(path)
+    assert str(caught.value).splitlines() == [
+        "host.toml: compilers: 'g++' is '12.2.0', expected a family and a version, such as 'gcc 12.2.0'",
+        "host.toml: gpu 1: 'name' holds 1, expected a string",
+    ]
+
+
+def test_four_fields_are_enough(tmp_path: Path) -> None:
+    path = described(tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n')
+    assert host.load(path) == Host("x86_64", "linux", 64, 2**38)
+
+
+def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
+    path = described(
+        tmp_path,
+        """\
+        system = "linus"
+        cores = "8"
+        memory = 32
+        disc = "1 GiB"
+        glibc = 2.35
+        toolkits = ["11.8"]
+        """,
+    )
+    with pytest.raises(ConfigError) as caught:
+        host.load(path)
+    problems = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in problems] == ["host.toml"] * len(problems)
+    for expected in (
+        "key 'arch' is missing",
+        "'system' is 'linus', expected one of linux, macos, windows",
+        "'cores' is '8', expected a whole number from 1",
+        "'memory' holds 32, expected a string",
+        "unknown key 'disc'; did you mean 'disk'?",
+        "'glibc' holds the number 2.35",
+        "'toolkits' is ['11.8'], expected a table",
+    ):
+        assert [line for line in problems if expected in line], (expected, problems)
+    assert len(problems) == 7
+
+
+@pytest.mark.parametrize("cores", ["0", "true", "1.5"])
+def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
+    path = described(tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n')
+    with pytest.raises(ConfigError, match="expected a whole number"):
+        host.load(path)
+
+
+def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        host.load(tmp_path / "gone.toml")
+    with pytest.raises(ConfigError, match=r"host\.toml: .*line 1"):
+        host.load(described(tmp_path, "arch = \n"))

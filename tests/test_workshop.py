@@ -1,0 +1,63 @@
+"""The last look at the machine before a session changes anything."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchwright import lookup, matrix, plan, workshop
+from torchwright.errors import HostError
+from torchwright.layout import Layout
+from torchwright.model import Compiler, Facts, Host, Options, Source
+
+HOST = Host(
+    arch="x86_64",
+    system="linux",
+    cores=4,
+    memory=2**34,
+    disk=2**40,
+    complete=True,
+    compiler=Compiler("gcc", "12.2.0"),
+    tools={"git": "/usr/bin/git", "c++": "c++"},
+    interpreters={"3.10": "/usr/bin/python3.10"},
+)
+
+
+def job(known: Facts, tmp_path: Path, host: Host) -> workshop.Job:
+    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
+    computed = plan.compute(known, cell, host, Options(), fetched)
+    layout = Layout(tmp_path, tmp_path / "cache")
+    return workshop.Job(
+        layout, known, host, cell, Options(), fetched, computed, tmp_path / "venv", Path("/python"), {}
+    )
+
+
+def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
+    noted: list[str] = []
+    workshop.preflight(job(known, tmp_path, HOST), noted.append)
+    assert [line.partition(":")[0] for line in noted] == ["compiler cache", "glibc"]
+    assert "compiles everything again" in noted[0]
+    assert noted[0].endswith(": invoke deps")
+
+
+def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
+    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, disk=2**20, interpreters={})
+    noted: list[str] = []
+    with pytest.raises(HostError) as caught:
+        workshop.preflight(job(known, tmp_path, machine), noted.append)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
+    assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler", "disk"]
+    assert lines[1].endswith(": invoke deps")
+    assert noted == []
+
+
+def test_a_tree_that_is_there_has_taken_its_room(known: Facts, tmp_path: Path) -> None:
+    begun = job(known, tmp_path, replace(HOST, disk=0))
+    noted: list[str] = []
+    with pytest.raises(HostError, match="disk"):
+        workshop.preflight(begun, noted.append)
+    begun.tree.source.mkdir(parents=True)
+    workshop.preflight(begun, noted.append)
+    assert noted

@@ -1,0 +1,48 @@
+"""Examine a machine for a build, before anything is built: pure, but for `survey`."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from torchwright import deps
+from torchwright.doctor import compiler, cuda, driver, interpreter, room, system, tools
+from torchwright.doctor.finding import Finding, Question
+from torchwright.errors import HostError
+from torchwright.host import packages
+from torchwright.host.programs import runner
+from torchwright.matrix import Cell
+from torchwright.model import Facts, Host, Plan, Source
+
+__all__ = ["Finding", "can_start", "examine", "survey"]
+
+_CHECKS = (interpreter, compiler, tools, cuda, driver, system, room)
+
+
+def examine(
+    facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
+) -> tuple[Finding, ...]:
+    """Return what a build of a cell finds on a host, in the order of a build."""
+    question = Question(facts, cell, host, plan, source)
+    return tuple(finding for check in _CHECKS for finding in check.check(question))
+
+
+def can_start(findings: Iterable[Finding]) -> bool:
+    """Tell whether nothing stands in the way of a build."""
+    return all(finding.verdict != "failure" for finding in findings)
+
+
+def survey(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
+    """Return a measured host with the system packages that any rule names, installed or not."""
+    try:
+        manager = deps.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
+    except HostError:
+        return host
+    there = packages.installed(manager, environ, runner(environ))
+    asked = {
+        name
+        for package in facts.packages.values()
+        for rule in package.rules
+        for name in rule.system_packages.get(manager, ())
+    }
+    return replace(host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)})

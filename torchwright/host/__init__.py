@@ -1,0 +1,44 @@
+"""What a machine that builds has: measured here, or described in a file for any other.
+
+Only `native_arch` runs while the noxfile loads; everything heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchwright.host.native import native_arch, native_system
+
+if TYPE_CHECKING:
+    from torchwright.model import Host
+
+__all__ = ["describe", "load", "measure", "native_arch", "native_system"]
+
+
+def measure(
+    builds: Path,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    home: Path | None = None,
+) -> Host:
+    """Measure this machine; `builds` is where builds will happen, for the room on its disk."""
+    from torchwright.host import measuring  # noqa: PLC0415
+
+    return measuring.measure(builds, environ, root, home or Path.home())
+
+
+def load(path: Path) -> Host:
+    """Read a host from a TOML file; raise ConfigError with all its mistakes."""
+    from torchwright.host import described  # noqa: PLC0415
+
+    return described.load(path)
+
+
+def describe(host: Host) -> str:
+    """Return the TOML from which `load` reads this host again."""
+    from torchwright.host import described  # noqa: PLC0415
+
+    return described.describe(host)

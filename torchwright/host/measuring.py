@@ -1,0 +1,87 @@
+"""Measure this machine: what can be read is read, and what must be run is run side by side."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from torchwright import interpreters
+from torchwright.guard import limits
+from torchwright.host import apple, compilers, cuda, driver, libraries, native, programs, pythons
+from torchwright.model import Host
+
+_THREADS = 8  # programs wait for their files more than they compute
+
+
+def measure(builds: Path, environ: Mapping[str, str], root: Path, home: Path) -> Host:
+    """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
+    run = programs.runner(environ)
+    arch, translated = _arch(run)
+    tools = programs.tools(environ)
+    with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
+        known = threads.submit(compilers.installed, environ, root, run, probes)
+        versions = threads.submit(programs.versions, tools, run, probes)
+        used = threads.submit(compilers.used, environ, run)
+        gpus = threads.submit(driver.gpus, root, run)
+        broken = threads.submit(interpreters.broken, environ, home)
+        headless = threads.submit(interpreters.headless, environ, home)
+        toolkits = cuda.toolkits(environ, root, run)
+        places = interpreters.installed(environ, home)
+        return Host(
+            arch=arch,
+            system=native.native_system(),
+            cores=limits.cores(environ=environ).count,
+            memory=limits.memory(environ=environ).bytes,
+            disk=_free(builds),
+            glibc=_glibc(),
+            complete=True,
+            translated=translated,
+            compiler=used.result(),
+            cuda_compiler=compilers.for_cuda(environ, run),
+            compilers=known.result(),
+            tools=tools | _compiler(environ) | apple.tools(tools, run),
+            versions=versions.result() | apple.versions(run),
+            libraries=libraries.found(environ, root, toolkits),
+            toolkits=toolkits,
+            interpreters=_texts(places),
+            broken_interpreters=_texts(pythons.shadowed(places, environ, home) | broken.result()),
+            headless_interpreters=_texts(headless.result()),
+            translated_interpreters=_texts(pythons.translated(places, arch)),
+            driver=driver.library_version(environ, root),
+            kernel_driver=driver.kernel_version(root),
+            compat=driver.compat(environ, root),
+            gpus=gpus.result(),
+        )
+
+
+def _arch(run: programs.Run) -> tuple[str, bool]:
+    """Return the machine's arch, and whether this very process was made for another."""
+    arch = native.native_arch()
+    translated = arch == "macos_x86_64" and apple.is_translated(run)
+    return ("arm64", True) if translated else (arch, False)
+
+
+def _compiler(environ: Mapping[str, str]) -> dict[str, str]:
+    command = compilers.command(environ)  # also one that does not say what it is
+    return {"c++": shlex.join(command)} if command else {}
+
+
+def _glibc() -> str | None:
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None
+    except (ValueError, OSError):  # musl
+        return None
+    return text.split()[-1] if text else None
+
+
+def _free(root: Path) -> int:
+    """Return the free bytes where `root` is, or will be."""
+    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {version: str(path) for version, path in paths.items()}
