@@ -203,19 +203,23 @@ def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) ->
     sample.env["CXX"] = str(sample.folder / "absent" / "g++")
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     assert done.returncode == 1
-    assert "no C++ compiler: `invoke deps` installs one" in done.stdout + done.stderr
+    assert "C++ compiler: found none, needed a C++ compiler" in done.stdout + done.stderr
+    assert ": invoke deps" in done.stdout + done.stderr
     assert not (sample.home / ".torchwright" / "trees").exists()
 
 
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))
+    shutil.copy(ROOT / "build_configs" / "causes.toml", sample.configs)
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     said = done.stdout + done.stderr
     assert done.returncode == 1
     assert "absent/header.h: No such file or directory" in said.rpartition("aborted")[2]
     assert "the whole log:" in said
     assert "to go on where it stopped: nox -s" in said
+    assert "\n  cause: a header is not installed" in said
+    assert "\n  cure:  `invoke deps`" in said.rpartition("to go on")[2]
     assert "Traceback" not in said
     assert not sample.wheels()
 

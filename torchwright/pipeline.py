@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torchwright import artifact, failure, verify
+from torchwright import artifact, verify
 from torchwright import tree as trees
 from torchwright.buildline import Line
+from torchwright.diagnosis import causes
 from torchwright.errors import BuildError, VerifyError
 from torchwright.guard.watch import Watch
 from torchwright.model import Artifact, Command
@@ -41,7 +42,7 @@ def make(job: Job, install: Install, line: Line) -> Artifact:
     if known is not None:
         line.note(f"{job.wheel.name} is there and nothing changed")
         return known
-    preflight(job)
+    preflight(job, line.note)
     with trees.locked(job.tree.folder, job.plan.identifier), trees.disk_full_told(job.tree.folder):
         return _make(job, install, line)
 
@@ -139,12 +140,18 @@ def _run(job: Job, command: Command, log: Any, seen: Callable[[str], None]) -> N
     except CommandError as error:
         log.flush()
         with job.log.open(encoding="utf-8", errors="replace") as lines:
-            cause = failure.diagnose(lines)
+            said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch or job.plan.version)
+        headline = said.headline if said.number else error
         raise BuildError(
-            f"{job.plan.identifier}: {cause or error}\n"
-            f"  the whole log: {job.log}\n"
-            f"  the tree:      {job.tree.source}\n"
-            f"  to go on where it stopped: nox -s {job.plan.identifier}"
+            "\n".join(
+                [
+                    f"{job.plan.identifier}: {headline}",
+                    f"  the whole log: {job.log}",
+                    f"  the tree:      {job.tree.source}",
+                    f"  to go on where it stopped: nox -s {job.plan.identifier}",
+                    *causes.advice(said),
+                ]
+            )
         ) from error
 
 

@@ -1,0 +1,1 @@
+"""From a log to the cause of a failure, and to its cure."""
