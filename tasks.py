@@ -10,15 +10,20 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import console, facts, listing, lookup, render, selection, source
+from torchwright import archlist, console, listing, lookup, render, selection, source, upstream
 from torchwright import deps as deps_
+from torchwright import facts as facts_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
 from torchwright import plan as plan_
+from torchwright.diagnosis import causes
+from torchwright.diagnosis.logtext import read as read_log
+from torchwright.doctor import consultation, survey
 from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError
+from torchwright.estimate import own, report
 from torchwright.layout import Layout
 from torchwright.model import Facts
-from torchwright.options import parse
+from torchwright.options import DEPS_HELP, FETCH_HELP, MATRIX_HELP, PLAN_HELP, named_after, parse
 
 ROOT = Path(__file__).parent
 Body = Callable[..., None]
@@ -33,24 +38,19 @@ def reported(body: Body) -> Body:
             body(*args, **kwargs)
         except SuiteError as error:
             raise Exit(f"error: {error}", code=error.exit_code) from None
+        except BrokenPipeError:  # whoever read what we print, such as `head`, has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     return wrapper
 
 
 def _load() -> tuple[Facts, Layout]:
-    return facts.chosen(ROOT), Layout.of(ROOT)
+    return facts_.chosen(ROOT), Layout.of(ROOT)
 
 
 @task(
     iterable=["package"],
-    help={
-        "tag": "the release, such as v1.13.1",
-        "package": "fetch this package's matching release too (vision, audio, or its full name)",
-        "all_": "fetch every package's matching release",
-        "ref": "a branch or commit to check out instead of the tag",
-        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-        "from_": "a directory, an archive, a URL, or 'debian'",
-    },
+    help=FETCH_HELP,
 )
 @reported
 def fetch(  # noqa: PLR0917 - every one is an option
@@ -78,15 +78,7 @@ def fetch(  # noqa: PLR0917 - every one is an option
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
 
-@task(
-    name="matrix",
-    help={
-        "tag": "the release; default: the selected one",
-        "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
-        "package": "only this package: torch, torchvision, torchaudio",
-        "json": "print a JSON list instead of tables",
-    },
-)
+@task(help=MATRIX_HELP)
 @reported
 def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
     """Print the whole grid; impossible cells with their reason."""
@@ -124,19 +116,7 @@ def explain(_: Context, identifier: str, tag: str = "") -> None:
 @task(
     positional=["identifier"],
     iterable=["set_"],
-    help={
-        "identifier": "such as wheel-3.10-cpu",
-        "tag": "the release; default: the selected one, else the newest that supports the cell",
-        "host": "a TOML file that describes another machine",
-        "json": "print JSON",
-        "sh": "print a shell script that builds the wheel with no suite installed",
-        "set_": "NAME=VALUE, a variable for the build; may be repeated",
-        "label": "local version: official, git or none",
-        "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
-        "jobs": "compile this many files at a time",
-        "memory": "memory the build may use, such as '12 GiB'",
-        "torch": "a wheel to build against, or PyPI",
-    },
+    help=PLAN_HELP,
 )
 @reported
 def plan(  # noqa: PLR0917 - every one is an option
@@ -164,22 +144,19 @@ def plan(  # noqa: PLR0917 - every one is an option
     if release is None:
         print(f"no release is selected: {cell.release.tag} is the newest that supports it", file=sys.stderr)
     fetched = None if host else source.load(layout, cell.build.package, cell.release.tag)
-    computed = plan_.compute(known, cell, machine, parse(arguments, "invoke plan"), fetched)
+    options = parse(arguments, "invoke plan")
+    computed = plan_.compute(known, cell, machine, options, fetched)
+    seen = () if host else own.runs(known, layout.dist)
     if json:
-        print(render.as_json(computed))
+        print(report.as_json(known, computed, seen))
     elif sh:
         print(render.as_script(computed, known, machine))
     else:
         print(render.as_text(computed, machine))
+        print(report.as_text(known, computed, options.memory or machine.memory, seen))
 
 
-@task(
-    help={
-        "tag": "the release; default: the selected one",
-        "print_": "print the command instead of running it",
-        "manager": "apt, dnf, brew or conda; default: the one that is here",
-    },
-)
+@task(help=DEPS_HELP)
 @reported
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
@@ -198,4 +175,68 @@ def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "
         context.run(line, pty=sys.stdout.isatty())
 
 
-namespace = Collection(fetch, matrix, explain, plan, deps)
+@task(positional=named_after("doctor", sys.argv, "build"), help=consultation.HELP)
+@reported
+def doctor(
+    _: Context, build: str | None = None, tag: str = "", host: str = "", json: bool = False, save: str = ""
+) -> None:
+    """Examine this machine, for a build or for itself: found, needed, verdict, and what cures."""
+    known, layout = _load()
+    machine = hosts.load(Path(host)) if host else survey(known, hosts.measure(layout.root), os.environ)
+    if save:
+        Path(save).write_text(hosts.describe(machine), encoding="utf-8")
+    release = selection.selected(known, layout, tag or None)
+    visit = consultation.visit(known, None if host else layout, machine, build or "", release)
+    print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
+    visit.require()
+
+
+@task(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=archlist.HELP)
+@reported
+def arch(  # noqa: PLR0917 - every one is an option
+    _: Context,
+    list_: str | None = None,
+    gpu: list[str] | None = None,
+    local: bool = False,
+    cuda: str = "",
+    tag: str = "",
+    json: bool = False,
+) -> None:
+    """Say which GPUs, toolkits and releases go with compute capabilities."""
+    known, layout = _load()
+    question = archlist.Question(list_ or "", tuple(gpu or ()), local, cuda, tag)
+    here = hosts.measure(layout.root).gpus if question.is_of_this_machine else ()
+    found = archlist.answer(known, question, here)
+    print(json_.dumps(found.data, indent=1) if json else found.text)
+
+
+@task(positional=["log"], help=causes.HELP)
+@reported
+def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
+    """Say why a build failed, by its log, and what cures it."""
+    known, layout = _load()
+    release = selection.selected(known, layout, tag) if tag else None
+    found = causes.diagnose(known.causes, read_log(log), release.version if release else None)
+    print(json_.dumps(causes.as_data(found, log), indent=1) if json else causes.as_text(found, log))
+    raise Exit(code=found.exit_code)
+
+
+@task(iterable=["release"], help=upstream.HELP)
+@reported
+def facts(
+    _: Context,
+    check: bool = False,
+    release: list[str] | None = None,
+    new: bool = False,
+    write: bool = False,
+    table: bool = False,
+) -> None:
+    """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the table."""
+    from torchwright.upstream import maintenance  # noqa: PLC0415
+
+    page = ROOT / "docs" / "compatibility.md" if table else None
+    orders = maintenance.Orders(check, tuple(release or ()), new, write, page)
+    print(maintenance.carry_out(orders, *_load()))
+
+
+namespace = Collection(fetch, matrix, explain, plan, deps, doctor, arch, diagnose, facts)

@@ -1,5 +1,6 @@
 """What several test files share: a small set of facts, and the flag that rewrites golden files."""
 
+import signal
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,6 +10,9 @@ from torchwright import facts
 from torchwright.model import Facts
 
 ROOT = Path(__file__).parent.parent
+
+# A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ARCHES = """
     [x86_64]

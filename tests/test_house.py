@@ -19,7 +19,9 @@ ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
 RANKS = {
     "errors": 0,
     "model": 1,
-    **dict.fromkeys(("facts", "matrix", "lookup", "guard", "host", "capabilities", "causes"), 2),
+    **dict.fromkeys(
+        ("facts", "rules", "matrix", "lookup", "stale", "guard", "host", "capabilities", "diagnosis"), 2
+    ),
     "plan": 3,
     **dict.fromkeys(
         ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream"), 4

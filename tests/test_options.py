@@ -6,7 +6,7 @@ import pytest
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.options import parse
+from torchwright.options import named_after, parse
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -56,3 +56,20 @@ def test_pypi_in_any_case(spelling: str) -> None:
 def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(arguments, "test")
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke doctor", []),
+        ("invoke doctor wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", ["build"]),
+        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", ["build"]),
+        ("invoke doctor --json wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 --host=doctor", []),
+        ("invoke doctor -j --tag v1.13.1", []),
+        ("invoke plan wheel-3.10-cpu", []),
+    ],
+)
+def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
+    assert named_after("doctor", words.split(), "build") == positional

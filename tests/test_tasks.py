@@ -1,10 +1,12 @@
 """The real tasks, through the real invoke."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT, run
+from commands import ROOT, environment, run
 
 KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
 KEYS |= {"commands", "jobs", "wheel"}
@@ -13,7 +15,7 @@ HOSTS = ROOT / "tests" / "golden" / "hosts"
 
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
-    for name in ("deps", "explain", "fetch", "matrix", "plan"):
+    for name in ("arch", "deps", "diagnose", "doctor", "explain", "facts", "fetch", "matrix", "plan"):
         assert f"  {name} " in done.stdout
 
 
@@ -46,7 +48,8 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
         "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
     )
     assert "wheel-3.11-cpu" in done.stderr
-    assert "releases that can build it: v2.2.0, v2.2.1" in done.stderr
+    assert "releases that can build it: v2.15.0, v2.14.1, " in done.stderr
+    assert done.stderr.rstrip().endswith("…, v2.3.1, v2.2.2"), "the newest of each series, not the middle"
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
     assert (good.returncode, good.stdout) == (0, "wheel-3.10-cpu is possible: torch 1.13.1\n")
 
@@ -62,7 +65,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         home=tmp_path,
     )
     plan = json.loads(done.stdout)
-    assert set(plan) == KEYS
+    assert set(plan) == KEYS | {"estimate", "overflow"}
     assert set(plan["environment"]) == {"set", "unset"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
     assert not list(tmp_path.rglob("*")), "a plan touches nothing"
@@ -71,7 +74,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
 def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
     done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
     assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
-    assert done.stdout.startswith("wheel-3.5-cpu: torch v1.1.0")
+    assert done.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
 
 
 @pytest.mark.parametrize(
@@ -112,3 +115,11 @@ def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
         or "gcc-c++" in done.stdout
     )
     assert "dnf install --assumeyes" in done.stdout
+
+
+def test_whoever_reads_only_the_first_line_gets_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m invoke plan wheel-3.10-cpu --tag v1.13.1 | true"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,6 +10,39 @@ from torchwright.errors import ConfigError
 from torchwright.model import Options
 from torchwright.plan import LABELS
 from torchwright.quantity import parse_bytes
+
+FETCH_HELP = {
+    "tag": "the release, such as v1.13.1",
+    "package": "fetch this package's matching release too (vision, audio, or its full name)",
+    "all_": "fetch every package's matching release",
+    "ref": "a branch or commit to check out instead of the tag",
+    "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
+    "from_": "a directory, an archive, a URL, or 'debian'",
+}
+DEPS_HELP = {
+    "tag": "the release; default: the selected one",
+    "print_": "print the command instead of running it",
+    "manager": "apt, dnf, brew or conda; default: the one that is here",
+}
+MATRIX_HELP = {
+    "tag": "the release; default: the selected one",
+    "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
+    "package": "only this package: torch, torchvision, torchaudio",
+    "json": "print a JSON list instead of tables",
+}
+PLAN_HELP = {
+    "identifier": "such as wheel-3.10-cpu",
+    "tag": "the release; default: the selected one, else the newest that supports the cell",
+    "host": "a TOML file that describes another machine",
+    "json": "print JSON",
+    "sh": "print a shell script that builds the wheel with no suite installed",
+    "set_": "NAME=VALUE, a variable for the build; may be repeated",
+    "label": "local version: official, git or none",
+    "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
+    "jobs": "compile this many files at a time",
+    "memory": "memory the build may use, such as '12 GiB'",
+    "torch": "a wheel to build against, or PyPI",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,6 +102,16 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
     except ValueError as error:
         raise ConfigError(f"{prog}: --memory: {error}") from None
     return Options(found.label, settings, found.arch_list, found.jobs, memory, _wheel(found.torch, prog))
+
+
+def named_after(task: str, words: Sequence[str], argument: str) -> list[str]:
+    """Return the argument of an invoke task as positional if it is given so; invoke knows no optional one."""
+    if task not in words:
+        return []
+    given = words[words.index(task) :]
+    flags = {before for before in given if before.startswith("-") and "=" not in before} - {"--json", "-j"}
+    named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
+    return [argument] if named else []
 
 
 def _wheel(text: str | None, prog: str) -> str | None:
