@@ -205,8 +205,7 @@ def arch(  # noqa: PLR0917 - every one is an option
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     known, layout = _load()
     question = archlist.Question(list_ or "", tuple(gpu or ()), local, cuda, tag)
-    here = hosts.measure(layout.root).gpus if question.is_of_this_machine else ()
-    found = archlist.answer(known, question, here)
+    found = archlist.answer(known, question, hosts.measure(layout.root))
     print(json_.dumps(found.data, indent=1) if json else found.text)
 
 

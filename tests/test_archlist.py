@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ from commands import run
 
 from torchwright.archlist import Question, answer
 from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.model import Facts
+from torchwright.model import Facts, Gpu, Host
+
+HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
 
 
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
-    text = " ".join(answer(shipped, Question("7.0"), ()).text.split())
+    text = " ".join(answer(shipped, Question("7.0"), HOST).text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
     assert re.search(
         r"official builds of 1\.0\.0 to .*; build it yourself: torch up to \S+ builds with CUDA 12\.9", text
@@ -21,26 +24,26 @@ def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
 
 
 def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
-    found = answer(shipped, Question(names=("RTX 3090", "A100")), ())
+    found = answer(shipped, Question(names=("RTX 3090", "A100")), HOST)
     assert "8.0 would do: its code runs on all of them" in found.text
     assert found.data["list"] == "8.0;8.6"
     assert found.data["gpus"]["NVIDIA A100"] == "8.0"
 
 
 def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
-    text = answer(shipped, Question("7.0 8.6+PTX", cuda="cu128", tag="v2.9.0"), ()).text
+    text = answer(shipped, Question("7.0 8.6+PTX", cuda="cu128", tag="v2.9.0"), HOST).text
     assert "CUDA 12.8 warns about 7.0" in text
     assert "Linux driver 570.26" in text
     with pytest.raises(ImpossibleBuildError, match=r"for torch 1\.13\.1 with CUDA 11\.7"):
-        answer(shipped, Question("9.0", cuda="11.7", tag="v1.13.1"), ())
+        answer(shipped, Question("9.0", cuda="11.7", tag="v1.13.1"), HOST)
     with pytest.raises(ConfigError, match=r"no CUDA toolkit 12\.7 is known; there is .*12\.6"):
-        answer(shipped, Question("8.6", cuda="12.7"), ())
+        answer(shipped, Question("8.6", cuda="12.7"), HOST)
 
 
 def test_every_capability_has_an_answer(shipped: Facts) -> None:
-    assert len(answer(shipped, Question(), ()).text.splitlines()) == len(shipped.capabilities)
+    assert len(answer(shipped, Question(), HOST).text.splitlines()) == len(shipped.capabilities)
     for one in shipped.capabilities:
-        found = answer(shipped, Question(one.name), ())
+        found = answer(shipped, Question(one.name), HOST)
         assert found.text.startswith(f"{one.name}  {one.architecture}")
         json.dumps(found.data)
 
@@ -54,16 +57,24 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_an_answer_predicts_what_the_link_makes_of_the_list(shipped: Facts) -> None:
-    short = answer(shipped, Question("8.6", cuda="11.7", tag="v1.13.1"), ())
+    short = answer(shipped, Question("8.6", cuda="11.7", tag="v1.13.1"), HOST)
     long = "3.5;3.7;5.0;5.2;6.0;6.1;7.0;7.5;8.0;8.6+PTX"
     assert short.data["overflow"]["level"] == "none"
-    found = answer(shipped, Question(long, cuda="11.7", tag="v1.13.1"), ())
+    found = answer(shipped, Question(long, cuda="11.7", tag="v1.13.1"), HOST)
     assert found.data["overflow"]["level"] != "none"
     assert found.data["overflow"]["cures"][0] in found.text
-    assert answer(shipped, Question("8.6"), ()).data["overflow"] is None
+    assert answer(shipped, Question("8.6"), HOST).data["overflow"] is None
 
 
-def test_only_native_and_local_ask_the_machine() -> None:
-    assert Question("8.0;Native+PTX").is_of_this_machine
-    assert Question(local=True).is_of_this_machine
-    assert not Question("8.6", names=("A100",)).is_of_this_machine
+def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) -> None:
+    one = answer(shipped, Question("8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    three = answer(shipped, Question("7.0;7.5;8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    assert one.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
+    assert "of processor time" in three.text
+    assert answer(shipped, Question("8.6", cuda="11.7"), HOST).data["estimate"] is None
+
+
+def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
+    host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
+    assert answer(shipped, Question("native"), host).data["list"] == "8.6"
+    assert answer(shipped, Question(local=True), host).data["list"] == "8.6"

@@ -11,9 +11,10 @@ from torchwright.capabilities.gpus import Named, find, of_host
 from torchwright.capabilities.judging import builds_with
 from torchwright.capabilities.targets import Target, canonical, fewest
 from torchwright.errors import ConfigError
-from torchwright.matrix import base_package, find_release
-from torchwright.model import Facts, Gpu, Release, Toolkit
-from torchwright.overflow import Risk, predict
+from torchwright.estimate import report as costs
+from torchwright.matrix import base_package, find_release, supported
+from torchwright.model import Facts, Host, Options, Plan, Release, Toolkit
+from torchwright.plan import compute
 
 HELP = {
     "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all in short",
@@ -35,11 +36,6 @@ class Question:
     cuda: str = ""  # the toolkit that must make code for it
     tag: str = ""  # the release of torch that must read it
 
-    @property
-    def is_of_this_machine(self) -> bool:
-        """Tell whether the answer depends on the GPUs that are here."""
-        return self.local or "native" in self.text.lower()
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -49,35 +45,35 @@ class Answer:
     data: dict[str, Any]
 
 
-def answer(facts: Facts, question: Question, gpus: Sequence[Gpu]) -> Answer:
+def answer(facts: Facts, question: Question, host: Host) -> Answer:
     """Return what is known of a list or of GPUs; asked for nothing, of every capability in short.
 
-    `gpus` are those of this machine. Raises ConfigError for what is not known or cannot be read,
-    ImpossibleBuildError for a list that the toolkit or the release does not take.
+    With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
+    known or cannot be read, ImpossibleBuildError for a list that the toolkit or the release does not take.
     """
     toolkit = _toolkit(facts, question.cuda) if question.cuda else None
     release = find_release(facts, base_package(facts).name, question.tag) if question.tag else None
     named = [one for name in question.names for one in find(facts, name)]
-    named += of_host(facts, gpus) if question.local else ()
+    named += of_host(facts, host.gpus) if question.local else ()
     asked = question.text or ";".join(dict.fromkeys(one.capability.name for one in named))
     if not asked:
         everything = [report.as_data(facts, one) for one in facts.capabilities]
         return Answer(report.overview(facts), {"capabilities": everything})
-    targets = judged(facts, asked, toolkit, release, gpus)
+    targets = judged(facts, asked, toolkit, release, host.gpus)
     known = [report.capability(facts, one) for one in dict.fromkeys(each.capability for each in targets)]
-    risk = _risk(facts, targets, toolkit, release)
+    planned = _planned(facts, targets, toolkit, release, host)
     text = [
         *_named(facts, named),
         *(report.as_text(facts, one) for one in known),
         report.list_as_text(facts, targets),
         *_remarks(facts, targets, toolkit, release),
-        *([f"  {risk.sentence}", *(f"    {cure}" for cure in risk.cures)] if risk else ()),
+        *([costs.as_text(facts, planned, host.memory)] if planned else ()),
     ]
     data = {
         "gpus": {one.gpu: one.capability.name for one in named},
         "capabilities": [report.as_data(facts, one) for one in known],
         **report.list_as_data(facts, targets),
-        "overflow": {"level": risk.level, "says": risk.sentence, "cures": list(risk.cures)} if risk else None,
+        **(costs.as_data(facts, planned) if planned else {"estimate": None, "overflow": None}),
     }
     return Answer("\n".join(text), data)
 
@@ -106,13 +102,18 @@ def _remarks(
         yield f"  {release.package} {release.version} does not build with CUDA {toolkit.version}"
 
 
-def _risk(
-    facts: Facts, targets: Sequence[Target], toolkit: Toolkit | None, release: Release | None
-) -> Risk | None:
-    """Return how near a link with such a list comes to its limit, where it is known what is linked."""
+def _planned(
+    facts: Facts, targets: Sequence[Target], toolkit: Toolkit | None, release: Release | None, host: Host
+) -> Plan | None:
+    """Return the plan of a build with such a list, for the newest Python; None where none is possible."""
     if toolkit is None or release is None:
         return None
-    return predict(facts, release, toolkit.version, {"TORCH_CUDA_ARCH_LIST": canonical(targets)})
+    cells = [
+        cell
+        for cell in supported(facts, release, host.arch)
+        if cell.possible and cell.build.cuda == toolkit.version
+    ]
+    return compute(facts, cells[-1], host, Options(arch_list=canonical(targets))) if cells else None
 
 
 def _toolkit(facts: Facts, version: str) -> Toolkit:
