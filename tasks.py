@@ -23,7 +23,7 @@ from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError
 from torchwright.estimate import own, report
 from torchwright.layout import Layout
 from torchwright.model import Facts
-from torchwright.options import DEPS_HELP, FETCH_HELP, MATRIX_HELP, PLAN_HELP, named_after, parse
+from torchwright.options import DEPS_HELP, FETCH_HELP, MATRIX_HELP, PLAN_HELP, named_after, needed_by, parse
 
 ROOT = Path(__file__).parent
 Body = Callable[..., None]
@@ -88,19 +88,22 @@ def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: b
     cells = [
         cell
         for one in matrix_.releases_of(known, release)
-        if package in {"", one.package}
+        if package in {"", one.package, known.packages[one.package].session}
         for cell in matrix_.grid(known, one)
         if arch in {"", cell.build.arch}
     ]
     if not cells:
         raise ConfigError(
-            f"nothing matches --arch '{arch}' --package '{package}'; there are "
-            f"{', '.join(known.arches)} and {', '.join(known.packages)}"
+            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}'; "
+            f"there is {', '.join(known.arches)}, and of packages {', '.join(known.packages)}"
         )
     print(json_.dumps(listing.as_data(cells, native), indent=1) if json else listing.as_text(cells))
 
 
-@task(positional=["identifier"], help={"identifier": "such as wheel-3.12-cpu", "tag": "the release"})
+@task(
+    positional=needed_by("explain", sys.argv, "identifier"),
+    help={"identifier": "such as wheel-3.12-cpu", "tag": "the release"},
+)
 @reported
 def explain(_: Context, identifier: str, tag: str = "") -> None:
     """Say whether a cell can be built, why not, and what can be built instead."""
@@ -114,7 +117,7 @@ def explain(_: Context, identifier: str, tag: str = "") -> None:
 
 
 @task(
-    positional=["identifier"],
+    positional=needed_by("plan", sys.argv, "identifier"),
     iterable=["set_"],
     help=PLAN_HELP,
 )
@@ -184,7 +187,7 @@ def doctor(
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else survey(known, hosts.measure(layout.root), os.environ)
     if save:
-        Path(save).write_text(hosts.describe(machine), encoding="utf-8")
+        hosts.save(machine, Path(save))
     release = selection.selected(known, layout, tag or None)
     visit = consultation.visit(known, None if host else layout, machine, build or "", release)
     print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
@@ -209,7 +212,7 @@ def arch(  # noqa: PLR0917 - every one is an option
     print(json_.dumps(found.data, indent=1) if json else found.text)
 
 
-@task(positional=["log"], help=causes.HELP)
+@task(positional=needed_by("diagnose", sys.argv, "log"), help=causes.HELP)
 @reported
 def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
     """Say why a build failed, by its log, and what cures it."""

@@ -48,6 +48,26 @@ def test_every_capability_has_an_answer(shipped: Facts) -> None:
         json.dumps(found.data)
 
 
+def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> None:
+    def names(cuda: str = "", tag: str = "") -> list[str]:
+        found = answer(shipped, Question(cuda=cuda, tag=tag), HOST).data["capabilities"]
+        return [one["capability"] for one in found]
+
+    toolkit = next(one for one in shipped.toolkits if one.version == "11.7")
+    assert set(names(cuda="11.7")) <= set(toolkit.capabilities)
+    assert "8.9" not in names(cuda="11.7")
+    assert "3.0" in names(tag="v1.13.1")
+    assert "3.0" not in names(tag="v2.0.0")
+
+
+def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refused(shipped: Facts) -> None:
+    with pytest.raises(
+        ImpossibleBuildError,
+        match=r"3\.0: torch 2\.0\.0 builds with none of the toolkits .* CUDA 9\.0 to 10\.2",
+    ):
+        answer(shipped, Question("3.0", tag="v2.0.0"), HOST)
+
+
 def test_the_command(tmp_path: Path) -> None:
     told = run("invoke", "arch", "8.6", "--json", home=tmp_path)
     assert json.loads(told.stdout)["capabilities"][0]["architecture"] == "Ampere"

@@ -61,7 +61,7 @@ def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
 def test_every_official_list_is_written_as_we_write_it(shipped: Facts) -> None:
     wrong = []
     for release, cuda, text in official_lists(shipped):
-        targets, problems = reading.read(shipped, text, judging.torch_of(release))
+        targets, problems = reading.read(shipped, text, release.torch_version)
         if problems or canonical(targets) != text:
             wrong.append((release.package, release.version, cuda, text, problems))
     assert len(official_lists(shipped)) > 100
@@ -73,7 +73,7 @@ def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) ->
     for release, cuda, text in official_lists(shipped):
         if number(cuda) < number(OLDEST):
             continue
-        targets, _ = reading.read(shipped, text, judging.torch_of(release))
+        targets, _ = reading.read(shipped, text, release.torch_version)
         wrong += list(judging.judge(shipped, targets, toolkit(shipped, cuda), release))
     assert wrong == []
 
@@ -86,7 +86,7 @@ def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> Non
                     continue
                 text = capabilities.official(shipped, one)
                 assert text, (release.package, release.version, one.build)
-                targets, problems = reading.read(shipped, text, judging.torch_of(release))
+                targets, problems = reading.read(shipped, text, release.torch_version)
                 cuda = toolkit(shipped, str(one.build.cuda))
                 assert [*problems, *judging.judge(shipped, targets, cuda, release)] == []
 
@@ -295,6 +295,12 @@ def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: 
 
 def test_a_toolkit_older_than_all_official_ones_takes_the_oldest_list(shipped: Facts) -> None:
     assert set_for(shipped, "wheel-3.12-cu126", "v2.15.0") == "7.5;8.0;8.6;9.0"
+
+
+def test_a_toolkit_for_jetson_boards_makes_code_for_them(shipped: Facts) -> None:
+    assert set_for(shipped, "wheel-3.6-cu102-aarch64", "v1.7.0") == "5.3;6.2;7.2"
+    assert set_for(shipped, "wheel-3.6-cu90-aarch64", "v1.1.0") == "5.3;6.2"
+    assert set_for(shipped, "wheel-3.6-cu102", "v1.7.0") == "3.7;5.0;6.0;7.0;7.5"
 
 
 # Whom a list serves

@@ -58,6 +58,8 @@ def test_what_is_no_log_is_one_sentence(tmp_path: Path, content: bytes | None, s
     with pytest.raises(ConfigError) as caught:
         list(read(str(log)))
     assert said in str(caught.value)
+    with pytest.raises(ConfigError, match="no log is named"):
+        list(read(""))
     with pytest.raises(ConfigError, match="is a directory"):
         list(read(str(tmp_path)))
 

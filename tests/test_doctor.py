@@ -96,7 +96,7 @@ def test_a_mac_that_is_too_old_cannot_install_what_it_builds(shipped: Facts) -> 
     assert failing(examined(shipped, without, "wheel-3.11-cpu", "v2.4.0")) == {
         "C++ compiler": "xcode-select --install",
         "Xcode tools": "xcode-select --install",
-        "git": "invoke deps",
+        "git": "xcode-select --install",
     }
 
 

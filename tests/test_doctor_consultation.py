@@ -11,7 +11,7 @@ from machines import gcc, made_up_programs
 from torchwright import host
 from torchwright.doctor import consultation
 from torchwright.errors import HostError, ImpossibleBuildError
-from torchwright.model import Facts
+from torchwright.model import Facts, Host
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -108,3 +108,18 @@ def test_every_described_machine_can_be_examined(shipped: Facts) -> None:
 def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:
     with pytest.raises(ImpossibleBuildError):
         visit(shipped, "jetson", "wheel-3.15-cu90")
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None:
+    arch = {"macos": "arm64", "windows": "amd64"}[system]
+    bare = Host(arch, system, 8, 2**34, complete=True, toolkits={"11.7": "/cuda"})
+    text = consultation.visit(shipped, None, bare, "", None).as_text()
+    assert "invoke deps" not in text.replace("invoke deps\n\nXcode", "")
+    assert "apt-get" not in text
+    assert "gcc" not in text
+
+
+def test_builds_that_a_description_leaves_open_are_not_counted_as_none(shipped: Facts) -> None:
+    first = visit(shipped, "macbook").findings[0]
+    assert (first.verdict, first.found.split(" of ")[0]) == ("unknown", "not known which")

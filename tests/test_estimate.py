@@ -38,7 +38,8 @@ def expected(facts: Facts, run: Run) -> Span:
     terms = assumed(facts)
     release = catalogue.find(facts, run.package, run.release)
     assert release is not None, f"runs.toml: {run.release} is no release"
-    found = catalogue.work(facts, release, overflow.images(run.capabilities), catalogue.slots(run), {run})
+    rest = replace(facts, runs=tuple(one for one in facts.runs if one is not run))
+    found = catalogue.work(rest, release, overflow.images(run.capabilities), catalogue.slots(run))
     assert found is not None
     span = estimate.wall(terms.serial, terms.scaling, found, catalogue.slots(run))
     job = terms.job if run.scope == "job" else Range(0, 0)

@@ -12,7 +12,9 @@ from torchwright.options import parse
 from torchwright.rules import case, matches
 
 GOLDEN = Path(__file__).parent / "golden"
-NCCL = (
+LINKED = (  # dynamically, and to the system's NCCL
+    "--set=USE_STATIC_CUDNN=0",
+    "--set=USE_STATIC_NCCL=0",
     "--set=USE_NCCL=1",
     "--set=USE_SYSTEM_NCCL=1",
     "--set=NCCL_INCLUDE_DIR=/usr/include",
@@ -30,13 +32,13 @@ RECIPES = {
         "wheel-3.8-cu110",
         "v1.8.0",
         "ubuntu-2004",
-        ("--arch-list=6.1;7.0;7.5;8.0", "--set=USE_STATIC_CUDNN=1", "--set=USE_STATIC_NCCL=1"),
+        ("--arch-list=6.1;7.0;7.5;8.0",),
     ),
     "r4-cu90": (
         "wheel-3.5-cu90",
         "v1.1.0",
         "ubuntu-1604",
-        ("--arch-list=3.5;6.0;6.1;7.0+PTX", "--label=none", *WITHOUT, *NCCL),
+        ("--arch-list=3.5;6.0;6.1;7.0+PTX", "--label=none", *WITHOUT, *LINKED),
     ),
     "r4-cu90-vision": ("vision-3.5-cu90", "v1.1.0", "ubuntu-1604", ("--label=none",)),
     "r5-macos": ("wheel-3.8-cpu", "v1.8.0", "macbook", ()),
@@ -53,7 +55,7 @@ def made(known: Facts, name: str) -> tuple[Plan, Host]:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_plan_of_a_recipe(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
-    text = render.as_json(made(shipped, name)[0]) + "\n"
+    text = json.dumps(render.as_data(made(shipped, name)[0]), indent=2) + "\n"
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--update-golden"):
         file.write_text(text, encoding="utf-8")
@@ -82,6 +84,7 @@ def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
     assert found["TORCH_NVCC_FLAGS"] == "-Xfatbin -compress-all"
     assert found["CMAKE_PREFIX_PATH"] == "${venv}"
     assert found["PYTORCH_BUILD_NUMBER"] == "1"
+    assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("1", "1")
 
 
 def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
@@ -89,6 +92,7 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
     asked = ["NO_TEST", "NO_FBGEMM", "NO_MIOPEN", "NO_MKLDNN", "NO_NNPACK", "NO_QNNPACK"]
     assert {name: found.get(name) for name in asked} == dict.fromkeys(asked, "1")
     assert (found["USE_NCCL"], found["USE_SYSTEM_NCCL"], found["NCCL_ROOT_DIR"]) == ("1", "1", "/usr")
+    assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("0", "0")
     assert made(shipped, "r4-cu90")[0].wheel == "torch-1.1.0-cp35-cp35m-manylinux_2_23_x86_64.whl"
     assert made(shipped, "r4-cu90-vision")[0].wheel.startswith("torchvision-0.3.0-cp35-cp35m-")
 
@@ -102,6 +106,7 @@ TABLES = (
     "1.4.0",
     "1.8.1",
     "1.10.2",
+    "1.11.0",
     "1.13.1",
     "2.0.1",
     "2.3.1",

@@ -31,7 +31,6 @@ RANKS = {
     "pipeline": 7,
     **dict.fromkeys(("noxfile", "tasks"), 8),
 }
-UNRANKED: set[str] = set()
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite
 
 NOT_OF_ONE_MODULE = {"automation", "end_to_end", "golden_plans", "house", "noxfile", "sample", "tasks"}
@@ -96,7 +95,7 @@ def oversized(name: str, text: str) -> Iterator[str]:
 
 def rank(name: str) -> int | None:
     """Return how high a module stands; None where nothing is said of it."""
-    return None if name in UNRANKED else RANKS.get(name.partition(".")[0])
+    return RANKS.get(name.partition(".")[0])
 
 
 def upward(texts: Mapping[str, str]) -> Iterator[str]:

@@ -171,12 +171,8 @@ def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve("3.22", {}, tmp_path)
     assert str(caught.value) == (
-        "no usable CPython 3.22 was found: run `pyenv install 3.22`, or `uv python install 3.22`, "
-        "or `apt-get install python3.22 python3.22-dev`"
+        "no usable CPython 3.22 was found: run `pyenv install 3.22`, or `uv python install 3.22`"
     )
-    with pytest.raises(HostError) as caught:
-        interpreters.resolve("3.22t", {}, tmp_path)
-    assert "apt-get" not in str(caught.value)
 
 
 def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:

@@ -21,20 +21,25 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
 
 def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
     with pytest.raises(UnknownReleaseError, match=r"did you mean .*wheel-3\.10-cu118"):
-        lookup.find(known, "wheel-3.10-cu181", "x86_64", None)
+        lookup.find(known, "Wheel-3.10-CU181", "x86_64", None)
 
 
 def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
     old, new = (matrix.find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
     assert lookup.find(known, "wheel-3.10-cpu", "x86_64", old).release is old
     assert lookup.find(known, "wheel-3.10-cpu", "x86_64", None).release is new
-    with pytest.raises(UnknownReleaseError, match="names no build"):
+    with pytest.raises(UnknownReleaseError, match="no release of addon is known to go with base"):
         lookup.find(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
 
 
 def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
     cell = lookup.find(known, "wheel-3.10-cpu-x86_64", "aarch64", None)
     assert cell.build.arch == "x86_64"
+
+
+def test_the_native_machine_may_be_named_too(known: Facts) -> None:
+    short = lookup.find(known, "wheel-3.10-cpu", "x86_64", None)
+    assert lookup.find(known, "wheel-3.10-cpu-x86_64", "x86_64", None) == short
 
 
 def test_explain_gives_every_reason(known: Facts) -> None:
@@ -68,3 +73,11 @@ def test_what_is_named_stays_readable(shipped: Facts) -> None:
     for name in ("wheel-3.5-cu90", "wheel-3.9-cu118", "audio-3.15-cu132", "vision-3.12-cu92"):
         text = lookup.explain(shipped, name, "x86_64", newest)
         assert max(len(line) for line in text.splitlines()) <= 240, text
+
+
+def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -> None:
+    selected = matrix.find_release(shipped, "torch", "1.1.0")
+    with pytest.raises(
+        UnknownReleaseError, match=r"no release of torchaudio is known to go with torch 1\.1\.0"
+    ):
+        lookup.explain(shipped, "audio-3.7-cpu", "x86_64", selected)

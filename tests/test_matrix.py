@@ -109,6 +109,8 @@ def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
         UnknownReleaseError, match=r"no release of base is called 'v1\.0\.1'; there is v1\.0\.0"
     ):
         matrix.find_release(known, "base", "v1.0.1")
+    with pytest.raises(UnknownReleaseError, match=r"called 'nightly'; there is v1\.0\.0 to v"):
+        matrix.find_release(known, "base", "nightly")
 
 
 def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:

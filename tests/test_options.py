@@ -6,7 +6,7 @@ import pytest
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.options import named_after, parse
+from torchwright.options import named_after, needed_by, parse
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -45,9 +45,11 @@ def test_pypi_in_any_case(spelling: str) -> None:
     [
         (["--labl=git"], r"test: unrecognized arguments: --labl=git; `test --help` lists"),
         (["--label=mine"], r"invalid choice: '?mine"),
-        (["--set=USE_X"], r"--set USE_X: write it as NAME=VALUE"),
-        (["--jobs=0"], r"0 is less than 1"),
-        (["--jobs=many"], r"--jobs"),
+        (["--set=USE_X"], r"--set 'USE_X': write it as NAME=VALUE"),
+        (["--set=A B=1"], r"--set 'A B=1': write it as NAME=VALUE"),
+        (["--jobs=0"], r"--jobs: '0' is no whole number from 1"),
+        (["--jobs=many"], r"--jobs: 'many' is no whole number from 1"),
+        (["--memory=0"], r"--memory 0: a build needs some"),
         (["--memory=lots"], r"--memory: .*lots"),
         (["--torch=absent.whl"], r"there is no such wheel"),
         (["wheel-3.10-cpu"], r"unrecognized arguments: wheel-3\.10-cpu"),
@@ -68,8 +70,22 @@ def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> Non
         ("invoke doctor --json wheel-3.10-cpu", ["build"]),
         ("invoke doctor --tag v1.13.1 --host=doctor", []),
         ("invoke doctor -j --tag v1.13.1", []),
+        ("invoke doctor --local 8.6", ["build"]),
         ("invoke plan wheel-3.10-cpu", []),
     ],
 )
 def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
     assert named_after("doctor", words.split(), "build") == positional
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke plan", ["identifier"]),  # invoke says that it is missing
+        ("invoke plan --help", []),
+        ("invoke plan -h host.toml wheel-3.10-cpu", ["identifier"]),
+        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
+    ],
+)
+def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
+    assert needed_by("plan", words.split(), "identifier") == positional

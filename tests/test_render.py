@@ -19,7 +19,7 @@ def script(known: Facts, settings: dict[str, str]) -> str:
 
 def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
     cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
-    data = json.loads(render.as_json(plan.compute(known, cell, LINUX, Options())))
+    data = json.loads(json.dumps(render.as_data(plan.compute(known, cell, LINUX, Options()))))
     assert list(data) == [
         "identifier",
         "package",

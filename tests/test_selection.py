@@ -41,6 +41,10 @@ def test_a_spoiled_record_is_told(known: Facts, layout: Layout) -> None:
         layout.selection.write_text(text)
         with pytest.raises(SourceError, match="does not name a release: delete it"):
             selected(known, layout)
+    layout.selection.unlink()
+    layout.selection.mkdir()
+    with pytest.raises(SourceError, match="does not name a release: delete it"):
+        selected(known, layout)
 
 
 def test_a_tag_that_left_the_facts_is_told(known: Facts, layout: Layout) -> None:

@@ -91,7 +91,8 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["plan", "wheel-3.10-cpu", "--tag=v1.13.1", "--set=X"], 2, ["write it as NAME=VALUE"]),
         (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
         (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
-        (["matrix", "--arch=sparc"], 2, ["nothing matches --arch 'sparc'", "aarch64"]),
+        (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'any'", "aarch64"]),
+        (["doctor", "--save=absent/host.toml"], 2, ["absent/host.toml cannot be written (No such file"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
         (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
     ],
@@ -123,3 +124,10 @@ def test_whoever_reads_only_the_first_line_gets_no_traceback(tmp_path: Path) -> 
         ["sh", "-c", command], cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=True
     )
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("task", ["doctor", "plan", "diagnose", "explain"])
+def test_a_task_with_an_argument_of_its_own_has_help(tmp_path: Path, task: str) -> None:
+    done = run("invoke", task, "--help", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Docstring:" in done.stdout

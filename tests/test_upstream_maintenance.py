@@ -2,8 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from commands import run
 from index_server import MILLION, Index, serving, wheel
+
+from torchwright.errors import ConfigError
+from torchwright.layout import Layout
+from torchwright.model import Facts
+from torchwright.upstream import maintenance
 
 PLATFORM = "manylinux1_x86_64"
 COMMIT = "1" * 40
@@ -94,3 +100,9 @@ def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
         "base: 2 releases, 5 rules",
         "3 CUDA toolkits, 0 compute capabilities, 0 causes of failures",
     ]
+
+
+def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
+    orders = maintenance.Orders(check=False, releases=(), new=False, write=True, table=None)
+    with pytest.raises(ConfigError, match="give both"):
+        maintenance.carry_out(orders, known, Layout(tmp_path, tmp_path))

@@ -8,7 +8,7 @@ from typing import Any
 from torchwright.capabilities import report
 from torchwright.capabilities.choosing import judged
 from torchwright.capabilities.gpus import Named, find, of_host
-from torchwright.capabilities.judging import builds_with
+from torchwright.capabilities.judging import builds_with, judge
 from torchwright.capabilities.targets import Target, canonical, fewest
 from torchwright.errors import ConfigError
 from torchwright.estimate import report as costs
@@ -17,7 +17,7 @@ from torchwright.model import Facts, Host, Options, Plan, Release, Toolkit
 from torchwright.plan import compute
 
 HELP = {
-    "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all in short",
+    "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
     "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
     "local": "the GPUs of this machine",
     "cuda": "the toolkit that must make code for the list, such as 11.8",
@@ -46,7 +46,7 @@ class Answer:
 
 
 def answer(facts: Facts, question: Question, host: Host) -> Answer:
-    """Return what is known of a list or of GPUs; asked for nothing, of every capability in short.
+    """Return what is known of a list or of GPUs; asked for nothing, of all that fit in short.
 
     With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
     known or cannot be read, ImpossibleBuildError for a list that the toolkit or the release does not take.
@@ -57,8 +57,11 @@ def answer(facts: Facts, question: Question, host: Host) -> Answer:
     named += of_host(facts, host.gpus) if question.local else ()
     asked = question.text or ";".join(dict.fromkeys(one.capability.name for one in named))
     if not asked:
-        everything = [report.as_data(facts, one) for one in facts.capabilities]
-        return Answer(report.overview(facts), {"capabilities": everything})
+        fitting = [
+            one for one in facts.capabilities if not any(judge(facts, [Target(one.name)], toolkit, release))
+        ]
+        everything = [report.as_data(facts, one) for one in fitting]
+        return Answer(report.overview(facts, fitting), {"capabilities": everything})
     targets = judged(facts, asked, toolkit, release, host.gpus)
     known = [report.capability(facts, one) for one in dict.fromkeys(each.capability for each in targets)]
     planned = _planned(facts, targets, toolkit, release, host)
@@ -99,7 +102,7 @@ def _remarks(
     if any(one.ptx for one in targets) and toolkit.driver_ptx:
         yield f"  PTX made by CUDA {toolkit.version} is sure to run with Linux driver {toolkit.driver_ptx}"
     if release and not builds_with(facts, release, toolkit):
-        yield f"  {release.package} {release.version} does not build with CUDA {toolkit.version}"
+        yield f"  {release} does not build with CUDA {toolkit.version}"
 
 
 def _planned(
@@ -117,10 +120,10 @@ def _planned(
 
 
 def _toolkit(facts: Facts, version: str) -> Toolkit:
-    known = {one.version: one for one in facts.toolkits}
+    known = [one.version for one in facts.toolkits]
     wanted = version.removeprefix("cu")
     for one in facts.toolkits:
         if wanted in {one.version, one.variant.removeprefix("cu")}:
             return one
-    near = get_close_matches(version, known, 3) or list(known)
+    near = get_close_matches(version, known, 3) or known
     raise ConfigError(f"no CUDA toolkit {version} is known; there is {', '.join(near)}")

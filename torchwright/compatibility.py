@@ -1,11 +1,12 @@
 """The whole of build_configs/ as one page for people: docs/compatibility.md."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from torchwright import matrix, rules
 from torchwright.model import Build, Facts, Release, Rule, Toolkit
@@ -120,11 +121,8 @@ def _rules(facts: Facts, release: Release, python: str) -> list[Rule]:
 
 def _bounds(specifiers: Iterable[SpecifierSet | None]) -> str:
     """Return what all of them ask for, without what another already says."""
-    every = [one for specifier in specifiers for one in specifier or ()]
-    lower = sorted((one for one in every if one.operator == ">="), key=lambda one: Version(one.version))
-    upper = sorted((one for one in every if one.operator == "<"), key=lambda one: Version(one.version))
-    others = [one for one in every if one.operator not in {">=", "<"}]
-    return matrix.bounds(SpecifierSet(",".join(map(str, [*lower[-1:], *upper[:1], *others]))))
+    every = reduce(and_, filter(None, specifiers), SpecifierSet())
+    return matrix.bounds(rules.narrowed(every))
 
 
 def _required(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:

@@ -96,8 +96,7 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
 
 def remedy(version: str) -> str:
     """Return how a CPython is installed, as part of a sentence."""
-    apt = f", or `apt-get install python{version} python{version}-dev`" if not version.endswith("t") else ""
-    return f"run `pyenv install {version}`, or `uv python install {version}`{apt}"
+    return f"run `pyenv install {version}`, or `uv python install {version}`"
 
 
 def _probe(version: str, executable: Path) -> Path | str:

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchwright.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -14,8 +16,13 @@ class Layout:
 
     @classmethod
     def of(cls, root: Path) -> "Layout":
-        """Return the layout for a checkout; TORCHWRIGHT_HOME moves what it makes elsewhere."""
+        """Return the layout for a checkout; TORCHWRIGHT_HOME moves what it makes elsewhere.
+
+        Raises ConfigError where that is a file.
+        """
         home = os.environ.get("TORCHWRIGHT_HOME")
+        if home and Path(home).exists() and not Path(home).is_dir():
+            raise ConfigError(f"TORCHWRIGHT_HOME is {home}, which is a file: name a folder, or unset it")
         cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return cls(Path(home).resolve() if home else root.resolve(), Path(cache) / "torchwright")
 

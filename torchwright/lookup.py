@@ -36,24 +36,37 @@ def find(facts: Facts, identifier: str, native: str, selected: Release | None) -
 
 
 def named(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[Cell, ...]:
-    """Return every cell with this name, possible or not: one for each release it could be of."""
+    """Return every cell with this name, possible or not: one for each release it could be of.
+
+    Raises UnknownReleaseError for a name that is no cell.
+    """
     return tuple(_cells(facts, build_of(facts, identifier, native, selected), selected))
 
 
 def build_of(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
     """Return the build with this name.
 
-    Raises UnknownReleaseError, with near matches.
+    Raises UnknownReleaseError, with near matches, also where the selection has no release of its package.
     """
-    packages = dict.fromkeys(release.package for release in releases_of(facts, selected))
+    packages = {release.package for release in releases_of(facts, selected)}
     known = {
-        build.identifier(native): build for name in packages for build in builds(facts, facts.packages[name])
+        build.identifier(native): build
+        for package in facts.packages.values()
+        for build in builds(facts, package)
     }
+    if identifier.endswith(f"-{native}"):  # said in full, as on another machine
+        identifier = identifier.removesuffix(f"-{native}")
     if identifier not in known:
-        near = get_close_matches(identifier, known, 3)
+        near = get_close_matches(identifier.strip().lower(), known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UnknownReleaseError(f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)")
-    return known[identifier]
+    build = known[identifier]
+    if selected is not None and build.package not in packages:
+        raise UnknownReleaseError(
+            f"no release of {build.package} is known to go with {selected.package} {selected.version}: "
+            f"`invoke explain {identifier}` with another --tag says what is possible"
+        )
+    return build
 
 
 def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
@@ -64,13 +77,16 @@ def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cel
 
 
 def explain(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
-    """Say whether a cell can be built, every reason why not, and what can be built instead."""
+    """Say whether a cell can be built, every reason why not, and what can be built instead.
+
+    Raises UnknownReleaseError for a name that is no cell.
+    """
     cells = named(facts, identifier, native, selected)
     good = next((one for one in cells if one.possible), None)
     if good:
-        return f"{identifier} is possible: {good.release.package} {good.release.version}"
+        return f"{identifier} is possible: {good.release}"
     nearest = min(cells, key=lambda one: len(one.reasons))
-    tag = _tag(facts, nearest.release)
+    tag = tag_of(facts, nearest.release)
     which = "" if len(cells) == 1 else f" with every release; with {tag}"
     first, *more = nearest.reasons
     lines = [f"{identifier} is impossible{which}: {first}", *(f"also: {reason}" for reason in more)]
@@ -83,9 +99,9 @@ def explain(facts: Facts, identifier: str, native: str, selected: Release | None
     return "\n".join(lines)
 
 
-def _tag(facts: Facts, release: Release) -> str:
+def tag_of(facts: Facts, release: Release) -> str:
     """Return what `--tag` takes to select a release: the tag of the base that it goes with."""
-    return find_release(facts, base_package(facts).name, release.torch or release.version).tag
+    return find_release(facts, base_package(facts).name, release.torch_version).tag
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
@@ -116,7 +132,7 @@ def _series(facts: Facts, releases: Iterable[Release]) -> str:
     """Name the newest patch release of each series, the newest series first, without the middle of many."""
     newest: dict[tuple[int, ...], str] = {}
     for release in releases:  # newest first
-        newest.setdefault(Version(release.torch or release.version).release[:2], _tag(facts, release))
+        newest.setdefault(Version(release.torch_version).release[:2], tag_of(facts, release))
     tags = list(newest.values())
     if len(tags) > SERIES:
         tags[SERIES - 2 : -2] = ["…"]

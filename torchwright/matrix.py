@@ -59,17 +59,16 @@ def bounds(specifier: SpecifierSet) -> str:
 
 def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> Iterator[str]:
     """Yield why the axes themselves exclude a build."""
-    name = f"{release.package} {release.version}"
     if build.arch not in release.arches:
-        yield f"{name} builds on {', '.join(release.arches)}"
+        yield f"{release} builds on {', '.join(release.arches)}"
     if build.python not in release.pythons:
-        yield f"{name} supports Python {', '.join(release.pythons)}"
+        yield f"{release} supports Python {', '.join(release.pythons)}"
     if toolkit is None:
         return
     if release.cuda is None:
-        yield f"{name} is built without CUDA"
+        yield f"{release} is built without CUDA"
     elif not release.cuda.contains(toolkit.version):
-        yield f"{name} builds with CUDA {bounds(release.cuda)}"
+        yield f"{release} builds with CUDA {bounds(release.cuda)}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
 
@@ -118,6 +117,10 @@ class Terms:
         if self.base is not None:
             yield from self.base.forbidding(self.base.counterpart(build))
 
+    def allow(self, build: Build) -> bool:
+        """Tell whether no conflict forbids a build."""
+        return next(self.forbidding(build), None) is None
+
     def counterpart(self, build: Build) -> Build:
         """Return the build of this release's package that another package's build stands on."""
         package = self.facts.packages[self.release.package]
@@ -125,7 +128,7 @@ class Terms:
 
     def reasons(self, build: Build) -> tuple[str, ...]:
         """Return every reason why a build is impossible: the axes, or else those of the base, first."""
-        toolkit = next((one for one in self.facts.toolkits if one.version == build.cuda), None)
+        toolkit = self.facts.toolkit(build.cuda)
         said = tuple(_axes_reasons(self.release, build, toolkit))
         if not said and self.base is not None:
             said = tuple(_axes_reasons(self.base.release, build, toolkit))
@@ -168,9 +171,10 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
         if version in (release.version, release.tag):
             return release
     known = [release.tag for release in facts.releases[package]]
-    near = get_close_matches(version, known, 3) or known
+    near = get_close_matches(version.strip().lower(), known, 3)
+    there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
-        f"no release of {package} is called '{version}'; there is {', '.join(near)} "
+        f"no release of {package} is called '{version}'; there is {there} "
         "(build_configs/releases has them all)"
     )
 
@@ -223,7 +227,7 @@ def buildable(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, 
     for release in releases_of(facts, selected):
         terms = Terms.of(facts, release)
         for build in terms.builds(arch):
-            if build not in found and next(terms.forbidding(build), None) is None:
+            if build not in found and terms.allow(build):
                 found[build] = Cell(build, release)
     return tuple(sorted(found.values(), key=lambda one: _order(facts, one.build)))
 

@@ -1,6 +1,7 @@
 """What a user may say after `--`, and to `invoke plan`: parsed once, checked once."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,7 @@ DEPS_HELP = {
 MATRIX_HELP = {
     "tag": "the release; default: the selected one",
     "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
-    "package": "only this package: torch, torchvision, torchaudio",
+    "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
     "json": "print a JSON list instead of tables",
 }
 PLAN_HELP = {
@@ -43,6 +44,10 @@ PLAN_HELP = {
     "memory": "memory the build may use, such as '12 GiB'",
     "torch": "a wheel to build against, or PyPI",
 }
+
+
+_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--help"}  # options of tasks that take no value
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,10 +84,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
+    return int(text)
 
 
 def parse(arguments: Sequence[str], prog: str) -> Options:
@@ -94,13 +98,15 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
     settings = {}
     for text in found.set:
         name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{prog}: --set {text}: write it as NAME=VALUE")
+        if not equals or not _NAME.fullmatch(name):
+            raise ConfigError(f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0")
         settings[name] = value
     try:
         memory = parse_bytes(found.memory) if found.memory else None
     except ValueError as error:
         raise ConfigError(f"{prog}: --memory: {error}") from None
+    if memory == 0:
+        raise ConfigError(f"{prog}: --memory {found.memory}: a build needs some, such as '4 GiB'")
     return Options(found.label, settings, found.arch_list, found.jobs, memory, _wheel(found.torch, prog))
 
 
@@ -109,9 +115,15 @@ def named_after(task: str, words: Sequence[str], argument: str) -> list[str]:
     if task not in words:
         return []
     given = words[words.index(task) :]
-    flags = {before for before in given if before.startswith("-") and "=" not in before} - {"--json", "-j"}
+    flags = {before for before in given if before.startswith("-") and "=" not in before} - _SWITCHES
     named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
     return [argument] if named else []
+
+
+def needed_by(task: str, words: Sequence[str], argument: str) -> list[str]:
+    """Return the argument that a task needs as positional, unless a call for help would be taken for it."""
+    asks_help = not {"--help", "-h"}.isdisjoint(words)
+    return named_after(task, words, argument) if asks_help else [argument]
 
 
 def _wheel(text: str | None, prog: str) -> str | None:

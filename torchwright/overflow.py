@@ -54,19 +54,16 @@ def predict(facts: Facts, release: Release, cuda: str, variables: Mapping[str, s
     return Risk(level, expected, linking.limit, sentence, cures)
 
 
-def weight(facts: Facts, release: Release, without: Iterable[str] = ()) -> tuple[float, Release] | None:
+def weight(facts: Facts, release: Release) -> tuple[float, Release] | None:
     """Return what one capability weighs in bytes, and the release whose official wheel says so.
 
-    It is the release itself or the one nearest in time; those in `without` are not asked.
+    It is the release itself, or else the one nearest in time.
     """
-    known = {
-        one.version: (bytes_, one)
-        for one in facts.releases[release.package]
-        if one.version not in without and (bytes_ := _own_weight(facts, one))
-    }
-    order = [one.version for one in facts.releases[release.package]]
+    releases = facts.releases[release.package]
+    order = [one.version for one in releases]
     here = order.index(release.version)
-    return min(known.values(), key=lambda each: abs(order.index(each[1].version) - here), default=None)
+    known = [(bytes_, one) for one in releases if (bytes_ := _own_weight(facts, one))]
+    return min(known, key=lambda each: abs(order.index(each[1].version) - here), default=None)
 
 
 def _own_weight(facts: Facts, release: Release) -> float | None:
@@ -80,12 +77,12 @@ def _own_weight(facts: Facts, release: Release) -> float | None:
     count = images(official.capabilities.get("x86_64", ""))
     dynamic = " ".join(official.requires)
     static = sum(
-        _middle(one.size)
+        _mean(one.size)
         for one in linking.static
         if one.cuda.contains(cuda) and f"nvidia-{one.name.lower()}" not in dynamic
     )
     flags = [flag for flag, toolkits in linking.official_compression.items() if toolkits.contains(cuda)]
-    factor = _middle(_compression(linking, " ".join(["-compress-all", *flags])))
+    factor = _mean(_compression(linking, " ".join(["-compress-all", *flags])))
     device = (libraries - static) / factor
     return device / count if count and device > 0 else None
 
@@ -167,5 +164,5 @@ def _listed(capabilities: str) -> list[str]:
     return [one for one in re.split(r"[;,\s]+", capabilities) if one]
 
 
-def _middle(bounds: Range) -> float:
+def _mean(bounds: Range) -> float:
     return (bounds.low + bounds.high) / 2

@@ -140,7 +140,7 @@ def _run(job: Job, command: Command, log: Any, seen: Callable[[str], None]) -> N
     except CommandError as error:
         log.flush()
         with job.log.open(encoding="utf-8", errors="replace") as lines:
-            said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch or job.plan.version)
+            said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
         headline = said.headline if said.number else error
         raise BuildError(
             "\n".join(

@@ -1,6 +1,5 @@
-"""A plan as text, as JSON, and as a shell script that needs no suite."""
+"""A plan as text, as data for programs, and as a shell script that needs no suite."""
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -28,16 +27,11 @@ def as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def as_json(plan: Plan) -> str:
-    """Return the plan as a JSON document."""
-    return json.dumps(as_data(plan), indent=2)
-
-
 def as_text(plan: Plan, host: Host) -> str:
     """Return the plan for a person to read."""
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
-        f"on {host.system} {host.arch}, {plan.jobs} jobs at a time",
+        f"on {host.system} {host.arch}, {plan.jobs} {'job' if plan.jobs == 1 else 'jobs'} at a time",
         "",
         "environment",
         *(f"  {name}={value}" for name, value in plan.set.items()),

@@ -1,6 +1,7 @@
 """Hold a rule's `when` against a build."""
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import Specifier, SpecifierSet
+from packaging.version import Version
 
 from torchwright.model import Build, Case, Compiler, Facts, Release, When
 
@@ -8,6 +9,17 @@ from torchwright.model import Build, Case, Compiler, Facts, Release, When
 def within(specifier: SpecifierSet | None, version: str | None) -> bool:
     """Tell whether a version is in bounds: every one where there are none, and no version in any."""
     return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
+
+
+def narrowed(specifier: SpecifierSet) -> SpecifierSet:
+    """Return bounds without those that another already says: of several on one side the narrowest."""
+
+    def side(operator: str) -> list[Specifier]:
+        found = (one for one in specifier if one.operator == operator)
+        return sorted(found, key=lambda one: Version(one.version))
+
+    others = [one for one in specifier if one.operator not in {">=", "<"}]
+    return SpecifierSet(",".join(map(str, [*side(">=")[-1:], *side("<")[:1], *others])))
 
 
 def case(

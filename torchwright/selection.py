@@ -32,7 +32,7 @@ def _recorded(layout: Layout) -> str | None:
         record = json.loads(layout.selection.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, OSError):
         record = {}
     if not isinstance(record, dict) or not isinstance(record.get("tag"), str):
         raise SourceError(

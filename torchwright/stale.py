@@ -26,8 +26,7 @@ def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
     rest = replace(rule.when, release=None, gcc=None, clang=None)  # compilers are no axis
     provider = rule.when.provider[0] if rule.when.provider else None
     return any(
-        matches(rest, case(facts, build, release, provider))
-        and (rule.conflict or next(terms.forbidding(build), None) is None)
+        matches(rest, case(facts, build, release, provider)) and (rule.conflict or terms.allow(build))
         for release in facts.releases[package.name]
         if within(rule.when.release, release.version)
         for terms in (Terms.of(facts, release),)

@@ -1,7 +1,7 @@
 """Read TOML tables strictly: every mistake is noted with its place, none stops the reading."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,20 @@ class Table:
             self.problem(f"'{key}': {error}")
             return 0
 
+    def optional_size(self, key: str) -> int | None:
+        """Take a quantity of bytes that may be absent."""
+        if key in self.data:
+            return self.size(key)
+        self.asked.append(key)
+        return None
+
+    def choice(self, key: str, choices: Collection[str], default: str | None = None) -> str:
+        """Take a string that is one of a few."""
+        value = self.text(key, default)
+        if value and value not in choices:
+            self.problem(f"'{key}' is '{value}', expected one of {', '.join(choices)}")
+        return value
+
     def flag(self, key: str) -> bool:
         """Take a boolean, false when absent."""
         value = self.take(key, default=False)
@@ -104,6 +118,16 @@ class Table:
             self.problem(f"'{key}' is {value!r}, expected a table")
             value = {}
         return Table(f"{self.where}: {key}", value, self.problems)
+
+    def tables(self, key: str) -> tuple["Table", ...]:
+        """Take a list of tables that may be absent."""
+        value = self.take(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            self.problem(f"'{key}' is {value!r}, expected a list of tables")
+            value = []
+        return tuple(
+            Table(f"{self.where}: {key} {number}", one, self.problems) for number, one in enumerate(value, 1)
+        )
 
     def mapping(self, key: str) -> dict[str, str]:
         """Take a table of strings."""
@@ -134,5 +158,11 @@ def read(path: Path, problems: list[str]) -> Table:
         data = {}
     except tomllib.TOMLDecodeError as error:
         problems.append(f"{path.name}: {error}")
+        data = {}
+    except UnicodeDecodeError:
+        problems.append(f"{path.name}: it is not text in UTF-8")
+        data = {}
+    except OSError as error:
+        problems.append(f"{path.name}: it cannot be read ({error.strerror})")
         data = {}
     return Table(path.name, data, problems)

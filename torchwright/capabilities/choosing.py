@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from packaging.version import Version
 
-from torchwright.capabilities.judging import judge, torch_of
+from torchwright.capabilities.judging import judge
 from torchwright.capabilities.reading import read
 from torchwright.capabilities.targets import Target, canonical, number
 from torchwright.errors import ConfigError, ImpossibleBuildError
@@ -20,7 +20,7 @@ def chosen(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | Non
     """
     if asked is None:
         return official(facts, cell)
-    toolkit = _toolkit(facts, cell)
+    toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
         raise ConfigError(
             f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; leave the "
@@ -36,11 +36,11 @@ def judged(
 
     Raises ConfigError and ImpossibleBuildError as `chosen` does, with everything that stands against it.
     """
-    targets, unreadable = read(facts, asked, torch_of(release or newest(facts)), gpus)
+    targets, unreadable = read(facts, asked, (release or newest(facts)).torch_version, gpus)
     against = [*unreadable, *judge(facts, targets, toolkit, release)]
     if against:
         head = f"arch list '{asked}' cannot be used"
-        head += f" for {release.package} {release.version}" if release else ""
+        head += f" for {release}" if release else ""
         head += f" with CUDA {toolkit.version}" if toolkit else ""
         message = "\n".join((f"{head}:", *(f"  {line}" for line in dict.fromkeys(against))))
         raise ConfigError(message) if unreadable else ImpossibleBuildError(message)
@@ -51,13 +51,14 @@ def official(facts: Facts, cell: Cell) -> str | None:
     """Return the list of the official build with the nearest toolkit, as far as the cell's own makes it.
 
     The nearest is the newest that is not newer; where all are newer, the oldest. PTX of a capability that
-    is left out goes to the next one, so that GPUs which the list does not name are still served.
+    is left out goes to the next one, so that GPUs which the list does not name are still served. A toolkit
+    for Jetson boards makes code for these: no official build serves them.
     """
-    toolkit = _toolkit(facts, cell)
+    toolkit = facts.toolkit(cell.build.cuda)
     listed = _nearest(cell, toolkit) if toolkit else None
     if toolkit is None or listed is None:
         return None
-    targets, _ = read(facts, listed, torch_of(cell.release))
+    targets, _ = read(facts, listed, cell.release.torch_version)
     kept = [one for one in targets if one.name in toolkit.capabilities]
     lost = [number(one.capability) for one in targets if one.ptx and one not in kept]
     if kept and lost:
@@ -68,6 +69,8 @@ def official(facts: Facts, cell: Cell) -> str | None:
 
 
 def _nearest(cell: Cell, toolkit: Toolkit) -> str | None:
+    if toolkit.jetson and cell.build.arch == "aarch64":
+        return ";".join(toolkit.jetson)
     lists = {
         Version(cuda): said.capabilities.get(cell.build.arch, said.capabilities.get("x86_64", ""))
         for cuda, said in cell.release.cuda_official.items()
@@ -75,7 +78,3 @@ def _nearest(cell: Cell, toolkit: Toolkit) -> str | None:
     known = sorted(cuda for cuda, listed in lists.items() if listed)
     older = [cuda for cuda in known if cuda <= Version(toolkit.version)]
     return lists[(older[-1:] or known[:1])[0]] if known else None
-
-
-def _toolkit(facts: Facts, cell: Cell) -> Toolkit | None:
-    return next((one for one in facts.toolkits if one.version == cell.build.cuda), None)

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from packaging.specifiers import SpecifierSet
-
 from torchwright.capabilities.targets import Target, code_runs, is_chip, number, plain, ptx_runs
-from torchwright.matrix import cell
-from torchwright.model import Build, Capability, Facts, Release, Toolkit
+from torchwright.matrix import Terms, bounds
+from torchwright.model import Facts, Release, Toolkit
+from torchwright.rules import within
 
 
 def span(toolkits: Sequence[Toolkit]) -> str:
@@ -22,21 +21,12 @@ def makers(facts: Facts, name: str) -> list[Toolkit]:
 
 def builds_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:
     """Tell whether any build of a release with a toolkit is possible."""
-    package = facts.packages[release.package]
+    terms = Terms.of(facts, release)
     return any(
-        cell(
-            facts,
-            release,
-            Build(package.name, package.session, python, toolkit.variant, arch, toolkit.version),
-        ).possible
+        build.cuda == toolkit.version and terms.allow(build)
         for arch in release.arches
-        for python in release.pythons
+        for build in terms.builds(arch)
     )
-
-
-def torch_of(release: Release) -> str:
-    """Return the version of torch that reads the list: the release's own, or the one it is built against."""
-    return release.torch or release.version
 
 
 def judge(
@@ -50,6 +40,8 @@ def judge(
             yield _toolkit_reason(facts, target, toolkit, release)
         elif release and (reason := _release_reason(facts, target, release)):
             yield reason + _instead(facts, target, toolkit, release)
+        elif release and not toolkit and (reason := _out_of_reach(facts, target, release)):
+            yield reason
 
 
 def _nobody(facts: Facts, target: Target) -> str:
@@ -64,22 +56,31 @@ def _toolkit_reason(facts: Facts, target: Target, toolkit: Toolkit, release: Rel
     text = f"{target.name}: CUDA {toolkit.version} makes no code for it, CUDA {span(able)} does"
     if release is not None:
         fitting = [one for one in able if builds_with(facts, release, one)]
-        name = f"{release.package} {release.version}"
-        text += f"; {name} builds with " + (f"CUDA {span(fitting)}" if fitting else "none of them")
+        text += f"; {release} builds with " + (f"CUDA {span(fitting)}" if fitting else "none of them")
     return text + _instead(facts, target, toolkit, release)
 
 
+def _out_of_reach(facts: Facts, target: Target, release: Release) -> str | None:
+    """Return why no build of a release has code for a target: its toolkits are others."""
+    able = makers(facts, target.name)
+    if any(builds_with(facts, release, one) for one in able):
+        return None
+    return (
+        f"{target.name}: {release} builds with none of the toolkits that make code for it, CUDA {span(able)}"
+    )
+
+
 def _release_reason(facts: Facts, target: Target, release: Release) -> str | None:
-    torch = torch_of(release)
+    torch = release.torch_version
     if release.torch is None:
         return next(_unread(facts, target, torch), None)
-    gpu = _gpu(facts, target.capability)
+    gpu = facts.capability(target.capability)
     if gpu is None:
         return None
     takers = gpu.extensions.get(target.name)
-    if takers is not None and takers.contains(torch, prereleases=True):
+    if takers is not None and within(takers, torch):
         return None
-    others = f"that of torch {_bounds(takers)} does" if takers else "that of no release does"
+    others = f"that of torch {bounds(takers)} does" if takers else "that of no release does"
     return (
         f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, which does not take it "
         f"({others})"
@@ -91,14 +92,14 @@ def _unread(facts: Facts, target: Target, torch: str) -> Iterator[str]:
     wanted = ["two_digits"] if number(target.capability)[0] >= 10 else []  # noqa: PLR2004 - two digits
     for key in (*wanted, *target.suffix):
         able = facts.arch_spelling.get(key)
-        if able is not None and not able.contains(torch, prereleases=True):
-            others = f"that of torch {_bounds(able)} can"
+        if able is not None and not within(able, torch):
+            others = f"that of torch {bounds(able)} can"
             yield f"{target.name}: the CMake of torch {torch} cannot read it ({others})"
 
 
 def _instead(facts: Facts, target: Target, toolkit: Toolkit | None, release: Release | None) -> str:
     """Return what else serves the GPUs that a target was meant for, or nothing."""
-    gpu = _gpu(facts, target.capability)
+    gpu = facts.capability(target.capability)
     able = {name for one in ([toolkit] if toolkit else facts.toolkits) for name in one.capabilities}
     names = sorted(filter(plain, able), key=number, reverse=True)
     fitting = [
@@ -117,11 +118,3 @@ def _instead(facts: Facts, target: Target, toolkit: Toolkit | None, release: Rel
         if ptx_runs(facts, one, gpu) and not is_chip(facts, one.capability):
             return f"; {one} can stand for it: drivers compile its PTX for {gpu.name}"
     return ""
-
-
-def _gpu(facts: Facts, capability: str) -> Capability | None:
-    return next((one for one in facts.capabilities if one.name == capability), None)
-
-
-def _bounds(specifier: SpecifierSet) -> str:
-    return ",".join(sorted(map(str, specifier), reverse=True))

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from torchwright.capabilities.targets import Target
+from torchwright.capabilities.targets import Target, number
 from torchwright.model import Facts, Gpu
+from torchwright.rules import within
 
 SEPARATORS = re.compile(r"[;,\s]+")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
@@ -26,7 +27,7 @@ class UnreadableError(ValueError):
 
 def meanings(facts: Facts, torch: str) -> dict[str, tuple[str, ...]]:
     """Return what architectures' names stand for in a release of torch."""
-    return {one.name: one.means for one in facts.arch_names if one.release.contains(torch, prereleases=True)}
+    return {one.name: one.means for one in facts.arch_names if within(one.release, torch)}
 
 
 def read(facts: Facts, text: str, torch: str, gpus: Iterable[Gpu] = ()) -> tuple[list[Target], list[str]]:
@@ -50,8 +51,8 @@ def _targets(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> Iter
     """Yield what a word stands for; PTX of a name, or of native, is that of the newest."""
     ptx = word.lower().endswith("+ptx")
     name = word[: -len("+PTX")] if ptx else word
-    if number := NUMBER.fullmatch(name):
-        yield Target(number[1], number[2], ptx)
+    if written := NUMBER.fullmatch(name):
+        yield Target(written[1], written[2], ptx)
         return
     if name.lower() in WHOLES:
         raise UnreadableError(WHOLES[name.lower()])
@@ -72,7 +73,7 @@ def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
             f"{', '.join(silent)}; `invoke arch --gpu NAME` does"
         )
     found = {gpu.capability for gpu in gpus if gpu.capability}
-    return tuple(sorted(found, key=lambda one: tuple(map(int, one.split(".")))))
+    return tuple(sorted(found, key=number))
 
 
 def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:

@@ -19,9 +19,8 @@ def capability(facts: Facts, name: str) -> Capability:
 
     Raises ConfigError when it says nothing.
     """
-    for one in facts.capabilities:
-        if one.name == name:
-            return one
+    if (one := facts.capability(name)) is not None:
+        return one
     known = ", ".join(one.name for one in facts.capabilities)
     raise ConfigError(f"compute capability {name} is not known; there is {known}")
 
@@ -60,10 +59,10 @@ def as_text(facts: Facts, one: Capability) -> str:
     return "\n".join(lines)
 
 
-def overview(facts: Facts) -> str:
+def overview(facts: Facts, capabilities: Iterable[Capability]) -> str:
     """Return one line for each capability."""
     lines = []
-    for one in facts.capabilities:
+    for one in capabilities:
         able = makers(facts, one.name)
         toolkits = f"CUDA {span(able)}" if able else ""
         named = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance

@@ -51,7 +51,8 @@ def canonical(targets: Iterable[Target]) -> str:
 
 def is_chip(facts: Facts, capability: str) -> bool:
     """Tell whether a capability is that of systems on a chip, such as Jetson's."""
-    return any(one.name == capability and one.tegra for one in facts.capabilities)
+    known = facts.capability(capability)
+    return known is not None and known.tegra
 
 
 def code_runs(facts: Facts, target: Target, gpu: Capability) -> bool:

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
 from torchwright.diagnosis import failure
 from torchwright.diagnosis.failure import Failure
 from torchwright.diagnosis.logtext import Line
 from torchwright.errors import BuildError, ConfigError, SuiteError
 from torchwright.model import Cause
 from torchwright.model.known import PRECEDENCE
+from torchwright.rules import within
 
 HELP = {
     "log": "the log of any build, of this suite or not; - for standard input",
@@ -79,12 +78,8 @@ def diagnose(catalogue: Sequence[Cause], log: Iterable[str], release: str | None
     ConfigError for a pattern that is no regular expression.
     """
     run = failure.last_run(log)
-    fitting = [cause for cause in catalogue if _fits(cause.release, release)]
+    fitting = [cause for cause in catalogue if release is None or within(cause.release, release)]
     return Diagnosis(failure.first(run), _told(fitting, run))
-
-
-def _fits(releases: SpecifierSet | None, release: str | None) -> bool:
-    return releases is None or release is None or releases.contains(release, prereleases=True)
 
 
 def _told(catalogue: Sequence[Cause], run: Sequence[Line]) -> Told | None:

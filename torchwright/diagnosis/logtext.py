@@ -56,6 +56,8 @@ def read(name: str) -> Iterator[str]:
 
     Raises ConfigError where it is missing, a directory, empty or not text.
     """
+    if not name:
+        raise ConfigError("no log is named: name a build's log, or - for standard input")
     if name != "-" and Path(name).is_dir():
         raise ConfigError(f"{name} is a directory: name the log in it")
     try:

@@ -8,6 +8,7 @@ from packaging.version import Version
 from torchwright.doctor.finding import Demand, Finding, Question, absent, installed_by, nothing
 from torchwright.matrix import bounds
 from torchwright.model import Compiler, Toolkit
+from torchwright.rules import within
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
 _PACKAGES = {
@@ -39,7 +40,7 @@ def _missing(question: Question) -> Finding:
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
     cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
-    because = "CC and CXX name one that has another name, or is not on PATH" if host.complete else ""
+    because = "where one has another name, or is not on PATH, set CC and CXX to it" if host.complete else ""
     return Finding("C++ compiler", nothing(host), needed, absent(host), cure, because)
 
 
@@ -49,21 +50,21 @@ def _against_release(question: Question, compiler: Compiler) -> Finding:
     spoken = str(Demand(needs.bounds & advises.bounds))
     needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(question))))
     if not needs.met(compiler.version):
-        because = f"{question.name}: {_reasons(needs)}"
+        because = f"{question.cell.release}: {_reasons(needs)}"
         return Finding("C++ compiler", str(compiler), needed, "failure", cure(question), because)
     if not advises.met(compiler.version):
-        because = f"{question.name}: {_reasons(advises)}"
+        because = f"{question.cell.release}: {_reasons(advises)}"
         return Finding("C++ compiler", str(compiler), needed, "warning", cure(question), because)
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
 
 def _against_toolkit(question: Question, toolkit: Toolkit, compiler: Compiler) -> Finding:
-    taken = taken_by(toolkit, compiler.family)
+    taken = _taken_by(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
         return Finding(subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown")
     needed = f"{compiler.family} {bounds(taken)}"
-    if taken.contains(compiler.version, prereleases=True):
+    if within(taken, compiler.version):
         return Finding(subject, str(compiler), needed, "ok")
     because = f"nvcc of CUDA {toolkit.version} takes {compiler.family} {bounds(taken)}"
     return Finding(subject, str(compiler), needed, "failure", cure(question), because)
@@ -93,13 +94,18 @@ def _fits(question: Question, compiler: Compiler) -> bool:
         return False
     if question.toolkit is None:
         return True
-    taken = taken_by(question.toolkit, compiler.family)
-    return taken is not None and taken.contains(compiler.version, prereleases=True)
+    return takes(question.toolkit, compiler)
 
 
-def taken_by(toolkit: Toolkit, family: str) -> SpecifierSet | None:
+def _taken_by(toolkit: Toolkit, family: str) -> SpecifierSet | None:
     """Return the host compilers of a family that nvcc takes, None where that is not known."""
     return {"gcc": toolkit.gcc, "clang": toolkit.clang}.get(family) or None
+
+
+def takes(toolkit: Toolkit, compiler: Compiler) -> bool:
+    """Tell whether nvcc is known to take a host compiler."""
+    taken = _taken_by(toolkit, compiler.family)
+    return taken is not None and within(taken, compiler.version)
 
 
 def _untried(question: Question, compiler: Compiler) -> bool:

@@ -51,7 +51,7 @@ def visit(facts: Facts, layout: Layout | None, host: Host, identifier: str, rele
     """Examine a host for the cell of that name, or for itself where the name is empty.
 
     Without a layout the host is another machine, and what was fetched here does not count.
-    Raises SuiteError where the name is no possible cell.
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
     """
     if not identifier:
         subject = "this machine" if layout else "the machine"
@@ -60,5 +60,5 @@ def visit(facts: Facts, layout: Layout | None, host: Host, identifier: str, rele
     fetched = source.load(layout, cell.build.package, cell.release.tag) if layout else None
     computed = plan.compute(facts, cell, host, Options(), fetched)
     findings = doctor.examine(facts, cell, host, computed, fetched)
-    subject = f"{identifier} ({cell.release.package} {cell.release.version})"
+    subject = f"{identifier} ({cell.release})"
     return Visit(subject, findings, "cannot be built here yet")

@@ -10,7 +10,6 @@ from packaging.version import Version
 
 from torchwright import matrix
 from torchwright.capabilities import gpus
-from torchwright.capabilities.judging import torch_of
 from torchwright.capabilities.reading import read
 from torchwright.capabilities.targets import number, serves
 from torchwright.doctor.finding import Finding, Question, Verdict, nothing
@@ -126,7 +125,7 @@ def _gpu(question: Question, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding
     if capability is None or not listed:
         return Finding("GPU", gpu.name, needed, "unknown")
     found = f"{gpu.name} ({capability.name})"
-    targets, _ = read(question.facts, listed, torch_of(question.cell.release))
+    targets, _ = read(question.facts, listed, question.cell.release.torch_version)
     way = serves(question.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")

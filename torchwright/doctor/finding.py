@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import and_
 from typing import Literal
 
 from packaging.requirements import Requirement
-from packaging.specifiers import Specifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from torchwright import deps
 from torchwright.matrix import Cell, bounds, find_release
 from torchwright.model import Build, Compiler, Facts, Host, Package, Plan, Rule, Source, Toolkit
-from torchwright.rules import case, matches, within
+from torchwright.rules import case, matches, narrowed, within
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
@@ -52,14 +52,7 @@ class Demand:
 
     def __str__(self) -> str:
         """Return the bounds as people write them, of several on one side the narrowest; "" without any."""
-        narrowest: dict[str, Specifier] = {}
-        for one in self.bounds:
-            side = one.operator if one.operator in {">=", "<"} else str(one)
-            other = narrowest.setdefault(side, one)
-            narrower = Version(one.version) > Version(other.version)
-            if (one.operator == ">=" and narrower) or (one.operator == "<" and not narrower):
-                narrowest[side] = one
-        return bounds(SpecifierSet(",".join(map(str, narrowest.values()))))
+        return bounds(narrowed(self.bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +76,9 @@ class Question:
         return self.facts.packages[self.build.package]
 
     @property
-    def name(self) -> str:
-        """Return the release as people call it: "torch 1.13.1"."""
-        return f"{self.cell.release.package} {self.cell.release.version}"
-
-    @property
     def toolkit(self) -> Toolkit | None:
         """Return the facts of the build's CUDA toolkit."""
-        return next((one for one in self.facts.toolkits if one.version == self.build.cuda), None)
+        return self.facts.toolkit(self.build.cuda)
 
     @property
     def session(self) -> str:
@@ -155,7 +143,7 @@ class Question:
 
 
 def _joined(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Demand:
-    joined = reduce(lambda one, other: one & other, every, SpecifierSet())
+    joined = reduce(and_, every, SpecifierSet())
     return Demand(joined, tuple(dict.fromkeys(reasons)))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from torchwright import interpreters
 from torchwright.doctor.finding import Finding, Question, absent, installed_by, nothing
+from torchwright.model import Host
 
 _HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
 
@@ -32,7 +33,7 @@ def _interpreter(question: Question) -> Finding:
         return _finding(
             question,
             f"{path}, without headers",
-            _headers(question, path),
+            headers(host, version, path),
             "extension modules include Python.h",
         )
     needed = f"CPython {version}"
@@ -60,8 +61,8 @@ def _install(version: str, beside: str) -> str:
     return f"pyenv install {version}" if "pyenv" in beside else interpreters.remedy(version)
 
 
-def _headers(question: Question, path: str) -> str:
-    host, version = question.host, question.build.python
+def headers(host: Host, version: str, path: str) -> str:
+    """Return what brings the headers of a CPython that lacks them."""
     name = _HEADERS.get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):
         return _install(version, path)

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchwright import matrix
-from torchwright.doctor import driver, room, tools
-from torchwright.doctor.compiler import taken_by
+from torchwright.doctor import driver, interpreter, room, tools
+from torchwright.doctor.compiler import takes
 from torchwright.doctor.finding import Finding, absent, nothing
 from torchwright.interpreters import remedy
 from torchwright.matrix import bounds
 from torchwright.model import Facts, Host, Release, Toolkit
+
+_COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
 
 def examine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
@@ -53,6 +55,8 @@ def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
             "ok",
             because="`invoke matrix` lists every build, `nox -l` those of the selected release",
         )
+    if not host.complete:
+        found = f"not known which of {len(cells)} builds of {of}"
     return Finding("can be built", found, "an interpreter, a toolkit", absent(host), "invoke matrix")
 
 
@@ -65,7 +69,9 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
     else:
         yield Finding("interpreters", nothing(host), f"any of {wanted}", absent(host), remedy(newest))
     for version, (path, wrong) in _unusable(host).items():
-        yield Finding(f"Python {version}", path, wrong, "warning", remedy(version))
+        headless = version in host.headless_interpreters
+        cure = interpreter.headers(host, version, path) if headless else remedy(version)
+        yield Finding(f"Python {version}", path, wrong, "warning", cure)
     for version, shim in host.broken_interpreters.items():
         if version not in host.interpreters:
             yield Finding(
@@ -87,11 +93,15 @@ def _unusable(host: Host) -> dict[str, tuple[str, str]]:
 
 def _compilers(host: Host) -> Iterator[Finding]:
     others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
+    needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compiler is not None:
         beside = f" (of {others})" if others else ""
-        yield Finding("C++ compiler", f"{host.compiler}{beside}", "gcc or clang", "ok")
+        yield Finding("C++ compiler", f"{host.compiler}{beside}", needed, "ok")
+    elif host.system == "windows":  # the build finds Visual Studio where PATH does not
+        yield Finding("C++ compiler", "none on PATH", needed, "unknown")
     else:
-        yield Finding("C++ compiler", nothing(host), "gcc or clang", absent(host), "invoke deps")
+        cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
+        yield Finding("C++ compiler", nothing(host), needed, absent(host), cure)
 
 
 def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
@@ -115,18 +125,14 @@ def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
 
 def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
     """Return the finding on a toolkit: that some compiler here goes with it."""
-    every = {"": host.compiler} if host.compiler else {}
-    fitting = [
-        one
-        for one in (*every.values(), *host.compilers.values())
-        if (taken := taken_by(toolkit, one.family)) is not None
-        and taken.contains(one.version, prereleases=True)
-    ]
-    needed = f"gcc {bounds(toolkit.gcc)}" if toolkit.gcc else "a host compiler: not known which"
+    every = filter(None, (host.compiler, *host.compilers.values()))
+    fitting = [one for one in every if takes(toolkit, one)]
+    known = toolkit.gcc if host.system == "linux" else None
+    needed = f"gcc {bounds(known)}" if known else "a host compiler: not known which"
     if fitting:
         best = max(fitting, key=lambda one: Version(one.version))
         return Finding(subject, f"{found}, with {best}", needed, "ok")
-    if not toolkit.gcc or not every:
+    if not known or host.compiler is None:
         return Finding(subject, found, needed, "unknown")
     because = "no compiler here is one that its nvcc takes"
     return Finding(subject, found, needed, "warning", because=because)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
-from torchwright import matrix
+from torchwright import lookup, matrix
 from torchwright.doctor.finding import Finding, Question, Verdict, absent, nothing
 from torchwright.matrix import Cell
 from torchwright.model import Facts
@@ -28,10 +28,9 @@ def check(question: Question) -> Iterator[Finding]:
 
 def fetch_command(facts: Facts, cell: Cell) -> str:
     """Return the command that fetches what a cell is built from."""
-    base = matrix.base_package(facts)
-    version = cell.release.torch or cell.release.version
-    extra = "" if cell.build.package == base.name else f" --package {cell.build.package}"
-    return f"invoke fetch --tag {base.tag.format(version=version)}{extra}"
+    package = cell.build.package
+    extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
+    return f"invoke fetch --tag {lookup.tag_of(facts, cell.release)}{extra}"
 
 
 def _machine(question: Question) -> Iterator[Finding]:
@@ -68,7 +67,7 @@ def _packages(question: Question) -> Iterator[Finding]:
         yield Finding(subject, "not described", needed, "unknown")
     else:
         vital = [name for name in missing if wanted[name].when.provider]
-        cure = f"invoke deps --tag {_base_tag(question)}"
+        cure = f"invoke deps --tag {lookup.tag_of(question.facts, question.cell.release)}"
         because = (
             "the source has no copies of these"
             if vital
@@ -76,11 +75,6 @@ def _packages(question: Question) -> Iterator[Finding]:
         )
         verdict: Verdict = "failure" if vital else "warning"
         yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
-
-
-def _base_tag(question: Question) -> str:
-    release = question.cell.release
-    return matrix.base_package(question.facts).tag.format(version=release.torch or release.version)
 
 
 def _blas(question: Question) -> Iterator[Finding]:

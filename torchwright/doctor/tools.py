@@ -10,6 +10,9 @@ from torchwright.matrix import bounds
 from torchwright.model import Host
 from torchwright.toolchain import cache
 
+_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
+_CCACHE = {"windows": "winget install Ccache.Ccache"}
+
 
 def check(question: Question) -> Iterator[Finding]:
     """Yield the findings on programs."""
@@ -26,7 +29,8 @@ def git(host: Host) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
-    return Finding("git", nothing(host), "any", absent(host), "invoke deps", "it applies the patches")
+    cure = _GIT.get(host.system, "invoke deps")
+    return Finding("git", nothing(host), "any", absent(host), cure, "it applies the patches")
 
 
 def _from_pypi(question: Question, tool: str, subject: str) -> Iterator[Finding]:
@@ -44,7 +48,7 @@ def _from_pypi(question: Question, tool: str, subject: str) -> Iterator[Finding]
         elif needs.met(version):
             yield Finding(subject, version, needed, "ok")
         else:
-            because = f"{question.name}: {'; '.join(needs.reasons)}"
+            because = f"{question.cell.release}: {'; '.join(needs.reasons)}"
             yield Finding(subject, version, needed, "failure", f"pip install '{tool}{needs}'", because)
 
 
@@ -60,7 +64,7 @@ def compiler_cache(host: Host, cuda: str | None) -> Finding:
             nothing(host),
             needed,
             "warning" if verdict == "failure" else verdict,
-            "invoke deps" if host.complete else "",
+            _CCACHE.get(host.system, "invoke deps") if host.complete else "",
             because if host.complete else "",
         )
     version = host.versions.get(tool)

@@ -1,7 +1,7 @@
 """The work of a build by the recorded runs: near in time, alike in jobs, scaled by size."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -21,20 +21,17 @@ class Work:
     runs: tuple[Run, ...]  # those that count most
 
 
-def work(
-    facts: Facts, release: Release, images: int, jobs: int, without: Collection[Run] = ()
-) -> Work | None:
-    """Return the work of a build by the catalogue, the runs in `without` left out of it.
+def work(facts: Facts, release: Release, images: int, jobs: int) -> Work | None:
+    """Return the work of a build by the catalogue.
 
     `images` is how often device code is compiled (overflow.images), 0 without CUDA. None where no run
     says anything.
     """
     if facts.assumed is None:
         return None
-    runs = [run for run in facts.runs if run not in without]
-    own = [run for run in runs if run.package == release.package]
+    own = [run for run in facts.runs if run.package == release.package]
     if not own:
-        own = [run for run in runs if _alike(facts, run.package, release.package)]
+        own = [run for run in facts.runs if _alike(facts, run.package, release.package)]
     host = _blend(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
     if host is None:
         return None

@@ -44,6 +44,7 @@ def toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
                 deprecated=table.texts("deprecated", ()),
                 driver_windows=table.optional("driver_windows"),
                 driver_ptx=table.optional("driver_ptx"),
+                jetson=table.texts("jetson", ()),
             )
         )
         table.done()

@@ -15,7 +15,7 @@ from torchwright.host.native import native_arch, native_system
 if TYPE_CHECKING:
     from torchwright.model import Host
 
-__all__ = ["describe", "load", "measure", "native_arch", "native_system"]
+__all__ = ["describe", "load", "measure", "native_arch", "native_system", "save"]
 
 
 def measure(
@@ -42,3 +42,10 @@ def describe(host: Host) -> str:
     from torchwright.host import described  # noqa: PLC0415
 
     return described.describe(host)
+
+
+def save(host: Host, path: Path) -> None:
+    """Write a host to a TOML file; raise ConfigError where it cannot be written."""
+    from torchwright.host import described  # noqa: PLC0415
+
+    described.save(host, path)

@@ -6,10 +6,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from torchwright.errors import ConfigError
-from torchwright.host.native import SYSTEMS
+from torchwright.host.native import ARCHES, SYSTEMS
 from torchwright.model import Compiler, Gpu, Host
 from torchwright.tables import Table, read
+
+FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 
 
 def load(path: Path) -> Host:
@@ -18,21 +22,24 @@ def load(path: Path) -> Host:
         raise ConfigError(f"{path}: there is no such file; describe a host there, or leave --host out")
     problems: list[str] = []
     table = read(path, problems)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    system = table.choice("system", SYSTEMS.values())
     host = Host(
-        arch=table.text("arch"),
-        system=_system(table),
+        arch=_arch(table, system),
+        system=system,
         cores=_cores(table),
         memory=table.size("memory"),
-        disk=_optional_size(table, "disk"),
-        glibc=table.optional("glibc"),
+        disk=table.optional_size("disk"),
+        glibc=_version(table, "glibc"),
         complete=table.flag("complete"),
         translated=table.flag("translated"),
         compiler=_compiler(table, "compiler"),
         cuda_compiler=_compiler(table, "cuda_compiler"),
         compilers=_compilers(table),
         manager=table.optional("manager"),
-        driver=table.optional("driver"),
-        kernel_driver=table.optional("kernel_driver"),
+        driver=_version(table, "driver"),
+        kernel_driver=_version(table, "kernel_driver"),
         compat=table.texts("compat", ()),
         gpus=_gpus(table),
         **{name: table.mapping(name) for name in _mappings()},
@@ -41,6 +48,16 @@ def load(path: Path) -> Host:
     if problems:
         raise ConfigError("\n".join(problems))
     return host
+
+
+def save(host: Host, path: Path) -> None:
+    """Write a host to a file that `load` reads; raise ConfigError where it cannot be written."""
+    try:
+        path.write_text(describe(host), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}): name a file in a folder that you may write to"
+        ) from error
 
 
 def describe(host: Host) -> str:
@@ -86,20 +103,38 @@ def _mappings() -> Iterator[str]:
     yield from ("broken_interpreters", "headless_interpreters", "translated_interpreters")
 
 
-def _system(table: Table) -> str:
-    system = table.text("system")
-    if system and system not in SYSTEMS.values():
-        table.problem(f"'system' is '{system}', expected one of {', '.join(SYSTEMS.values())}")
-    return system
+def _arch(table: Table, system: str) -> str:
+    """Take the arch: one that the system is known with, or one that `native_arch` made a name for."""
+    arch, known = table.text("arch"), ARCHES.get(system, ())
+    if arch and known and arch not in known and not arch.startswith(f"{system}_"):
+        table.problem(f"'arch' is '{arch}', expected {' or '.join(known)} where 'system' is '{system}'")
+    return arch
+
+
+def _version(table: Table, key: str) -> str | None:
+    text = table.optional(key)
+    if text and not _is_version(text):
+        table.problem(f"'{key}' is '{text}', expected a version, such as '2.35'")
+    return text
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _compiler(table: Table, key: str) -> Compiler | None:
     """Take a compiler, written as "gcc 12.2.0"."""
     text = table.optional(key)
     family, _, version = (text or "").partition(" ")
-    if text and not version:
-        table.problem(f"'{key}' is '{text}', expected a family and a version, such as 'gcc 12.2.0'")
-    return Compiler(family, version) if version else None
+    if text and (family not in FAMILIES or not _is_version(version)):
+        families = ", ".join(FAMILIES)
+        table.problem(f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'")
+        return None
+    return Compiler(family, version) if text else None
 
 
 def _compilers(table: Table) -> dict[str, Compiler]:
@@ -110,8 +145,7 @@ def _compilers(table: Table) -> dict[str, Compiler]:
 
 def _gpus(table: Table) -> tuple[Gpu, ...]:
     found = []
-    for number, data in enumerate(table.take("gpus", ()), 1):
-        one = Table(f"{table.where}: gpu {number}", data if isinstance(data, dict) else {}, table.problems)
+    for one in table.tables("gpus"):
         found.append(Gpu(one.text("name"), one.optional("capability")))
         one.done()
     return tuple(found)
@@ -124,10 +158,3 @@ def _cores(table: Table) -> int:
     if value is not None:
         table.problem(f"'cores' is {value!r}, expected a whole number from 1")
     return 1
-
-
-def _optional_size(table: Table, key: str) -> int | None:
-    if key in table.data:
-        return table.size(key)
-    table.asked.append(key)
-    return None

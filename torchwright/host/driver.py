@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torchwright.host.programs import Run, loose
+from torchwright.host.programs import Run
 from torchwright.model import Gpu
 
 # What the loader finds without being told, and where containers and WSL put the driver.
@@ -31,7 +31,7 @@ def library_version(environ: Mapping[str, str], root: Path) -> str | None:
     folders = [folder for folder in _searched(environ, root) if not _is_compat(root, folder)]
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         for folder in folders:
-            library = loose(root, folder) / name
+            library = _below(root, folder) / name
             if match := _LIBRARY.fullmatch(library.resolve().name):
                 return match[1]
     return None
@@ -69,7 +69,7 @@ def _gpu(line: str) -> Gpu:
 
 
 def _is_compat(root: Path, folder: str) -> bool:
-    return "compat" in folder and any(loose(root, folder).glob("libcuda.so*"))
+    return "compat" in folder and any(_below(root, folder).glob("libcuda.so*"))
 
 
 def _searched(environ: Mapping[str, str], root: Path) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _searched(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def _configured(root: Path, file: str) -> Iterator[str]:
-    for line in _text(loose(root, file)).splitlines():
+    for line in _text(_below(root, file)).splitlines():
         words = line.partition("#")[0].split()
         if words[:1] == ["include"]:
             for pattern in words[1:]:
@@ -89,6 +89,11 @@ def _configured(root: Path, file: str) -> Iterator[str]:
                     yield from _configured(root, "/" + str(path.relative_to(root)))
         elif words:
             yield words[0]
+
+
+def _below(root: Path, path: str) -> Path:
+    """Return an absolute path of the machine as it lies below `root`."""
+    return root / path.lstrip("/")
 
 
 def _text(path: Path) -> str:

@@ -4,13 +4,14 @@ import platform
 import sys
 
 SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
-_ARCHES = {
+_NAMES = {
     ("linux", "x86_64"): "x86_64",
     ("linux", "aarch64"): "aarch64",
     ("linux", "arm64"): "aarch64",
     ("macos", "arm64"): "arm64",
     ("windows", "AMD64"): "amd64",
 }
+ARCHES = {"linux": ("x86_64", "aarch64"), "macos": ("arm64",), "windows": ("amd64",)}
 
 
 def native_system() -> str:
@@ -21,4 +22,4 @@ def native_system() -> str:
 def native_arch() -> str:
     """Return this machine's arch; one that we do not know is named so that it matches none."""
     system, machine = native_system(), platform.machine()
-    return _ARCHES.get((system, machine), f"{system}_{machine}")
+    return _NAMES.get((system, machine), f"{system}_{machine}")

@@ -4,7 +4,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 
 from torchwright.errors import HostError
 from torchwright.process import CommandError, capture
@@ -52,8 +51,3 @@ def version_in(tool: str, said: str) -> str | None:
         return match[1] if match else None
     match = _VERSION.search(said)
     return match[0] if match else None
-
-
-def loose(root: Path, path: str) -> Path:
-    """Return an absolute path of the machine as it lies below `root`."""
-    return root / path.lstrip("/")

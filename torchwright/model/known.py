@@ -36,6 +36,7 @@ class Toolkit:
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
     driver_windows: str | None = None
     driver_ptx: str | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
+    jetson: tuple[str, ...] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,15 @@ class Release:
     )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
     explained: Mapping[str, str] = field(default_factory=dict)  # what PyPI says otherwise -> why
 
+    def __str__(self) -> str:
+        """Return "torch 1.13.1"."""
+        return f"{self.package} {self.version}"
+
+    @property
+    def torch_version(self) -> str:
+        """Return the version of torch that this is, or is built against."""
+        return self.torch or self.version
+
 
 PRECEDENCE = (
     "machine",
@@ -204,3 +214,11 @@ class Facts:
     peaks: tuple[Peak, ...] = ()
     assumed: Assumed | None = None  # None: nothing can be estimated
     linking: Linking | None = None  # None: nothing can be predicted
+
+    def toolkit(self, version: str | None) -> Toolkit | None:
+        """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
+        return next((one for one in self.toolkits if one.version == version), None)
+
+    def capability(self, name: str) -> Capability | None:
+        """Return a compute capability by its name, "8.6"; None where it is not known."""
+        return next((one for one in self.capabilities if one.name == name), None)

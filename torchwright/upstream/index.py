@@ -44,6 +44,13 @@ def configured(environment: Mapping[str, str] = os.environ) -> str:
     return found.stdout.strip() or DEFAULT
 
 
+def _why(error: requests.RequestException) -> str:
+    """Return what went wrong in a few words: requests tells of connections the whole chain of causes."""
+    if error.response is not None:
+        return f"it answers {error.response.status_code} {error.response.reason}"
+    return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
+
+
 def files(session: requests.Session, index: str, project: str) -> tuple[File, ...]:
     """Return the files of a project, in the order of the index.
 
@@ -55,7 +62,7 @@ def files(session: requests.Session, index: str, project: str) -> tuple[File, ..
         response.raise_for_status()
     except requests.RequestException as error:
         raise NetworkError(
-            f"{url} cannot be read ({error}): check the network, or set PIP_INDEX_URL to another index"
+            f"{url} cannot be read ({_why(error)}): check the network, or set PIP_INDEX_URL to another index"
         ) from None
     if "json" in response.headers.get("Content-Type", ""):
         return tuple(_from_json(response.json().get("files", ()), response.url))

@@ -23,8 +23,13 @@ class Orders:
 
 
 def carry_out(orders: Orders, facts: Facts, layout: Layout) -> str:
-    """Do what is asked for and return what there is to say; raises as the parts do."""
+    """Do what is asked for and return what there is to say.
+
+    Raises ConfigError for orders that make no sense, and as the parts do.
+    """
     said = []
+    if orders.write and not orders.new:
+        raise ConfigError("--write writes what --new drafts: give both")
     if orders.table:
         orders.table.write_text(compatibility.page(facts), encoding="utf-8")
         said.append(f"{orders.table.name} is written")
