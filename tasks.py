@@ -233,7 +233,7 @@ def facts(
     write: bool = False,
     table: bool = False,
 ) -> None:
-    """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the table."""
+    """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
     from torchwright.upstream import maintenance  # noqa: PLC0415
 
     page = ROOT / "docs" / "compatibility.md" if table else None

@@ -1,6 +1,5 @@
 """Read runs.toml and linking.toml: what builds cost, and when their link overflows."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -27,8 +26,8 @@ def runs(path: Path, problems: list[str]) -> tuple[tuple[Run, ...], tuple[Peak, 
         return (), (), None
     file = read(path, problems)
     found = (
-        tuple(_run(table) for table in _tables(file, "run")),
-        tuple(_peak(table) for table in _tables(file, "peak")),
+        tuple(_run(table) for table in file.tables("run")),
+        tuple(_peak(table) for table in file.tables("peak")),
         _assumed(file.table("assumed")),
     )
     file.done()
@@ -45,17 +44,12 @@ def linking(path: Path, problems: list[str]) -> Linking | None:
         margin=_number(file, "margin"),
         split=file.specifier("split") or SpecifierSet(),
         official_compression=file.specifiers("official_compression"),
-        static=tuple(_static(table) for table in _tables(file, "static")),
-        compression=tuple(_compression(table) for table in _tables(file, "compression")),
-        reports=tuple(_report(table) for table in _tables(file, "report")),
+        static=tuple(_static(table) for table in file.tables("static")),
+        compression=tuple(_compression(table) for table in file.tables("compression")),
+        reports=tuple(_report(table) for table in file.tables("report")),
     )
     file.done()
     return found
-
-
-def _tables(file: Table, name: str) -> Iterator[Table]:
-    for number, one in enumerate(file.take(name, []), 1):
-        yield Table(f"{file.where}: {name} {number}", one, file.problems)
 
 
 def _run(table: Table) -> Run:
@@ -64,20 +58,18 @@ def _run(table: Table) -> Run:
         release=table.text("release"),
         variant=table.text("variant"),
         machine=table.text("machine"),
-        scope=table.text("scope"),
+        scope=table.choice("scope", SCOPES),
         source=table.text("source"),
         cores=table.count("cores"),
         jobs=table.count("jobs"),
         cpu=table.count("cpu_seconds"),
         wall=table.count("wall_seconds"),
-        peak=_optional_size(table, "peak"),
-        typical=_optional_size(table, "typical"),
-        tree=_optional_size(table, "tree"),
-        wheel=_optional_size(table, "wheel"),
+        peak=table.optional_size("peak"),
+        typical=table.optional_size("typical"),
+        tree=table.optional_size("tree"),
+        wheel=table.optional_size("wheel"),
         capabilities=table.text("capabilities", ""),
     )
-    if run.scope not in SCOPES:
-        table.problem(f"'scope' is '{run.scope}', expected one of {', '.join(SCOPES)}")
     table.done()
     return run
 
@@ -140,13 +132,6 @@ def _report(table: Table) -> LinkReport:
     )
     table.done()
     return found
-
-
-def _optional_size(table: Table, key: str) -> int | None:
-    if key in table.data:
-        return table.size(key)
-    table.asked.append(key)
-    return None
 
 
 def _sizes(table: Table, key: str) -> Range:

@@ -27,9 +27,7 @@ def _cause(table: Table) -> Cause:
         source=table.text("source"),
         examples=table.texts("examples"),
         release=table.specifier("release"),
-        precedence=table.text("precedence", "specific"),
+        precedence=table.choice("precedence", PRECEDENCE, "specific"),
     )
-    if cause.precedence not in PRECEDENCE:
-        table.problem(f"'precedence' is '{cause.precedence}', expected one of {', '.join(PRECEDENCE)}")
     table.done()
     return cause

@@ -6,7 +6,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchwright.model import Arch, ArchName, Capability, Toolkit
-from torchwright.tables import Table, read
+from torchwright.tables import read
 
 
 def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
@@ -79,8 +79,7 @@ def arch_names(path: Path, problems: list[str]) -> tuple[dict[str, SpecifierSet]
     file = read(path, problems)
     spelling = file.specifiers("spelling")
     found = []
-    for number, data in enumerate(file.take("name", []), 1):
-        table = Table(f"{path.name}: name {number}", data, problems)
+    for table in file.tables("name"):
         release = table.specifier("release") or SpecifierSet()
         found.append(ArchName(table.text("name"), release, table.texts("means")))
         table.done()

@@ -13,7 +13,6 @@ def package(path: Path, problems: list[str]) -> Package:
     file = read(path, problems)
     off = file.table("off_spelling")
     debian = file.table("debian")
-    rules = file.take("rule", [])
     found = Package(
         name=file.text("name"),
         session=file.text("session"),
@@ -28,10 +27,7 @@ def package(path: Path, problems: list[str]) -> Package:
         off_spelling={name: off.text(name) for name in list(off.data)},
         memory_per_job=file.size("memory_per_job"),
         disk=file.size("disk"),
-        rules=tuple(
-            _rule(Table(f"{path.name}: rule {number}", rule, problems))
-            for number, rule in enumerate(rules, 1)
-        ),
+        rules=tuple(_rule(table) for table in file.tables("rule")),
         debian=debian.mapping("sources"),
         debian_fill=debian.mapping("fill"),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchwright import compatibility, console, matrix, stale
+from torchwright.diagnosis import page
 from torchwright.errors import ConfigError
 from torchwright.layout import Layout
 from torchwright.model import Facts
@@ -19,7 +20,7 @@ class Orders:
     releases: tuple[str, ...]  # that the check is restricted to; (): all
     new: bool
     write: bool  # the drafts
-    table: Path | None  # where the table goes
+    table: Path | None  # where the table goes; the page of failures lies beside it
 
 
 def carry_out(orders: Orders, facts: Facts, layout: Layout) -> str:
@@ -32,7 +33,11 @@ def carry_out(orders: Orders, facts: Facts, layout: Layout) -> str:
         raise ConfigError("--write writes what --new drafts: give both")
     if orders.table:
         orders.table.write_text(compatibility.page(facts), encoding="utf-8")
-        said.append(f"{orders.table.name} is written")
+        failures = orders.table.with_name("diagnose.md")
+        failures.write_text(
+            page.renewed(failures.read_text(encoding="utf-8"), facts.causes), encoding="utf-8"
+        )
+        said.append(f"{orders.table.name} and {failures.name} are written")
     if orders.new:
         found = drafts(facts, layout)
         for version, text in found.items() if orders.write else ():

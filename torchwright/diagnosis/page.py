@@ -1,15 +1,13 @@
-"""The catalogue as a page; `python -m torchwright.diagnosis.catalogue` puts it into docs/diagnose.md."""
+"""The catalogue of failures as a page for people: docs/diagnose.md."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from torchwright import facts
 from torchwright.model import Cause
 
-BEGIN = "<!-- from build_configs/causes.toml by `python -m torchwright.diagnosis.catalogue` -->\n"
+BEGIN = "<!-- from build_configs/causes.toml by `invoke facts --table` -->\n"
 
 
-def page(text: str, causes: Iterable[Cause]) -> str:
+def renewed(text: str, causes: Iterable[Cause]) -> str:
     """Return the page `text` with its list of causes written anew; the list is what follows BEGIN."""
     return text.partition(BEGIN)[0] + BEGIN + "".join(map(_entry, causes))
 
@@ -26,9 +24,3 @@ def _entry(cause: Cause) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-if __name__ == "__main__":
-    root = Path(__file__).parents[2]
-    path = root / "docs" / "diagnose.md"
-    path.write_text(page(path.read_text(encoding="utf-8"), facts.chosen(root).causes), encoding="utf-8")
