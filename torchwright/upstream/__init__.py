@@ -5,5 +5,5 @@ HELP = {
     "release": "compare only this release of torch and what pairs with it; may be repeated",
     "new": "draft the file of each release that appeared on the index",
     "write": "with --new: write the drafts into build_configs/releases/",
-    "table": "write docs/compatibility.md",
+    "table": "write the pages that are generated: docs/compatibility.md and docs/diagnose.md",
 }
