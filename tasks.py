@@ -66,7 +66,8 @@ def fetch(  # noqa: PLR0917 - every one is an option
     known, layout = _load()
     release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
     with console.progress() as progress:
-        wanted_releases = matrix_.partners(known, release, known.packages if all_ else package or ())
+        every = [one.package for one in matrix_.releases_of(known, release)]
+        wanted_releases = matrix_.partners(known, release, every if all_ else package or ())
         if ref and len(wanted_releases) > 1:
             raise ConfigError("--ref names a commit of one package: fetch one at a time")
         for wanted in wanted_releases:

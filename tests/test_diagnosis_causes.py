@@ -15,7 +15,7 @@ import pytest
 
 from torchwright.diagnosis import causes, logtext
 from torchwright.errors import ConfigError
-from torchwright.facts import experience
+from torchwright.facts import causes as reading
 from torchwright.model import Cause
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ HARMLESS = Path(__file__).parent / "golden" / "harmless-build.txt"
 
 def _catalogue() -> tuple[Cause, ...]:
     problems: list[str] = []
-    found = experience.causes(ROOT / "build_configs" / "causes.toml", problems)
+    found = reading.causes(ROOT / "build_configs" / "causes.toml", problems)
     assert problems == []
     return found
 

@@ -134,3 +134,11 @@ def test_no_two_shipped_cells_share_a_name(shipped: Facts) -> None:
         cells = matrix.buildable(shipped, release, "x86_64")
         names = identifiers(cells)
         assert len(names) == len(set(names)) > 0
+
+
+def test_every_package_that_is_named_must_have_its_release(shipped: Facts) -> None:
+    old = matrix.find_release(shipped, "torch", "1.1.0")
+    with pytest.raises(UnknownReleaseError, match=r"no release of torchaudio is known to go with v1\.1\.0"):
+        matrix.partners(shipped, old, ["wheel", "vision", "audio"])
+    assert [one.package for one in matrix.partners(shipped, old, ["vision"])] == ["torchvision"]
+    assert matrix.partners(shipped, old, []) == (old,)

@@ -67,7 +67,7 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
         return
     if release.cuda is None:
         yield f"{release} is built without CUDA"
-    elif not release.cuda.contains(toolkit.version):
+    elif not within(release.cuda, toolkit.version):
         yield f"{release} builds with CUDA {bounds(release.cuda)}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
@@ -194,8 +194,7 @@ def newest(facts: Facts) -> Release:
 def partners(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
     """Return the releases of the named packages that go with a release; without a name, itself.
 
-    Raises ConfigError for a name that is no package, UnknownReleaseError where a package that was named
-    alone has no such release.
+    Raises ConfigError for a name that is no package, UnknownReleaseError where a package has no such release.
     """
     words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
     if unknown := sorted(set(names) - words.keys()):
@@ -204,7 +203,7 @@ def partners(facts: Facts, release: Release, names: Collection[str]) -> tuple[Re
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
     found = {name: paired(facts, name, release) for name in wanted}
     missing = [name for name, partner in found.items() if partner is None]
-    if missing and len(found) < len(facts.packages):
+    if missing:
         raise UnknownReleaseError(f"no release of {', '.join(missing)} is known to go with {release.tag}")
     return tuple(partner for partner in found.values() if partner is not None)
 

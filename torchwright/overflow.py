@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from torchwright.model import Facts, Linking, Range, Release
 from torchwright.quantity import format_bytes
+from torchwright.rules import within
 
 LEVELS = ("none", "possible", "likely")
 DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
@@ -79,9 +78,9 @@ def _own_weight(facts: Facts, release: Release) -> float | None:
     static = sum(
         _mean(one.size)
         for one in linking.static
-        if one.cuda.contains(cuda) and f"nvidia-{one.name.lower()}" not in dynamic
+        if within(one.cuda, cuda) and f"nvidia-{one.name.lower()}" not in dynamic
     )
-    flags = [flag for flag, toolkits in linking.official_compression.items() if toolkits.contains(cuda)]
+    flags = [flag for flag, toolkits in linking.official_compression.items() if within(toolkits, cuda)]
     factor = _mean(_compression(linking, " ".join(["-compress-all", *flags])))
     device = (libraries - static) / factor
     return device / count if count and device > 0 else None
@@ -97,7 +96,7 @@ def _library(
     linked = [
         one.size
         for one in linking.static
-        if one.cuda.contains(cuda) and variables.get(one.variable, "").upper() in ON
+        if within(one.cuda, cuda) and variables.get(one.variable, "").upper() in ON
     ]
     static = Range(sum(one.low for one in linked), sum(one.high for one in linked))
     if _split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in ON:
@@ -119,7 +118,7 @@ def _cures(
     trials |= {
         f'TORCH_NVCC_FLAGS="-Xfatbin {flag}"': flag not in flags
         for flag, toolkits in linking.official_compression.items()
-        if toolkits.contains(cuda)
+        if within(toolkits, cuda)
     }
     for setting, open_ in trials.items():
         name, _, value = setting.partition("=")
@@ -157,7 +156,7 @@ def _compression(linking: Linking, flags: str) -> Range:
 
 
 def _split(linking: Linking, release: Release) -> bool:
-    return linking.split.contains(Version(release.version))
+    return within(linking.split, release.version)
 
 
 def _listed(capabilities: str) -> list[str]:

@@ -23,7 +23,7 @@ from torchwright.model import (
     Rule,
     Source,
 )
-from torchwright.rules import case, matches
+from torchwright.rules import case, matches, within
 
 LABELS = ("official", "git", "none")
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
@@ -138,7 +138,7 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
     user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables |= _appended(variables, rules, user)
-    if package.off_spelling_releases.contains(release.version):
+    if within(package.off_spelling_releases, release.version):
         variables |= {
             old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}
         }

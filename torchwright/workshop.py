@@ -87,7 +87,7 @@ def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
     """
     layout = Layout.of(root)
     known = facts.chosen(root)
-    machine = doctor.survey(known, host.measure(layout.root), os.environ)
+    machine = host.measure(layout.root)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
     if fetched is None:
@@ -164,8 +164,9 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
 
     Raises HostError that lists everything missing.
     """
-    # A tree that is there has taken its room already.
-    machine = replace(job.host, disk=None) if job.tree.source.exists() else job.host
+    machine = doctor.survey(job.facts, job.host, os.environ)
+    if job.tree.source.exists():  # it has taken its room already
+        machine = replace(machine, disk=None)
     findings = doctor.examine(job.facts, job.cell, machine, job.plan, job.source)
     if not doctor.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from torchwright.errors import ConfigError
-from torchwright.facts import costs, experience, machines
+from torchwright.facts import causes as causes_
+from torchwright.facts import costs, machines
 from torchwright.facts import packages as packages_
 from torchwright.facts import releases as releases_
 from torchwright.model import Facts
@@ -42,7 +43,7 @@ def load(folder: Path) -> Facts:
         capabilities=machines.capabilities(folder / "gpus.toml", problems),
         arch_names=names,
         arch_spelling=spelling,
-        causes=experience.causes(folder / "causes.toml", problems),
+        causes=causes_.causes(folder / "causes.toml", problems),
         runs=runs,
         peaks=peaks,
         assumed=assumed,

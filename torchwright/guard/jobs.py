@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from torchwright.model import Build, Facts, Range
 from torchwright.quantity import format_bytes
+from torchwright.rules import within
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +23,7 @@ def largest(facts: Facts, build: Build, version: str) -> Range:
     found = [
         peak.memory
         for peak in facts.peaks
-        if peak.package == build.package
-        and peak.release.contains(Version(version))
-        and (peak.cuda is None or (build.cuda is not None and peak.cuda.contains(build.cuda)))
+        if peak.package == build.package and within(peak.release, version) and within(peak.cuda, build.cuda)
     ]
     per_job = float(facts.packages[build.package].memory_per_job)
     return max(found, key=lambda memory: memory.high, default=Range(per_job / 2, per_job))
