@@ -10,20 +10,30 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import archlist, console, listing, lookup, render, selection, source, upstream
+from torchwright import (
+    archlist,
+    budget,
+    console,
+    listing,
+    lookup,
+    options,
+    preview,
+    selection,
+    source,
+    upstream,
+)
 from torchwright import deps as deps_
 from torchwright import facts as facts_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
-from torchwright import plan as plan_
+from torchwright import report as report_
 from torchwright.diagnosis import causes
 from torchwright.diagnosis.logtext import read as read_log
 from torchwright.doctor import consultation, survey
-from torchwright.errors import ConfigError, ImpossibleBuildError, SuiteError
-from torchwright.estimate import own, report
+from torchwright.errors import SuiteError
 from torchwright.layout import Layout
 from torchwright.model import Facts
-from torchwright.options import DEPS_HELP, FETCH_HELP, MATRIX_HELP, PLAN_HELP, named_after, needed_by, parse
+from torchwright.options import named_after, needed_by
 
 ROOT = Path(__file__).parent
 Body = Callable[..., None]
@@ -48,10 +58,7 @@ def _load() -> tuple[Facts, Layout]:
     return facts_.chosen(ROOT), Layout.of(ROOT)
 
 
-@task(
-    iterable=["package"],
-    help=FETCH_HELP,
-)
+@task(iterable=["package"], help=options.FETCH_HELP)
 @reported
 def fetch(  # noqa: PLR0917 - every one is an option
     _: Context,
@@ -64,64 +71,38 @@ def fetch(  # noqa: PLR0917 - every one is an option
 ) -> None:
     """Fetch a release and its submodules, verify the commit, and select the release."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
+    release = selection.selected_or_newest(known, layout, tag)
+    every = [one.package for one in matrix_.releases_of(known, release)]
     with console.progress() as progress:
-        every = [one.package for one in matrix_.releases_of(known, release)]
-        wanted_releases = matrix_.partners(known, release, every if all_ else package or ())
-        if ref and len(wanted_releases) > 1:
-            raise ConfigError("--ref names a commit of one package: fetch one at a time")
-        for wanted in wanted_releases:
-            request = source.Request(
-                known.packages[wanted.package], wanted, ref or None, mirror or None, from_ or None
-            )
+        names = every if all_ else package or ()
+        for request in source.requests(known, release, names, ref=ref, mirror=mirror, origin=from_):
             print(listing.of_source(source.fetch(request, layout, progress)))
     selection.select(layout, release)
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
 
-@task(help=MATRIX_HELP)
+@task(help=options.MATRIX_HELP)
 @reported
 def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
     """Print the whole grid; impossible cells with their reason."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
-    native = hosts.native_arch()
-    cells = [
-        cell
-        for one in matrix_.releases_of(known, release)
-        if package in {"", one.package, known.packages[one.package].session}
-        for cell in matrix_.grid(known, one)
-        if arch in {"", cell.build.arch}
-    ]
-    if not cells:
-        raise ConfigError(
-            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}'; "
-            f"there is {', '.join(known.arches)}, and of packages {', '.join(known.packages)}"
-        )
-    print(json_.dumps(listing.as_data(cells, native), indent=1) if json else listing.as_text(cells))
+    cells = listing.cells(known, selection.selected_or_newest(known, layout, tag), arch, package)
+    data = listing.as_data(cells, hosts.native_arch())
+    print(json_.dumps(data, indent=1) if json else listing.as_text(cells))
 
 
-@task(
-    positional=needed_by("explain", sys.argv, "identifier"),
-    help={"identifier": "such as wheel-3.12-cpu", "tag": "the release"},
-)
+@task(positional=needed_by("explain", sys.argv, "identifier"), help=options.EXPLAIN_HELP)
 @reported
 def explain(_: Context, identifier: str, tag: str = "") -> None:
     """Say whether a cell can be built, why not, and what can be built instead."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None)
+    release = selection.selected(known, layout, tag)
     native = hosts.native_arch()
-    text = lookup.explain(known, identifier, native, release)
-    if not any(cell.possible for cell in lookup.named(known, identifier, native, release)):
-        raise ImpossibleBuildError(text)
-    print(text)
+    lookup.find(known, identifier, native, release)
+    print(lookup.explain(known, identifier, native, release))
 
 
-@task(
-    positional=needed_by("plan", sys.argv, "identifier"),
-    iterable=["set_"],
-    help=PLAN_HELP,
-)
+@task(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=options.PLAN_HELP)
 @reported
 def plan(  # noqa: PLR0917 - every one is an option
     _: Context,
@@ -131,49 +112,57 @@ def plan(  # noqa: PLR0917 - every one is an option
     json: bool = False,
     sh: bool = False,
     set_: list[str] | None = None,
-    label: str = "",
-    arch_list: str = "",
-    jobs: str = "",
-    memory: str = "",
-    torch: str = "",
+    label: str | None = None,
+    arch_list: str | None = None,
+    jobs: str | None = None,
+    memory: str | None = None,
+    torch: str | None = None,
 ) -> None:
     """Print everything that a session would do."""
-    choices = {"label": label, "arch-list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    arguments = [f"--set={setting}" for setting in set_ or ()]
-    arguments += [f"--{name}={value}" for name, value in choices.items() if value]
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
-    release = selection.selected(known, layout, tag or None)
-    cell = lookup.find(known, identifier, machine.arch, release)
+    release = selection.selected(known, layout, tag)
+    chosen = options.of_task(
+        "plan", set_ or (), label=label, arch_list=arch_list, jobs=jobs, memory=memory, torch=torch
+    )
+    shown = preview.of(known, None if host else layout, machine, identifier, release, chosen)
     if release is None:
-        print(f"no release is selected: {cell.release.tag} is the newest that supports it", file=sys.stderr)
-    fetched = None if host else source.load(layout, cell.build.package, cell.release.tag)
-    options = parse(arguments, "invoke plan")
-    computed = plan_.compute(known, cell, machine, options, fetched)
-    seen = () if host else own.runs(known, layout.dist)
-    if json:
-        print(report.as_json(known, computed, seen))
-    elif sh:
-        print(render.as_script(computed, known, machine))
-    else:
-        print(render.as_text(computed, machine))
-        print(report.as_text(known, computed, options.memory or machine.memory, seen))
+        print(
+            f"no release is selected: {shown.plan.release.tag} is the newest that supports it",
+            file=sys.stderr,
+        )
+    print(shown.as_json() if json else shown.as_script() if sh else shown.as_text())
 
 
-@task(help=DEPS_HELP)
+@task(positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
+@reported
+def jobs(
+    _: Context,
+    build: str | None = None,
+    tag: str = "",
+    json: bool = False,
+    jobs: str | None = None,
+    memory: str | None = None,
+) -> None:
+    """Say what limits memory and processors here, and what follows for a build."""
+    known, layout = _load()
+    chosen = options.of_task("jobs", (), jobs=jobs, memory=memory)
+    cells = budget.cells(known, build or "", hosts.native_arch(), selection.selected(known, layout, tag))
+    found = budget.measure(budget.demands(known, cells), chosen)
+    print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
+
+
+@task(help=options.DEPS_HELP)
 @reported
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag or None) or matrix_.newest(known)
+    release = selection.selected_or_newest(known, layout, tag)
     chosen = manager or deps_.find_manager(os.environ)
     fetched = source.load(layout, release.package, release.tag)
-    provider = fetched.provider if fetched else None
     cells = matrix_.buildable(known, release, hosts.native_arch())
-    names = deps_.packages(known, cells, chosen, provider)
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    command = deps_.command(chosen, names, root=root)
-    line = " ".join(command)
+    names = deps_.packages(known, cells, chosen, fetched.provider if fetched else None)
+    line = " ".join(deps_.command(chosen, names, root=deps_.is_root()))
     print(line)
     if not print_:
         context.run(line, pty=sys.stdout.isatty())
@@ -189,7 +178,7 @@ def doctor(
     machine = hosts.load(Path(host)) if host else survey(known, hosts.measure(layout.root), os.environ)
     if save:
         hosts.save(machine, Path(save))
-    release = selection.selected(known, layout, tag or None)
+    release = selection.selected(known, layout, tag)
     visit = consultation.visit(known, None if host else layout, machine, build or "", release)
     print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
     visit.require()
@@ -224,6 +213,13 @@ def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
     raise Exit(code=found.exit_code)
 
 
+@task(positional=named_after("report", sys.argv, "build"), help=report_.HELP, auto_shortflags=False)
+@reported
+def report(_: Context, build: str | None = None, out: str = "") -> None:
+    """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
+    print(report_.make(build or "", Layout.of(ROOT), Path(out)))
+
+
 @task(iterable=["release"], help=upstream.HELP)
 @reported
 def facts(
@@ -242,4 +238,4 @@ def facts(
     print(maintenance.carry_out(orders, *_load()))
 
 
-namespace = Collection(fetch, matrix, explain, plan, deps, doctor, arch, diagnose, facts)
+namespace = Collection(fetch, matrix, explain, plan, jobs, deps, doctor, arch, diagnose, facts, report)

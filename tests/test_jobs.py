@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.guard.jobs import Jobs, jobs
+from torchwright.guard.jobs import Jobs, jobs, slots
 
 GIB = 2**30
 
@@ -35,3 +35,7 @@ def test_an_unknown_appetite_leaves_it_to_the_cores() -> None:
     assert jobs(cores=3, memory=0, per_job=0) == Jobs(
         3, "3 because of the cores (0 B of memory at 0 B a job would carry 3)"
     )
+
+
+def test_under_guard_more_compilers_are_started_than_there_are_cores() -> None:
+    assert [slots(cores) for cores in (1, 2, 64)] == [4, 6, 130]

@@ -8,29 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from kernel_tree import GIB, MIB, V2, in_v2
 
-from torchwright.guard import cgroups, limits
+from torchwright.guard import limits
 from torchwright.guard.cgroups import Quota, Reading
-from torchwright.guard.limits import Cores, Limit
-
-GIB = 2**30
-V1_MOUNT = "35 31 0:32 {base} /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
-V1_CPU_MOUNT = "36 31 0:33 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-V2_MOUNT = "31 23 0:28 {base} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
-OTHER_MOUNT = "23 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
-
-
-def tree(root: Path, files: dict[str, str | int]) -> Path:
-    """Write kernel files below `root`."""
-    for name, text in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
-    return root
-
-
-def available(root: Path) -> list[int]:
-    return sorted(reading.available for reading in cgroups.memory_readings(root))
+from torchwright.guard.limits import Cores, Limit, Meter
 
 
 def test_the_tightest_reading_wins_and_is_named() -> None:
@@ -38,155 +20,91 @@ def test_the_tightest_reading_wins_and_is_named() -> None:
     assert limits.memory_limit(readings) == Limit(3 * GIB, "tight")
 
 
-def test_usage_beyond_a_limit_leaves_nothing() -> None:
-    assert Reading("full", limit=GIB, used=2 * GIB).available == 0
-
-
-def test_more_reclaimable_than_used_does_not_raise_the_limit() -> None:
-    assert Reading("odd", limit=GIB, used=1, reclaimable=2).available == GIB
-
-
 @pytest.mark.parametrize(("cores", "count"), [(0.2, 1), (1.0, 1), (1.5, 2), (8.0, 8)])
 def test_a_begun_processor_counts(cores: float, count: int) -> None:
     assert limits.core_limit([Quota("all", 64), Quota("quota", cores)]) == Cores(count, "quota")
 
 
-def test_v2_walks_every_ancestor_up_to_the_mount(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup"
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/user/build",
-            "proc/self/mountinfo": OTHER_MOUNT + V2_MOUNT.format(base="/"),
-            f"{group}/user/build/memory.max": 8 * GIB,
-            f"{group}/user/build/memory.high": "max",
-            f"{group}/user/build/memory.current": 1 * GIB,
-            # siblings use the parent's memory; only its cache comes back
-            f"{group}/user/memory.max": 9 * GIB,
-            f"{group}/user/memory.high": 7 * GIB,
-            f"{group}/user/memory.current": 5 * GIB,
-            f"{group}/user/memory.stat": f"anon {4 * GIB}\ninactive_file {1 * GIB}\nactive_file 77",
-        },
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
+    root = in_v2(
+        tmp_path, "/a", {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"}
     )
-    assert available(root) == [3 * GIB, 5 * GIB, 7 * GIB]
-    tightest = limits.memory_limit(cgroups.memory_readings(root))
-    assert tightest.source == str(root / group / "user/memory.high")
+    meter = Meter(root, {}, Clock())
+    assert (meter.memory().bytes, meter.cores().count) == (2 * MIB, 1)
+    (root / V2 / "a/memory.current").write_text(str(MIB))
+    assert meter.memory() == Limit(MIB, str(root / V2 / "a/memory.max"))
+    (root / V2 / "a/memory.max").write_text("max")
+    (root / V2 / "a/cpu.max").write_text("max 100000")
+    assert meter.memory().source == "physical memory"
+    assert "cpu.max" not in meter.cores().source
 
 
-def test_v2_in_a_container_with_its_own_view_reads_the_mount_itself(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/",
-            "proc/self/mountinfo": V2_MOUNT.format(base="/"),
-            "sys/fs/cgroup/memory.max": 2 * GIB,
-            "sys/fs/cgroup/memory.current": 0,
-        },
-    )
-    assert available(root) == [2 * GIB]
+def test_a_group_that_vanishes_is_found_anew(tmp_path: Path) -> None:
+    root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "b/memory.max": MIB})
+    meter = Meter(root, {}, Clock())
+    assert meter.memory().bytes == 2 * MIB
+    (root / V2 / "a/memory.max").unlink()
+    (root / "proc/self/cgroup").write_text("0::/b")
+    assert meter.memory() == Limit(MIB, str(root / V2 / "b/memory.max"))
+    (root / V2 / "b/memory.max").unlink()
+    assert meter.memory().source == "physical memory"
 
 
-def test_v1_subtracts_the_hierarchys_cache_and_ignores_no_limit(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup/memory"
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "4:memory:/batch/job\n1:cpu:/\n0::/",
-            "proc/self/mountinfo": V1_MOUNT.format(base="/"),
-            f"{group}/memory.limit_in_bytes": 9223372036854771712,
-            f"{group}/memory.usage_in_bytes": 20 * GIB,
-            f"{group}/batch/memory.limit_in_bytes": 4 * GIB,
-            f"{group}/batch/memory.usage_in_bytes": 3 * GIB,
-            f"{group}/batch/memory.stat": f"inactive_file 0\ntotal_inactive_file {GIB}",
-            f"{group}/batch/job/memory.limit_in_bytes": 9223372036854771712,
-        },
-    )
-    assert available(root) == [2 * GIB]
+def test_a_process_that_is_moved_is_followed_in_a_while(tmp_path: Path) -> None:
+    root, clock = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "b/memory.max": MIB}), Clock()
+    meter = Meter(root, {}, clock)
+    assert meter.memory().bytes == 2 * MIB
+    (root / "proc/self/cgroup").write_text("0::/b")
+    clock.now += limits.KEPT / 2
+    assert meter.memory().bytes == 2 * MIB
+    clock.now += limits.KEPT
+    assert meter.memory().bytes == MIB
 
 
-def test_v1_in_a_container_whose_path_is_the_mounts_base(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "4:memory:/docker/abc",
-            "proc/self/mountinfo": V1_MOUNT.format(base="/docker/abc"),
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": GIB,
-        },
-    )
-    assert available(root) == [GIB]
-
-
-def test_v1_sees_the_limit_of_an_ancestor_that_is_not_mounted(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "4:memory:/pod/abc",
-            "proc/self/mountinfo": V1_MOUNT.format(base="/pod/abc"),
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": 9223372036854771712,
-            "sys/fs/cgroup/memory/memory.usage_in_bytes": GIB,
-            "sys/fs/cgroup/memory/memory.stat": f"hierarchical_memory_limit {3 * GIB}",
-        },
-    )
-    assert available(root) == [2 * GIB]
-
-
-def test_a_mount_point_with_a_blank_is_found(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/",
-            "proc/self/mountinfo": "31 23 0:28 / /my\\040groups rw - cgroup2 cgroup2 rw",
-            "my groups/memory.max": GIB,
-        },
-    )
-    assert available(root) == [GIB]
-
-
-def test_a_system_without_control_groups_sets_no_limit(tmp_path: Path) -> None:
-    assert cgroups.memory_readings(tmp_path) == []
-    assert cgroups.quotas(tmp_path) == []
-
-
-def test_v2_quotas(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/a/b",
-            "proc/self/mountinfo": V2_MOUNT.format(base="/"),
-            "sys/fs/cgroup/a/cpu.max": "250000 100000",
-            "sys/fs/cgroup/a/b/cpu.max": "max 100000",
-        },
-    )
-    assert cgroups.quotas(root) == [Quota(str(root / "sys/fs/cgroup/a/cpu.max"), 2.5)]
-
-
-def test_v1_quotas(tmp_path: Path) -> None:
-    folder = "sys/fs/cgroup/cpu,cpuacct"
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "2:cpu,cpuacct:/job",
-            "proc/self/mountinfo": V1_CPU_MOUNT,
-            f"{folder}/cpu.cfs_quota_us": -1,
-            f"{folder}/cpu.cfs_period_us": 100000,
-            f"{folder}/job/cpu.cfs_quota_us": 50000,
-            f"{folder}/job/cpu.cfs_period_us": 100000,
-        },
-    )
-    assert [quota.cores for quota in cgroups.quotas(root)] == [0.5]
+def test_a_limit_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "memory.max/of": "a folder"})
+    assert Meter(root, {}).memory().bytes == 2 * MIB
 
 
 def test_slurm_grants_are_limits(tmp_path: Path) -> None:
     granted = {"SLURM_MEM_PER_NODE": "64", "SLURM_CPUS_ON_NODE": "1"}
-    assert limits.memory(tmp_path, granted) == Limit(64 * 2**20, "SLURM_MEM_PER_NODE")
+    assert limits.memory(tmp_path, granted) == Limit(64 * MIB, "SLURM_MEM_PER_NODE")
     assert limits.cores(tmp_path, granted).count == 1
     per_cpu = {"SLURM_MEM_PER_CPU": "32", "SLURM_CPUS_ON_NODE": "2"}
-    assert limits.memory(tmp_path, per_cpu) == Limit(64 * 2**20, "SLURM_MEM_PER_CPU")
+    assert limits.memory(tmp_path, per_cpu) == Limit(64 * MIB, "SLURM_MEM_PER_CPU")
+    per_gpu = {"SLURM_MEM_PER_GPU": "32", "SLURM_GPUS_ON_NODE": "3"}
+    assert limits.memory(tmp_path, per_gpu) == Limit(96 * MIB, "SLURM_MEM_PER_GPU")
 
 
-def test_all_of_a_node_is_no_limit(tmp_path: Path) -> None:
-    everything = {"SLURM_MEM_PER_NODE": "0"}
-    assert limits.memory(tmp_path, everything).source != "SLURM_MEM_PER_NODE"
+def test_grants_that_nobody_measures_are_used_up_by_the_children(tmp_path: Path) -> None:
+    meter = Meter(tmp_path, {"SLURM_MEM_PER_NODE": "64"})
+    assert meter.memory(used=24 * MIB) == Limit(40 * MIB, "SLURM_MEM_PER_NODE")
+    assert meter.memory(used=99 * MIB).bytes == 0
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_MEM_PER_NODE": "0"},
+        {"SLURM_MEM_PER_NODE": "8G"},
+        {"SLURM_MEM_PER_NODE": "-1", "SLURM_CPUS_ON_NODE": "²"},
+        {"SLURM_MEM_PER_CPU": "32"},
+        {"SLURM_MEM_PER_GPU": "32", "SLURM_GPUS_ON_NODE": ""},
+    ],
+)
+def test_what_is_no_grant_is_no_limit(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert [one.source for one in Meter(tmp_path, environ).readings()] == ["physical memory"]
+    assert len(Meter(tmp_path, environ).quotas()) == 1  # this machine itself
 
 
 def test_this_machine_has_something_to_give() -> None:
@@ -201,10 +119,12 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is not known there")
-def test_ulimit_is_seen() -> None:
-    command = f"ulimit -v 1048576; exec {sys.executable} -c '{MEASURE}'"
+def test_ulimit_bounds_one_process_and_not_all_together() -> None:
+    code = "from torchwright.guard.limits import *; print(of_one_process(), memory(environ={}).source)"
+    command = f"ulimit -v 4194304; exec {sys.executable} -c '{code}'"
     said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said == f"{GIB} ulimit -v\n"
+    assert str(Reading("ulimit -v", 4 * GIB)) in said
+    assert not said.endswith("ulimit -v\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="affinity is Linux's")

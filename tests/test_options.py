@@ -6,7 +6,7 @@ import pytest
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.options import named_after, needed_by, parse
+from torchwright.options import named_after, needed_by, of_task, parse
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -49,7 +49,12 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--set=A B=1"], r"--set 'A B=1': write it as NAME=VALUE"),
         (["--jobs=0"], r"--jobs: '0' is no whole number from 1"),
         (["--jobs=many"], r"--jobs: 'many' is no whole number from 1"),
-        (["--memory=0"], r"--memory 0: a build needs some"),
+        (["--jobs=4097"], r"--jobs: '4097' is no whole number from 1 to 4096"),
+        ([f"--jobs={'9' * 5000}"], r"is no whole number from 1 to 4096"),
+        (["--memory="], r"--memory: '' is no quantity of bytes"),
+        (["--memory=0"], r"--memory 0: no compiler fits into 0 B; give a size with its unit"),
+        (["--memory=12"], r"--memory 12: no compiler fits into 12 B; .* such as '4 GiB'"),
+        (["--memory=-2G"], r"--memory: '-2G' is no quantity of bytes"),
         (["--memory=lots"], r"--memory: .*lots"),
         (["--torch=absent.whl"], r"there is no such wheel"),
         (["wheel-3.10-cpu"], r"unrecognized arguments: wheel-3\.10-cpu"),
@@ -58,6 +63,16 @@ def test_pypi_in_any_case(spelling: str) -> None:
 def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(arguments, "test")
+
+
+def test_options_of_a_task_are_those_that_were_given() -> None:
+    given = of_task("plan", ["USE_X=0"], arch_list="8.6", jobs="3", memory=None)
+    assert given == Options(settings={"USE_X": "0"}, arch_list="8.6", jobs=3)
+
+
+def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
+    with pytest.raises(ConfigError, match=r"invoke jobs: --memory: '' is no quantity"):
+        of_task("jobs", (), memory="")
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
         (replace(LINUX, memory=7 * GIB), Options(), 3),
         (replace(LINUX, memory=1 * GIB), Options(), 1),
         (LINUX, Options(memory=4 * GIB), 2),
+        (replace(LINUX, memory=7 * GIB), Options(memory=99 * GIB), 3),
         (LINUX, Options(jobs=5), 5),
     ],
 )

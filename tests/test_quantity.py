@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.quantity import format_bytes, parse_bytes
+from torchwright.quantity import format_bytes, format_share, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,18 @@ def test_anything_else_is_refused_by_its_own_words(text: str) -> None:
 )
 def test_quantities_are_written_in_their_largest_unit(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        (5.2 * 2**30, 7.8 * 2**30, "5.2 of 7.8 GiB"),
+        (300 * 2**20, 2**33, "0.3 of 8.0 GiB"),
+        (2**31, 2**30, "2.0 of 1.0 GiB"),
+        (0, 330 * 2**20, "0.0 of 330.0 MiB"),
+        (2**39, 2**40, "0.5 of 1.0 TiB"),
+        (3, 7, "3 of 7 B"),
+    ],
+)
+def test_a_share_is_in_the_unit_of_the_whole(part: float, whole: float, text: str) -> None:
+    assert format_share(part, whole) == text

@@ -7,7 +7,7 @@ import pytest
 from torchwright.errors import SourceError, UnknownReleaseError
 from torchwright.layout import Layout
 from torchwright.model import Facts
-from torchwright.selection import select, selected
+from torchwright.selection import select, selected, selected_or_newest
 
 
 @pytest.fixture
@@ -18,11 +18,12 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
     assert selected(known, layout) is None
+    assert selected_or_newest(known, layout) == known.releases["base"][-1]
 
 
 def test_what_was_selected_is_remembered(known: Facts, layout: Layout) -> None:
     select(layout, known.releases["base"][0])
-    assert selected(known, layout) == known.releases["base"][0]
+    assert selected(known, layout) == selected_or_newest(known, layout) == known.releases["base"][0]
 
 
 def test_the_environment_beats_the_record_and_the_command_line_both(

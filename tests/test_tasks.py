@@ -15,7 +15,8 @@ HOSTS = ROOT / "tests" / "golden" / "hosts"
 
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
-    for name in ("arch", "deps", "diagnose", "doctor", "explain", "facts", "fetch", "matrix", "plan"):
+    names = "arch deps diagnose doctor explain facts fetch jobs matrix plan report"
+    for name in names.split():
         assert f"  {name} " in done.stdout
 
 
@@ -93,6 +94,12 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
         (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'any'", "aarch64"]),
         (["doctor", "--save=absent/host.toml"], 2, ["absent/host.toml cannot be written (No such file"]),
+        (["jobs", "--memory=lots"], 2, ["invoke jobs: --memory: 'lots' is no quantity of bytes"]),
+        (["jobs", "--memory="], 2, ["--memory: '' is no quantity of bytes"]),
+        (["jobs", "--memory=12"], 2, ["no compiler fits into 12 B"]),
+        (["jobs", "--jobs=0"], 2, ["'0' is no whole number from 1"]),
+        (["jobs", "wheel-3.10"], 4, ["'wheel-3.10' names no build"]),
+        (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is impossible"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
         (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
     ],
@@ -106,6 +113,22 @@ def test_bad_input_is_one_message_with_its_own_exit_code(
     for word in words:
         assert word in done.stderr
     assert not (tmp_path / ".torchwright" / "selected.json").exists()
+
+
+def test_jobs_tell_what_binds(tmp_path: Path) -> None:
+    done = run("invoke", "jobs", "wheel-3.10-cpu", "--tag=v1.13.1", "--memory=64M", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("physical memory", "--memory", "binds", "torch 1.13.1 cpu", "warning: the largest compiles"):
+        assert word in done.stdout
+    assert not list(tmp_path.rglob("*")), "looking touches nothing"
+
+
+def test_jobs_as_json(tmp_path: Path) -> None:
+    done = run("invoke", "jobs", "--tag=v1.13.1", "--jobs=3", "--json", home=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["allowed"]["processors"] == {"count": 3, "source": "--jobs"}
+    assert told["allowed"]["slots"] == 8
+    assert told["memory"][0]["source"] == "physical memory"
 
 
 def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
@@ -126,7 +149,7 @@ def test_whoever_reads_only_the_first_line_gets_no_traceback(tmp_path: Path) -> 
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("task", ["doctor", "plan", "diagnose", "explain"])
+@pytest.mark.parametrize("task", ["doctor", "plan", "diagnose", "explain", "jobs"])
 def test_a_task_with_an_argument_of_its_own_has_help(tmp_path: Path, task: str) -> None:
     done = run("invoke", task, "--help", home=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -46,7 +46,12 @@ def find_manager(environment: Mapping[str, str], which: Callable[[str], str | No
     )
 
 
-def command(manager: str, names: Iterable[str], *, root: bool = os.name == "nt") -> tuple[str, ...]:
+def is_root() -> bool:
+    """Tell whether this process may install for all users; Windows asks for itself."""
+    return os.name == "nt" or os.geteuid() == 0
+
+
+def command(manager: str, names: Iterable[str], *, root: bool) -> tuple[str, ...]:
     """Return the command that installs the packages, through sudo where only root may.
 
     Raises ConfigError for a manager that the facts do not know.

@@ -3,8 +3,29 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchwright.matrix import Cell
-from torchwright.model import Source
+from torchwright.errors import ConfigError
+from torchwright.matrix import Cell, grid, releases_of
+from torchwright.model import Facts, Release, Source
+
+
+def cells(facts: Facts, release: Release, arch: str, package: str) -> tuple[Cell, ...]:
+    """Return the grid of a release and its partners: of one machine and one package where they are named.
+
+    Raises ConfigError where nothing is left.
+    """
+    found = tuple(
+        cell
+        for one in releases_of(facts, release)
+        if package in {"", one.package, facts.packages[one.package].session}
+        for cell in grid(facts, one)
+        if arch in {"", cell.build.arch}
+    )
+    if not found:
+        raise ConfigError(
+            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}'; "
+            f"there is {', '.join(facts.arches)}, and of packages {', '.join(facts.packages)}"
+        )
+    return found
 
 
 def as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import NoReturn
 from torchwright.errors import ConfigError
 from torchwright.model import Options
 from torchwright.plan import LABELS
-from torchwright.quantity import parse_bytes
+from torchwright.quantity import format_bytes, parse_bytes
 
 FETCH_HELP = {
     "tag": "the release, such as v1.13.1",
@@ -31,6 +31,7 @@ MATRIX_HELP = {
     "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
     "json": "print a JSON list instead of tables",
 }
+EXPLAIN_HELP = {"identifier": "such as wheel-3.12-cpu", "tag": "the release"}
 PLAN_HELP = {
     "identifier": "such as wheel-3.10-cpu",
     "tag": "the release; default: the selected one, else the newest that supports the cell",
@@ -40,11 +41,14 @@ PLAN_HELP = {
     "set_": "NAME=VALUE, a variable for the build; may be repeated",
     "label": "local version: official, git or none",
     "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
-    "jobs": "compile this many files at a time",
+    "jobs": "processors that the build may keep busy",
     "memory": "memory the build may use, such as '12 GiB'",
     "torch": "a wheel to build against, or PyPI",
 }
 
+
+_MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
+_LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 
 _SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--help"}  # options of tasks that take no value
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
@@ -73,7 +77,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="a variable for the build, such as USE_MKLDNN=0 or CFLAGS=-march=native",
     )
     parser.add_argument("--arch-list", metavar="LIST", help="compute capabilities, such as '8.0;8.6+PTX'")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="compile this many files at a time")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="processors that the build may keep busy")
     parser.add_argument("--memory", metavar="SIZE", help="memory the build may use, such as '12 GiB'")
     parser.add_argument(
         "--torch",
@@ -84,8 +88,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
+    if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1 to {_MOST_JOBS}")
     return int(text)
 
 
@@ -102,12 +106,27 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
             raise ConfigError(f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0")
         settings[name] = value
     try:
-        memory = parse_bytes(found.memory) if found.memory else None
+        memory = None if found.memory is None else parse_bytes(found.memory)
     except ValueError as error:
         raise ConfigError(f"{prog}: --memory: {error}") from None
-    if memory == 0:
-        raise ConfigError(f"{prog}: --memory {found.memory}: a build needs some, such as '4 GiB'")
+    if memory is not None and memory < _LEAST_MEMORY:
+        raise ConfigError(
+            f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
+            "give a size with its unit, such as '4 GiB'"
+        )
     return Options(found.label, settings, found.arch_list, found.jobs, memory, _wheel(found.torch, prog))
+
+
+def of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:
+    """Return the options that an invoke task was given, each under its own name; None was not given.
+
+    Raises ConfigError for what has no sense.
+    """
+    arguments = [f"--set={setting}" for setting in settings]
+    arguments += [
+        f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None
+    ]
+    return parse(arguments, f"invoke {name}")
 
 
 def named_after(task: str, words: Sequence[str], argument: str) -> list[str]:

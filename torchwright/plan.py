@@ -46,7 +46,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     torch = _torch_version(facts, cell, system, options)
     options = replace(options, arch_list=capabilities.chosen(facts, cell, host, options.arch_list))
     need = int(largest(facts, build, release.version).high)
-    parallel = jobs(host.cores, options.memory or host.memory, need, options.jobs)
+    parallel = jobs(host.cores, min(options.memory or host.memory, host.memory), need, options.jobs)
     variables = _environment(
         facts, cell, rules, options, {"version": version, "torch": torch}, parallel.count
     )

@@ -43,3 +43,10 @@ def format_bytes(count: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= _STEP
     return f"{size:.1f} TiB"
+
+
+def format_share(part: float, whole: float) -> str:
+    """Return bytes of a number of bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
+    text = format_bytes(whole)
+    unit = text.split()[1]
+    return f"{part / _UNITS[unit.lower()]:.1f} of {text}" if unit != "B" else f"{part:.0f} of {text}"

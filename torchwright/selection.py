@@ -5,7 +5,7 @@ import os
 
 from torchwright.errors import SourceError
 from torchwright.layout import Layout
-from torchwright.matrix import base_package, find_release
+from torchwright.matrix import base_package, find_release, newest
 from torchwright.model import Facts, Release
 
 
@@ -17,6 +17,14 @@ def selected(facts: Facts, layout: Layout, tag: str | None = None) -> Release | 
     """
     tag = tag or os.environ.get("TORCHWRIGHT_TAG") or _recorded(layout)
     return find_release(facts, base_package(facts).name, tag) if tag else None
+
+
+def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
+    """Return the selected release of the base package, the newest when nothing is selected.
+
+    Raises UnknownReleaseError for a tag that no release has.
+    """
+    return selected(facts, layout, tag) or newest(facts)
 
 
 def select(layout: Layout, release: Release) -> None:

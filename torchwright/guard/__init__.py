@@ -1,7 +1,7 @@
 """Keep a build within the memory and the processors that this process may really use.
 
-Here are the limits (`limits`, over what `cgroups` reads), the number of jobs that follows from them
-(`jobs`) and the measurement of what a build used (`watch`). The admission of single compilers as
-memory comes and goes (policy, server, the gate in front of the compiler, what was learned of each
-file) gets its place here too.
+Every compiler and linker passes a gate (`gate`), which asks the guard's process (`__main__`, `server`,
+`admission`). That lets it run when it fits: by what can be had (`limits`, `cgroups`), by what it is expected
+to need (`expected`, `history`), as the pure `policy` decides. `session` starts and ends it all for one build;
+`jobs` is the number for where nobody watches.
 """

@@ -1,16 +1,28 @@
 """What the control groups of this process allow it, in their first and second version.
 
 A group is confined by every ancestor, and an ancestor's usage includes siblings, so each level is a
-reading of its own. `root` stands for the file system's root: tests give a made-up one.
+limit of its own. Where the limits stand is found once (`memory_limits`, `core_limits`); what they say can
+then be read again and again. `root` stands for the file system's root: tests give a made-up one.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from torchwright.guard import kernel
+
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _UNLIMITED = 2**60  # version 1 writes "no limit" as the largest multiple of a page
+
+# Rows of memory.stat that the kernel gives back on demand, and how much of each. A page cache that was read
+# often ("active") goes as readily as one read once: with 900 of 1024 MiB full of either, processes get 1008.
+# What is mapped is code that runs, and part of its processes' resident size. Of the slab some is in use;
+# version 1 does not say how much of it there is.
+_CACHE_V1 = {"total_inactive_file": 1.0, "total_active_file": 1.0, "total_mapped_file": -1.0}
+_CACHE_V2 = {"inactive_file": 1.0, "active_file": 1.0, "file_mapped": -1.0, "slab_reclaimable": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,124 +49,169 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mount:
-    version: int
-    controllers: frozenset[str]
-    base: PurePosixPath  # the group that is mounted
-    point: Path  # where
+class MemoryLimit:
+    """The files in which one control group says what memory it allows."""
+
+    limit: Path
+    used: Path
+    stat: Path
+    cache: Mapping[str, float]  # what of `stat` the kernel gives back on demand
+    row: str = ""  # of `limit`, where that is a table
+
+    @property
+    def source(self) -> str:
+        """Return where the limit stands, for people."""
+        return f"{self.limit} ({self.row})" if self.row else str(self.limit)
+
+    def read(self) -> Reading | None:
+        """Return what the group says now; None where it sets no limit.
+
+        Raises OSError where the group is gone.
+        """
+        text = kernel.read(self.limit)
+        limit = kernel.table(text).get(self.row) if self.row else kernel.number(text)
+        if limit is None or not 0 <= limit < _UNLIMITED:
+            return None
+        stat = kernel.table(kernel.text(self.stat))
+        reclaimable = int(sum(share * stat.get(row, 0) for row, share in self.cache.items()))
+        used = max(0, kernel.number(kernel.text(self.used)) or 0)
+        return Reading(self.source, limit, used, max(0, min(reclaimable, used)))
 
 
-def memory_readings(root: Path = Path("/")) -> list[Reading]:
-    """Return every memory limit that some control group sets on this process."""
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """The files in which one control group says how much processor time it allows."""
+
+    quota: Path
+    period: Path | None = None  # None: `quota` holds it too
+
+    def read(self) -> Quota | None:
+        """Return what the group says now; None where it sets no limit.
+
+        Raises OSError where the group is gone.
+        """
+        quota, _, period = kernel.read(self.quota).partition(" ")
+        times = kernel.number(quota), kernel.number(kernel.text(self.period) if self.period else period)
+        allowed, of = (max(0, time or 0) for time in times)
+        return Quota(str(self.quota), allowed / of) if allowed and of else None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSet:
+    """The file in which a control group says which processors it may use."""
+
+    cores: Path
+
+    def read(self) -> Quota | None:
+        """Return how many they are; None where the group does not say.
+
+        Raises OSError where the group is gone.
+        """
+        count = kernel.members(kernel.read(self.cores))
+        return Quota(str(self.cores), count) if count > 0 else None
+
+
+def memory_limits(root: Path = Path("/")) -> list[MemoryLimit]:
+    """Return where limits on this process's memory may stand."""
     return [
-        reading
-        for version, folder in _folders(root, "memory")
-        for reading in (_memory_v1 if version == 1 else _memory_v2)(folder)
+        limit
+        for version, folders in _hierarchies(root, "memory")
+        for limit in (_memory_v1 if version == 1 else _memory_v2)(folders)
+        if kernel.text(limit.limit)
     ]
 
 
-def quotas(root: Path = Path("/")) -> list[Quota]:
-    """Return every processor quota that some control group sets on this process."""
-    found = ((_quota_v1 if version == 1 else _quota_v2)(folder) for version, folder in _folders(root, "cpu"))
-    return [quota for quota in found if quota is not None]
+def core_limits(root: Path = Path("/")) -> list[QuotaLimit | CoreSet]:
+    """Return where limits on this process's processors may stand."""
+    quotas = [
+        QuotaLimit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+        if version == 1
+        else QuotaLimit(folder / "cpu.max")
+        for version, folders in _hierarchies(root, "cpu")
+        for folder in folders
+    ]
+    sets = [  # what is effective is within every ancestor's
+        CoreSet(folders[0] / ("cpuset.effective_cpus" if version == 1 else "cpuset.cpus.effective"))
+        for version, folders in _hierarchies(root, "cpuset")
+    ]
+    return [
+        *(limit for limit in quotas if kernel.text(limit.quota)),
+        *(limit for limit in sets if kernel.text(limit.cores)),
+    ]
 
 
-def _memory_v1(folder: Path) -> Iterator[Reading]:
-    stat = _table(folder / "memory.stat")
-    used = _number(folder / "memory.usage_in_bytes") or 0
-    reclaimable = stat.get("total_inactive_file", 0)
-    limit = _number(folder / "memory.limit_in_bytes")
-    if limit is not None and limit < _UNLIMITED:
-        yield Reading(str(folder / "memory.limit_in_bytes"), limit, used, reclaimable)
+def _memory_v1(folders: list[Path]) -> Iterator[MemoryLimit]:
+    for folder in folders:
+        for kind in ("memory", "memory.memsw"):  # the second counts what was swapped out as well
+            limit, used = folder / f"{kind}.limit_in_bytes", folder / f"{kind}.usage_in_bytes"
+            yield MemoryLimit(limit, used, folder / "memory.stat", _CACHE_V1)
     # an ancestor that is not mounted here; its own usage is not to be seen
-    above = stat.get("hierarchical_memory_limit", _UNLIMITED)
-    if above < min(limit or _UNLIMITED, _UNLIMITED):
-        yield Reading(f"{folder / 'memory.stat'} (hierarchical_memory_limit)", above, used, reclaimable)
+    top = folders[-1]
+    above = MemoryLimit(
+        top / "memory.stat",
+        top / "memory.usage_in_bytes",
+        top / "memory.stat",
+        _CACHE_V1,
+        "hierarchical_memory_limit",
+    )
+    within = kernel.number(kernel.text(top / "memory.limit_in_bytes"))
+    hidden = kernel.table(kernel.text(above.limit)).get(above.row)
+    if within is not None and hidden is not None and hidden < within:
+        yield above
 
 
-def _memory_v2(folder: Path) -> Iterator[Reading]:
-    used = _number(folder / "memory.current") or 0
-    reclaimable = _table(folder / "memory.stat").get("inactive_file", 0)
-    for name in ("memory.max", "memory.high"):
-        limit = _number(folder / name)
-        if limit is not None:
-            yield Reading(str(folder / name), limit, used, reclaimable)
+def _memory_v2(folders: list[Path]) -> Iterator[MemoryLimit]:
+    for folder in folders:
+        for name in ("memory.max", "memory.high"):
+            yield MemoryLimit(folder / name, folder / "memory.current", folder / "memory.stat", _CACHE_V2)
 
 
-def _quota_v1(folder: Path) -> Quota | None:
-    quota = _number(folder / "cpu.cfs_quota_us")
-    period = _number(folder / "cpu.cfs_period_us")
-    if quota is None or quota <= 0 or not period:
-        return None
-    return Quota(str(folder / "cpu.cfs_quota_us"), quota / period)
-
-
-def _quota_v2(folder: Path) -> Quota | None:
-    quota, _, period = (_text(folder / "cpu.max") or "max 100000").partition(" ")
-    if not quota.isdigit() or not period.isdigit() or not int(period):
-        return None
-    return Quota(str(folder / "cpu.max"), int(quota) / int(period))
-
-
-def _folders(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
-    """Yield this process's group in each hierarchy that may hold the controller, then its ancestors."""
+def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]]:
+    """Yield, for each hierarchy that may hold the controller, this process's group and then its ancestors."""
     groups = _groups(root)
-    for mount in _mounts(root):
-        if mount.version == 1 and controller not in mount.controllers:
+    for version, controllers, base, point in dict.fromkeys(_mounts(root)):
+        if version == 1 and controller not in controllers:
             continue
-        group = groups.get(controller if mount.version == 1 else "")
-        if group is None:
-            continue
-        # a group outside what is mounted (another namespace's path) leaves only the mount itself
-        below = group.relative_to(mount.base).parts if group.is_relative_to(mount.base) else ()
-        for depth in range(len(below), -1, -1):
-            yield mount.version, mount.point.joinpath(*below[:depth])
+        group = groups.get(controller if version == 1 else "")
+        below = _below(group, base) if group is not None else None
+        if below is not None:
+            yield version, [point.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
+
+
+def _below(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
+    """Return the way from the group that is mounted to a process's own; None where there is no such way.
+
+    Both are told as a namespace sees them, in which what lies outside begins with "..".
+    """
+    inside = group.relative_to(base).parts if group.is_relative_to(base) else ()
+    # the path is another namespace's, or its names are not to be seen: the mount itself is what is left
+    return None if ".." in inside else inside
 
 
 def _groups(root: Path) -> dict[str, PurePosixPath]:
     """Return this process's group by controller; "" stands for version 2."""
-    groups = {}
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            groups[controller] = PurePosixPath(path)
+    groups: dict[str, PurePosixPath] = {}
+    for line in kernel.text(root / "proc/self/cgroup").splitlines():
+        _, colon, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        if colon and second:
+            groups |= dict.fromkeys(controllers.split(","), PurePosixPath(path))
     return groups
 
 
-def _mounts(root: Path) -> Iterator[_Mount]:
-    for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
+def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Path]]:
+    """Yield the version of each hierarchy, its controllers, the group that is mounted, and where."""
+    for line in kernel.text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.partition(" ")
-        if kind not in ("cgroup", "cgroup2"):
+        fields = left.split(" ")
+        if kind not in {"cgroup", "cgroup2"} or len(fields) < 5:  # noqa: PLR2004 - proc(5) counts them
             continue
-        base, point = (_unescape(field) for field in left.split(" ")[3:5])
-        yield _Mount(
-            version=1 if kind == "cgroup" else 2,
-            controllers=frozenset(options.rpartition(" ")[2].split(",")),
-            base=PurePosixPath(base),
-            point=root / point.lstrip("/"),
-        )
+        base, point = (_unescape(field) for field in fields[3:5])
+        controllers = frozenset(options.rpartition(" ")[2].split(","))
+        yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
 
 
 def _unescape(field: str) -> str:
     """Return a path as it is: mountinfo writes a blank as a backslash and 040."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
-
-
-def _text(file: Path) -> str | None:
-    """Return a kernel file's text; None where it is not there, or not for us."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
-def _number(file: Path) -> int | None:
-    """Return a kernel file's number; None where there is none ("max")."""
-    text = _text(file) or ""
-    return int(text) if text.lstrip("-").isdigit() else None
-
-
-def _table(file: Path) -> dict[str, int]:
-    rows = (line.partition(" ") for line in (_text(file) or "").splitlines())
-    return {name: int(value) for name, _, value in rows if value.isdigit()}

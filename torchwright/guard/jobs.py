@@ -29,6 +29,11 @@ def largest(facts: Facts, build: Build, version: str) -> Range:
     return max(found, key=lambda memory: memory.high, default=Range(per_job / 2, per_job))
 
 
+def slots(cores: int) -> int:
+    """Return how many compilers a guarded build may start: most wait, but a heavy one keeps no core idle."""
+    return 2 * cores + 2
+
+
 def jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> Jobs:
     """Return the jobs that `cores` and `memory` carry, at least one; what a user asks for wins.
 

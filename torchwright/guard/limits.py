@@ -1,14 +1,26 @@
 """The memory and the processors that this process may really use, and what sets the limit."""
 
+from __future__ import annotations
+
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-from torchwright.guard import cgroups
+from torchwright.guard import cgroups, kernel
 from torchwright.guard.cgroups import Quota, Reading
+
+# Slurm's grants of memory on this node, by what each is multiplied with
+_SLURM_MEMORY = {
+    "SLURM_MEM_PER_NODE": None,
+    "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
+    "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
+}
+KEPT = 10.0  # seconds for which the control groups, once found, are believed to be still ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,40 @@ class Cores:
     source: str
 
 
+class Meter:
+    """Measure, again and again, what this process and its children may use together.
+
+    `root` is the file system's root, below which control groups are looked for.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._granted = _slurm_memory(environ)
+        self._granted_cores = _slurm_cores(environ)
+        self._memory = _Found(lambda: cgroups.memory_limits(root), clock)
+        self._cores = _Found(lambda: cgroups.core_limits(root), clock)
+
+    def memory(self, used: int = 0) -> Limit:
+        """Return the memory that children can still get who have `used` bytes between them."""
+        return memory_limit(self.readings(used))
+
+    def cores(self) -> Cores:
+        """Return the processors that can be kept busy."""
+        return core_limit(self.quotas())
+
+    def readings(self, used: int = 0) -> list[Reading]:
+        """Return every limit on memory as it stands; `used` counts against grants that nobody measures."""
+        return [_physical(), *(replace(one, used=used) for one in self._granted), *self._memory.read()]
+
+    def quotas(self) -> list[Quota]:
+        """Return every limit on processors as it stands."""
+        return [_affinity(), *self._granted_cores, *self._cores.read()]
+
+
 def memory_limit(readings: Iterable[Reading]) -> Limit:
     """Return the tightest of some readings, of which there is at least one."""
     tightest = min(readings, key=lambda reading: reading.available)
@@ -40,18 +86,55 @@ def core_limit(quotas: Iterable[Quota]) -> Cores:
 
 
 def memory(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Limit:
-    """Measure the memory that this process and its children can still get.
-
-    `root` is the file system's root, below which /proc and /sys are read.
-    """
-    return memory_limit(
-        [_physical(), *_address_space(), *_slurm_memory(environ), *cgroups.memory_readings(root)]
-    )
+    """Measure once the memory that this process and its children can still get."""
+    return Meter(root, environ).memory()
 
 
 def cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Cores:
-    """Measure the processors that this process and its children may use."""
-    return core_limit([_affinity(), *_slurm_cores(environ), *cgroups.quotas(root)])
+    """Measure once the processors that this process and its children may use."""
+    return Meter(root, environ).cores()
+
+
+def of_one_process() -> list[Reading]:
+    """Return the limits on what a single process may take: they bound one compiler, not all together."""
+    if sys.platform == "win32":
+        return []
+    import resource  # noqa: PLC0415 (not on Windows)
+
+    kinds = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+    soft = {name: resource.getrlimit(kind)[0] for name, kind in kinds.items()}
+    return [Reading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
+
+
+_Said_co = TypeVar("_Said_co", covariant=True)
+
+
+class _Source(Protocol[_Said_co]):
+    def read(self) -> _Said_co | None: ...
+
+
+class _Found(Generic[_Said_co]):
+    """Sources of limits: found now and then and when one is gone, read each time."""
+
+    def __init__(self, find: Callable[[], Sequence[_Source[_Said_co]]], clock: Callable[[], float]) -> None:
+        self._find, self._clock = find, clock
+        self._sources: Sequence[_Source[_Said_co]] = ()
+        self._until = -math.inf
+
+    def read(self) -> list[_Said_co]:
+        """Return what each source says that says anything."""
+        said = self._said() if self._clock() < self._until else None
+        if said is None:
+            self._sources, self._until = self._find(), self._clock() + KEPT
+            said = self._said()
+        return said or []
+
+    def _said(self) -> list[_Said_co] | None:
+        """Return None where a source is gone: this process has been moved to another group."""
+        try:
+            return [said for source in self._sources if (said := source.read()) is not None]
+        except OSError:
+            return None
 
 
 def _physical() -> Reading:
@@ -59,15 +142,6 @@ def _physical() -> Reading:
 
     seen = psutil.virtual_memory()
     return Reading("physical memory", seen.total, seen.total - seen.available)
-
-
-def _address_space() -> list[Reading]:
-    if sys.platform == "win32":
-        return []
-    import resource  # noqa: PLC0415 (not on Windows)
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return [] if soft == resource.RLIM_INFINITY else [Reading("ulimit -v", soft)]
 
 
 def _affinity() -> Quota:
@@ -78,16 +152,19 @@ def _affinity() -> Quota:
 
 def _slurm_memory(environ: Mapping[str, str]) -> list[Reading]:
     """Read what Slurm granted, in megabytes: not every site confines its jobs by control groups."""
-    readings = []
-    node = environ.get("SLURM_MEM_PER_NODE", "")
-    if node.isdigit() and int(node):  # 0 is all of the machine
-        readings.append(Reading("SLURM_MEM_PER_NODE", int(node) * 2**20))
-    per_cpu, cpus = environ.get("SLURM_MEM_PER_CPU", ""), environ.get("SLURM_CPUS_ON_NODE", "")
-    if per_cpu.isdigit() and cpus.isdigit() and int(per_cpu):
-        readings.append(Reading("SLURM_MEM_PER_CPU", int(per_cpu) * int(cpus) * 2**20))
-    return readings
+    found = []
+    for name, times in _SLURM_MEMORY.items():
+        each, count = _granted(environ, name), _granted(environ, times) if times else 1
+        if each and count:  # 0 is all of the machine
+            found.append(Reading(name, each * count * 2**20))
+    return found
 
 
 def _slurm_cores(environ: Mapping[str, str]) -> list[Quota]:
-    cpus = environ.get("SLURM_CPUS_ON_NODE", "")
-    return [Quota("SLURM_CPUS_ON_NODE", int(cpus))] if cpus.isdigit() and int(cpus) else []
+    count = _granted(environ, "SLURM_CPUS_ON_NODE")
+    return [Quota("SLURM_CPUS_ON_NODE", count)] if count else []
+
+
+def _granted(environ: Mapping[str, str], name: str) -> int:
+    """Return the number that a variable holds; 0 where it holds none that is a grant."""
+    return max(0, kernel.number(environ.get(name, "")) or 0)

@@ -16,11 +16,12 @@ from torchwright.source.request import (
     Silent,
     SilentBar,
     is_commit,
+    requests,
     validate,
 )
 from torchwright.source.slot import Record, Slot, latest, read, refresh
 
-__all__ = ["Bar", "Progress", "Request", "Silent", "SilentBar", "check", "fetch", "load"]
+__all__ = ["Bar", "Progress", "Request", "Silent", "SilentBar", "check", "fetch", "load", "requests"]
 
 
 def fetch(request: Request, layout: Layout, progress: Progress) -> Source:

@@ -1,11 +1,13 @@
 """What is asked of a provider, and how it says how far it is."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from torchwright.errors import ConfigError
-from torchwright.model import Package, Release
+from torchwright.matrix import partners
+from torchwright.model import Facts, Package, Release
 
 DEBIAN = "debian"  # the word after --from that names no path
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -26,6 +28,23 @@ class Request:
     def what(self) -> str:
         """Return how messages call it."""
         return f"{self.package.name} {self.ref or self.release.tag}"
+
+
+def requests(
+    facts: Facts, release: Release, names: Collection[str], *, ref: str, mirror: str, origin: str
+) -> tuple[Request, ...]:
+    """Return what is asked for: the sources of the named packages that go with a release, or its own.
+
+    Raises ConfigError for a name that is no package, and for a ref of several packages; UnknownReleaseError
+    where a package has no such release.
+    """
+    wanted = partners(facts, release, names)
+    if ref and len(wanted) > 1:
+        raise ConfigError("--ref names a commit of one package: fetch one at a time")
+    return tuple(
+        Request(facts.packages[one.package], one, ref or None, mirror or None, origin or None)
+        for one in wanted
+    )
 
 
 class Bar(Protocol):

@@ -1,0 +1,54 @@
+"""Answer `invoke plan`: a plan and what it is expected to cost, before anything is done."""
+
+from dataclasses import dataclass
+
+from torchwright import lookup, render, source
+from torchwright.estimate import own, report
+from torchwright.layout import Layout
+from torchwright.model import Facts, Host, Options, Plan, Release, Run
+from torchwright.plan import compute
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A plan, the machine it is for, and the builds that this machine has made."""
+
+    facts: Facts
+    plan: Plan
+    host: Host
+    memory: int  # bytes that the build may use
+    runs: tuple[Run, ...]
+
+    def as_text(self) -> str:
+        """Return the plan and its cost for a person to read."""
+        cost = report.as_text(self.facts, self.plan, self.memory, self.runs)
+        return f"{render.as_text(self.plan, self.host)}\n{cost}"
+
+    def as_json(self) -> str:
+        """Return the plan and its cost as a JSON document."""
+        return report.as_json(self.facts, self.plan, self.runs)
+
+    def as_script(self) -> str:
+        """Return a bash script that carries the plan out with nothing of the suite installed."""
+        return render.as_script(self.plan, self.facts, self.host)
+
+
+def of(  # noqa: PLR0917 - what a plan follows from
+    facts: Facts,
+    layout: Layout | None,
+    host: Host,
+    identifier: str,
+    release: Release | None,
+    options: Options,
+) -> Preview:
+    """Return the plan of the cell of that name on a host.
+
+    Without a layout the host is another machine, and what was fetched and built here does not count.
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
+    ConfigError for options that contradict it.
+    """
+    cell = lookup.find(facts, identifier, host.arch, release)
+    fetched = source.load(layout, cell.build.package, cell.release.tag) if layout else None
+    runs = own.runs(facts, layout.dist) if layout else ()
+    computed = compute(facts, cell, host, options, fetched)
+    return Preview(facts, computed, host, options.memory or host.memory, runs)
