@@ -69,6 +69,12 @@ def test_loads_releases_oldest_first_and_pairs_dependents(known: Facts) -> None:
             'patches = ["absent.patch"]',
             r"base\.toml: rule 2: patch 'absent\.patch' is not in patches/base/",
         ),
+        (
+            "packages/base.toml",
+            'disk = "1 GiB"',
+            'disk = "1 GiB"\ncompilers = "make"',
+            r"base\.toml: 'compilers' is 'make', expected one of cmake, path",
+        ),
         ("toolkits.toml", '["10.2"]', '["10.2"', r"toolkits\.toml: .*line \d+"),
     ],
 )

@@ -8,6 +8,7 @@ from torchwright.facts import causes as causes_
 from torchwright.facts import costs, machines
 from torchwright.facts import packages as packages_
 from torchwright.facts import releases as releases_
+from torchwright.facts import units as units_
 from torchwright.model import Facts
 
 
@@ -48,6 +49,7 @@ def load(folder: Path) -> Facts:
         peaks=peaks,
         assumed=assumed,
         linking=costs.linking(folder / "linking.toml", problems),
+        units=units_.units(folder / "units.toml", problems),
     )
     _cross_check(facts, problems)
     if problems:
@@ -65,6 +67,12 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
                 for arch in release.arches
                 if arch not in facts.arches
             )
+    problems.extend(
+        f"units.toml: '{unit.pattern}': unknown package '{unit.package}'; packages/ has "
+        f"{', '.join(facts.packages)}"
+        for unit in facts.units
+        if unit.package and unit.package not in facts.packages
+    )
     for package in facts.packages.values():
         for rule in package.rules:
             problems.extend(

@@ -119,6 +119,7 @@ class Package:
     memory_per_job: int  # bytes; the largest compile seen
     disk: int  # bytes that a build of it needs
     rules: tuple[Rule, ...]
+    compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
     debian: Mapping[str, str] = field(default_factory=dict)  # version -> source package in Debian
     debian_fill: Mapping[str, str] = field(default_factory=dict)  # submodule path -> source package
 
@@ -196,6 +197,18 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownUnit:
+    """What the compile of some sources needs where it never ran on this machine."""
+
+    pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
+    peak: int  # bytes; for CUDA, of each thread of nvcc
+    seconds: float | None = None
+    package: str = ""  # "": of any
+    release: SpecifierSet | None = None  # None: of any
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything in build_configs/."""
 
@@ -214,6 +227,7 @@ class Facts:
     peaks: tuple[Peak, ...] = ()
     assumed: Assumed | None = None  # None: nothing can be estimated
     linking: Linking | None = None  # None: nothing can be predicted
+    units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""

@@ -1,0 +1,107 @@
+"""What is expected of a unit: by what is known best."""
+
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from torchwright.guard.expected import FAMILIES, NEIGHBOURS, RELATIVES, Expectations, again, relevant
+from torchwright.guard.history import History, Need
+from torchwright.guard.policy import MIB, Unit
+from torchwright.guard.units import Described
+from torchwright.model import Facts, KnownUnit
+
+KNOWN = (
+    KnownUnit("csrc/jit/python/init.cpp", 2000 * MIB, 50),
+    KnownUnit("csrc/*init.cpp", 900 * MIB, 13),
+    KnownUnit("flash_attn/*.cu", 5000 * MIB),
+)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "units.sqlite")
+
+
+def described(source: str, family: str = "c++", weight: float = 1.0) -> Described:
+    return Described(family, f"g++|{source}|-O2", weight, source)
+
+
+def test_what_ran_before_is_known_best(history: History) -> None:
+    one = described("torch/csrc/jit/python/init.cpp")
+    history.learn(one.key, Need(7 * MIB, 3.0, 0.2))
+    assert Expectations(history, KNOWN).of(one) == Unit(one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2)
+
+
+def test_the_first_pattern_that_a_path_ends_like_counts(history: History) -> None:
+    expectations = Expectations(history, KNOWN)
+    assert expectations.of(described("torch/csrc/jit/python/init.cpp")).peak == 2000 * MIB
+    assert expectations.of(described("csrc/jit/python/init.cpp")).seconds == 50
+    assert expectations.of(described("torch/csrc/onnx/init.cpp")).peak == 900 * MIB
+    assert expectations.of(described("torch/mycsrc/onnx/init.cpp")).peak == FAMILIES["c++"].peak
+    assert not expectations.of(described("torch/csrc/onnx/init.cpp")).measured
+
+
+def test_of_cuda_it_is_for_each_thread_and_time_that_is_not_known_is_the_family_s(history: History) -> None:
+    one = Expectations(history, KNOWN).of(described("flash_attn/fwd.cu", "cuda", 4.0))
+    assert (one.peak, one.seconds, one.weight) == (20000 * MIB, FAMILIES["cuda"].seconds, 4.0)
+
+
+def test_neighbours_tell_more_than_the_family(history: History) -> None:
+    expectations = Expectations(history, KNOWN)
+    for number in range(RELATIVES):
+        assert expectations.of(described("far/x.cpp")).peak == FAMILIES["c++"].peak
+        expectations.learn(described(f"far/away/{number}.cpp"), (100 + number) * MIB, 4.0)
+    assert expectations.of(described("far/x.cpp")).peak == 106 * MIB, "three of four needed no more"
+    for number in range(NEIGHBOURS):
+        expectations.learn(described(f"near/{number}.cpp"), 900 * MIB, 20.0)
+    near = expectations.of(described("near/x.cpp"))
+    assert (near.peak, near.seconds, near.measured) == (900 * MIB, 20.0, False)
+    assert expectations.of(described("near/x.c", "c")).peak == FAMILIES["c"].peak
+
+
+def test_a_compiler_that_needs_twice_as_much_corrects_the_figures(history: History) -> None:
+    expectations = Expectations(history, KNOWN)
+    for number in range(5):
+        expectations.learn(described(f"csrc/{number}init.cpp"), 1800 * MIB, 26.0)
+    assert expectations.of(described("csrc/jit/python/init.cpp")).peak == 4000 * MIB
+
+
+def test_what_is_learned_is_kept(history: History) -> None:
+    one = described("a.cu", "cuda", 2.0)
+    Expectations(history, ()).learn(one, 600 * MIB, 5.0, 0.25)
+    assert history.find(one.key) == Need(600 * MIB, 5.0, 0.25)
+
+
+def test_what_was_ended_is_given_more() -> None:
+    one = Unit("a", 100, 1.0)
+    assert again(one, 200).peak == 300
+    assert again(one, 10).peak == 100
+
+
+def test_only_what_holds_for_a_release_is_sent_along() -> None:
+    known = (
+        KnownUnit("a", 1, 1.0, "torch", SpecifierSet(">=2"), "seen"),
+        KnownUnit("b", 2, None, "torchvision"),
+        KnownUnit("c", 3),
+    )
+    assert relevant(known, "torch", "2.1.0a0") == (KnownUnit("a", 1, 1.0), KnownUnit("c", 3))
+    assert [one.pattern for one in relevant(known, "torchvision", "0.14.1")] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("source", "low", "high"),
+    [
+        ("torch/csrc/jit/python/init.cpp", 1950, 2200),
+        ("build/aten/src/ATen/RegisterCPU.cpp", 1600, 1800),
+        ("build/aten/src/ATen/native/cpu/BinaryOpsKernel.cpp.AVX2.cpp", 1000, 1100),
+        ("aten/src/ATen/native/transformers/cuda/flash_attn/kernels/flash_bwd_sm80.cu", 4500, 5200),
+        ("aten/src/ATen/native/Convolution.cpp", 500, 800),
+    ],
+)
+def test_the_shipped_figures_know_the_heaviest(
+    shipped: Facts, history: History, source: str, low: int, high: int
+) -> None:
+    expectations = Expectations(history, relevant(shipped.units, "torch", "2.0.0"))
+    family = "cuda" if source.endswith(".cu") else "c++"
+    assert low <= expectations.of(described(source, family)).peak / MIB <= high

@@ -1,0 +1,136 @@
+"""The simulator, and the policy on machines that it imagines: nothing is killed, and little time is lost."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from torchwright.guard.curves import Curve, early, half, late, linear, recorded, sawtooth
+from torchwright.guard.policy import MIB, Admit, Decision, Unit, View, decide
+from torchwright.guard.simulator import Job, Machine, lower_bound, simulate
+
+GIB = 1024 * MIB
+
+
+def mixed(seed: int, count: int, curve: Curve, *, weight: float = 1.0) -> list[Job]:
+    """Return units of 60 MiB to 1.4 GiB; those of more processors need more."""
+    source = random.Random(seed)  # noqa: S311 - the same build for the same seed
+    jobs = []
+    for number in range(count):
+        wide = weight if number % 4 == 0 else 1.0
+        peak = int(source.choice((60, 400, 500, 600, 1400)) * MIB * wide)
+        jobs.append(Job(f"{number}", peak, source.uniform(2, 40), wide, curve))
+    return jobs
+
+
+def known(job: Job) -> Unit:
+    return Unit(job.key, job.peak, job.seconds, job.weight, measured=True, half=half(job.curve))
+
+
+def wrong(job: Job) -> Unit:
+    """Expect half of what a third of the units need."""
+    unit = known(job)
+    return unit if int(job.key) % 3 else Unit(job.key, job.peak // 2, job.seconds, job.weight, measured=True)
+
+
+def unknown(job: Job) -> Unit:
+    return Unit(job.key, 500 * MIB, 10.0, job.weight)
+
+
+def at_once(number: int) -> Callable[[View], list[Decision]]:
+    return lambda view: [Admit(one.number) for one in view.waiting[: number - len(view.running)]]
+
+
+def test_time_and_memory_are_as_the_units_say() -> None:
+    jobs = [Job("a", 100 * MIB, 10.0), Job("b", 100 * MIB, 6.0), Job("c", 100 * MIB, 4.0)]
+    outcome = simulate(jobs, Machine(GIB, 2, 2), at_once(2), known)
+    assert outcome.seconds == pytest.approx(10.0)
+    assert outcome.kills == 0
+    assert 150 * MIB < outcome.busiest <= 200 * MIB
+
+
+def test_too_many_share_the_processors() -> None:
+    jobs = [Job("a", MIB, 10.0, 2.0), Job("b", MIB, 10.0, 2.0)]
+    assert simulate(jobs, Machine(GIB, 2, 2), at_once(2), known).seconds == pytest.approx(20.0)
+
+
+def test_the_kernel_ends_the_largest_when_memory_is_out() -> None:
+    jobs = [Job("a", 700 * MIB, 10.0), Job("b", 500 * MIB, 10.0)]
+    outcome = simulate(jobs, Machine(GIB, 2, 2), at_once(2), known)
+    assert outcome.kills == 1
+    assert outcome.lost > 0
+    assert outcome.seconds > 15, "it ran again"
+
+
+def test_a_policy_that_starts_nothing_comes_to_no_end() -> None:
+    with pytest.raises(RuntimeError, match="the build is not done"):
+        simulate([Job("a", MIB, 1.0)], Machine(GIB, 1, 1), lambda _: (), known)
+
+
+def test_the_lower_bound_is_of_processors_of_memory_and_of_the_longest() -> None:
+    jobs = [Job("a", GIB, 10.0), Job("b", GIB, 10.0, 3.0)]
+    assert lower_bound(jobs, Machine(4 * GIB, 2, 8)) == 20.0
+    assert lower_bound(jobs, Machine(GIB // 2, 64, 8)) == 40.0
+    assert lower_bound(jobs, Machine(64 * GIB, 64, 8)) == 10.0
+
+
+def test_curves() -> None:
+    for curve in (linear, early, late, sawtooth, recorded((0.5, 1.0, 0.2))):
+        assert all(0 <= curve(step / 100) <= 1 for step in range(101))
+    assert recorded((0.5, 1.0, 0.2))(0.5) == pytest.approx(0.75)
+    assert half(recorded((0.5, 1.0, 0.2))) == pytest.approx(0.334, abs=0.002)
+
+
+@pytest.mark.parametrize("curve", [linear, early, late, sawtooth])
+@pytest.mark.parametrize("delay", [0.02, 0.1])
+def test_nothing_is_killed_where_the_needs_are_known(curve: Curve, delay: float) -> None:
+    jobs = mixed(1, 60, curve)
+    machine = Machine(int(2.3 * GIB), 8, 18, delay)
+    outcome = simulate(jobs, machine, decide, known)
+    assert outcome.kills == 0
+    assert outcome.seconds < 1.5 * lower_bound(jobs, machine)
+
+
+@pytest.mark.parametrize("predict", [wrong, unknown])
+@pytest.mark.parametrize("curve", [linear, sawtooth])
+def test_nothing_is_killed_where_they_are_not(curve: Curve, predict: Callable[[Job], Unit]) -> None:
+    for seed in (1, 2, 3):
+        jobs = mixed(seed, 60, curve)
+        machine = Machine(3 * GIB, 8, 18)
+        outcome = simulate(jobs, machine, decide, predict)
+        assert outcome.kills == 0
+        assert outcome.seconds < 2 * lower_bound(jobs, machine)
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "count"), [(2 * GIB, 2, 30), (128 * GIB, 64, 200), (1024 * GIB, 256, 400)]
+)
+def test_small_and_large_machines(memory: int, cores: int, count: int) -> None:
+    jobs = mixed(1, count, linear, weight=4.0)
+    if cores == 2:
+        jobs = mixed(1, count, linear)
+    machine = Machine(memory, cores, 2 * cores + 2)
+    outcome = simulate(jobs, machine, decide, known)
+    assert outcome.kills == 0
+    assert outcome.seconds < 1.6 * lower_bound(jobs, machine)
+
+
+def test_an_intruder_is_given_way_to_and_what_was_ended_runs_again() -> None:
+    jobs = mixed(1, 60, linear)
+    machine = Machine(4 * GIB, 8, 18)
+
+    def intruder(now: float) -> int:
+        grown = min(1.0, max(0.0, now - 20)) if now < 40 else 0.0  # in a second, for twenty
+        return int(1.6 * GIB * grown)
+
+    alone = simulate(jobs, machine, decide, known)
+    outcome = simulate(jobs, machine, decide, known, intruder=intruder)
+    assert outcome.kills == 0
+    assert outcome.reruns + outcome.pauses > 0
+    assert outcome.seconds < alone.seconds + 20
+
+
+def test_a_unit_larger_than_the_machine_allows_is_tried_alone() -> None:
+    jobs = [Job("large", int(1.95 * GIB), 10.0), *mixed(1, 10, linear)]
+    outcome = simulate(jobs, Machine(2 * GIB, 4, 10), decide, known)
+    assert outcome.kills == 0
