@@ -138,6 +138,27 @@ time.sleep(60)
     assert not left
 
 
+def test_a_child_that_holds_no_pipe_does_not_outlive_the_interrupted_program() -> None:
+    child = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    code = f"""
+import subprocess, sys, time
+silent = {{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}}
+child = subprocess.Popen([sys.executable, "-c", {child!r}], **silent)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    pids: list[int] = []
+
+    def interrupt(line: str) -> None:
+        pids.append(int(line))
+        time.sleep(0.5)  # the child begins to ignore what comes
+        raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedBuildError):
+        stream(python(code), cwd=None, env=None, log=io.StringIO(), on_line=interrupt)
+    assert not list(filter(_alive, pids))
+
+
 def _alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

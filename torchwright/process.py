@@ -163,6 +163,17 @@ def _terminate_as_interrupt() -> Iterator[None]:
 
 def _stop(process: subprocess.Popen[str]) -> str:
     """End the group, ever less politely, and return what it still said."""
+    from torchwright import orphans  # noqa: PLC0415 (loaded only when it comes to this)
+
+    said = _ended_politely(process)
+    # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
+    left = orphans.of_group(process.pid)
+    orphans.end(orphans.outlasting(left, 1.0))
+    return said
+
+
+def _ended_politely(process: subprocess.Popen[str]) -> str:
+    """Ask the group to end until its leader has; return what was still said."""
     for send, patience in ((_interrupt, PATIENCE), (_terminate, 5.0), (_kill, 5.0)):
         send(process)
         try:

@@ -1,0 +1,109 @@
+"""The protocol of the gates, over real sockets."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchwright.guard.clients import LONGEST, Asks, Client, Ended, Gone, Said, Started, listen
+
+COMMAND = b"/src\0cc\0-c\0a b.cpp\0\0"
+ASK = b"ask %d\n%b" % (len(COMMAND), COMMAND)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, Client]]:
+    gate, ours = socket.socketpair()
+    client = Client(ours, 1)
+    yield gate, client
+    gate.close()
+    client.close()
+
+
+def heard(client: Client) -> list[Said]:
+    return list(client.hear())
+
+
+def test_what_a_gate_says_is_understood(pair: tuple[socket.socket, Client]) -> None:
+    gate, client = pair
+    assert heard(client) == []
+    gate.sendall(ASK + b"pid 4711\nend 137 1048576 2500000 1\n")
+    assert heard(client) == [
+        Asks("/src", ("cc", "-c", "a b.cpp", "")),
+        Started(4711),
+        Ended(137, 2**20, 2.5, killed=True),
+    ]
+    gate.close()
+    assert heard(client) == [Gone()]
+
+
+def test_words_may_come_byte_by_byte(pair: tuple[socket.socket, Client]) -> None:
+    gate, client = pair
+    found = []
+    for byte in ASK + b"end 0 1 2 0\n":
+        gate.sendall(bytes([byte]))
+        found += heard(client)
+    assert found == [Asks("/src", ("cc", "-c", "a b.cpp", "")), Ended(0, 1, 2e-6, killed=False)]
+
+
+def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, Client]) -> None:
+    gate, client = pair
+    words = b"/\0cc\0\xff" + b"x" * 2**20 + b"\0"
+    sender = threading.Thread(target=gate.sendall, args=(b"ask %d\n%b" % (len(words), words),))
+    sender.start()
+    found: list[Said] = []
+    while not found:
+        found += heard(client)
+    sender.join()
+    (asks,) = found
+    assert isinstance(asks, Asks)
+    assert len(asks.argv[1]) == 2**20 + 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\n",
+        b"hello\n",
+        b"ask\n",
+        b"ask x\n",
+        b"ask -1\n",
+        b"ask %d\n" % (LONGEST + 1),
+        b"ask 0\n",
+        b"ask 2\n/\0",
+        b"pid\n",
+        b"pid 0\n",
+        b"pid 1\n",
+        b"pid -7\n",
+        b"end 1 2 3\n",
+        b"end a b c d\n",
+        b"\xff\xfe\n",
+        b"z" * 500,
+    ],
+)
+def test_another_language_ends_the_talk(pair: tuple[socket.socket, Client], said: bytes) -> None:
+    gate, client = pair
+    gate.sendall(b"pid 99\n" + said)
+    assert heard(client) == [Started(99), Gone()]
+
+
+def test_the_gate_is_told(pair: tuple[socket.socket, Client]) -> None:
+    gate, client = pair
+    client.say("go")
+    client.say("again")
+    assert gate.recv(100) == b"go\nagain\n"
+    gate.close()
+    client.say("done")  # nobody hears it, and nothing happens
+
+
+def test_a_socket_is_where_it_was_asked_for(tmp_path: Path) -> None:
+    here = Path.cwd()
+    with listen(tmp_path):
+        assert (tmp_path / "s").is_socket()
+        assert Path.cwd() == here
+        with pytest.raises(OSError, match="in use"):
+            listen(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        listen(tmp_path / "missing")

@@ -1,0 +1,97 @@
+"""The guard's records as lines, and how few lines its moments become."""
+
+import io
+import json
+
+import pytest
+from recorded import GIB, moment, ran, small
+
+from torchwright.guard.timeline import SHARE, Account, Event, Moment, Pen, Ran, as_line, parse
+
+
+@pytest.mark.parametrize("record", small())
+def test_what_is_written_is_read(record: Moment | Ran | Event) -> None:
+    assert parse(as_line(record)) == record
+    assert "\n" not in as_line(record)
+
+
+def test_times_are_written_to_the_millisecond() -> None:
+    assert json.loads(as_line(Event(1.23456789, "pause", "k")))["at"] == 1.235
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "7",
+        "{",
+        '{"record":"moment"}',
+        '{"record":"what","at":1}',
+        '{"record":["moment"],"at":1}',
+        '{"record":"event","at":"1","kind":"pause","key":"k"}',
+        '{"record":"event","at":NaN,"kind":"pause","key":"k"}',
+        '{"record":"event","at":1e999,"kind":"pause","key":"k"}',
+        '{"record":"event","at":true,"kind":"pause","key":"k"}',
+        '{"record":"event","at":1,"kind":"pause","key":"k","more":1}',
+        as_line(moment(1))[:-9],
+        "[" * 100_000,
+        b"\xff\xfe\x00",
+    ],
+)
+def test_anything_else_is_no_record(line: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse(line)
+
+
+def lines(pen: Pen, out: io.StringIO, looks: list[Moment]) -> list[Moment]:
+    for one in looks:
+        pen.write(one)
+    pen.finish()
+    found = [parse(line) for line in out.getvalue().splitlines()]
+    assert all(isinstance(one, Moment) for one in found)
+    return [one for one in found if isinstance(one, Moment)]
+
+
+def test_of_many_looks_a_second_four_are_written_the_tightest() -> None:
+    out = io.StringIO()
+    looks = [moment(number / 50, used=3.5 if number == 77 else 1) for number in range(500)]
+    written = lines(Pen(out), out, looks)
+    assert 40 <= len(written) <= 42
+    assert looks[77] in written
+
+
+def test_six_hours_stay_small() -> None:
+    out = io.StringIO()
+    peak = 12345 * 5
+    looks = [moment(number / 5, used=3.9 if number == peak else 1.25) for number in range(6 * 3600 * 5)]
+    written = lines(Pen(out, SHARE), out, looks)
+    assert len(written) < 9700
+    assert len(out.getvalue()) < 1_300_000
+    assert looks[peak] in written, "the tightest moment of all is kept"
+    assert written[-1].at == pytest.approx(6 * 3600, rel=SHARE)
+
+
+def test_what_is_no_moment_is_written_at_once() -> None:
+    out = io.StringIO()
+    pen = Pen(out)
+    for number in range(3):
+        pen.write(Event(0.01 * number, "pause", "k"))
+        assert len(out.getvalue().splitlines()) == number + 1
+
+
+def test_an_account_adds_up() -> None:
+    account = Account()
+    for record in [*small(), Event(21.0, "too large", "k", "needed 5.1 GiB"), Event(22.0, "gave up", "k")]:
+        account.take(record)
+    assert (account.now.at, account.now.running) == (20, 0)
+    assert account.peak == int(3.9 * GIB)
+    assert account.short == 2.5
+    assert account.units == 3, "what the guard ended is not done"
+    assert account.counts == {"pause": 1, "resume": 1, "rerun": 1, "too large": 1, "gave up": 1}
+    assert [one.text for one in account.too_large] == ["needed 5.1 GiB"]
+    assert [one.at for one in account.gave_up] == [22.0]
+
+
+def test_a_run_lasts_from_its_beginning_to_its_end() -> None:
+    assert ran("a.cpp", 1.5, 4.0).seconds == 2.5

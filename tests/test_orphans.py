@@ -1,0 +1,117 @@
+"""Processes found by what they carry or by their group, and ended: also those that are stopped or deaf."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from torchwright import orphans
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX's")
+
+IGNORES = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+)
+TIDIES = """
+import pathlib, signal, sys, time
+def tidy(*_):
+    pathlib.Path(sys.argv[1]).touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, tidy)
+print(flush=True)
+time.sleep(60)
+"""
+SLEEPS = "import time; print(flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    running: list[subprocess.Popen[bytes]] = []
+    yield running
+    for process in running:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def start(
+    started: list[subprocess.Popen[bytes]],
+    code: str,
+    *arguments: str,
+    group: int | None = None,
+    mark: str = "",
+) -> psutil.Process:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        process_group=group,
+        env={**os.environ, "TORCHWRIGHT_MARK": mark},
+    )
+    started.append(process)
+    assert process.stdout is not None
+    process.stdout.readline()  # it has set itself up
+    return psutil.Process(process.pid)
+
+
+def test_processes_are_found_by_what_they_carry(
+    started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    mine = [start(started, SLEEPS, mark=str(tmp_path), group=group) for group in (None, 0)]
+    start(started, SLEEPS, mark=f"{tmp_path}/other")
+    assert orphans.carrying("TORCHWRIGHT_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)
+
+
+def test_this_process_is_never_found() -> None:
+    ours = psutil.Process().environ()
+    name = next(name for name in ours if ours[name])
+    assert os.getpid() not in {one.pid for one in orphans.carrying(name, ours[name])}
+    assert os.getpid() not in {one.pid for one in orphans.of_group(os.getpgrp())}
+
+
+def test_a_group_is_found_when_its_leader_is_gone(started: list[subprocess.Popen[bytes]]) -> None:
+    leader = start(started, SLEEPS, group=0)
+    member = start(started, SLEEPS, group=leader.pid)
+    assert orphans.of_group(leader.pid) == sorted([leader, member], key=lambda one: one.pid)
+    leader.kill()
+    started[0].wait()
+    assert orphans.of_group(leader.pid) == [member]
+
+
+def test_who_is_asked_may_put_its_files_away_even_when_stopped(
+    started: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    process = start(started, TIDIES, str(tmp_path / "tidy"))
+    process.send_signal(signal.SIGSTOP)
+    orphans.end([process], patience=30)
+    assert process.wait(timeout=10) == 0
+    assert (tmp_path / "tidy").exists()
+
+
+def test_who_does_not_listen_is_killed(started: list[subprocess.Popen[bytes]]) -> None:
+    process = start(started, IGNORES)
+    orphans.end([process], patience=0.2)
+    assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_who_is_gone_already_is_no_trouble(started: list[subprocess.Popen[bytes]]) -> None:
+    process = start(started, SLEEPS)
+    process.kill()
+    started[0].wait()
+    orphans.end([process])
+    assert orphans.outlasting([process], 0.1) == []
+
+
+def test_waiting_ends_with_the_last(started: list[subprocess.Popen[bytes]]) -> None:
+    stays, goes = (start(started, SLEEPS) for _ in range(2))
+    goes.terminate()
+    assert orphans.outlasting([goes], 30.0) == []
+    begun = time.monotonic()
+    assert orphans.outlasting([stays], 0.2) == [stays]
+    assert time.monotonic() - begun >= 0.2
