@@ -1,12 +1,13 @@
 """How far a build is, by a clock that the test moves."""
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from rich.console import Console
 
 from torchwright.buildline import LiveLine, PlainLine, Status, Track, duration
+from torchwright.guard.timeline import Account, Moment
 from torchwright.ninja import Edge
 from torchwright.sparse import EVERY
 
@@ -15,9 +16,13 @@ GIB = 2**30
 
 @dataclass
 class Used:
-    """What is in use, as a Watch would know."""
+    """What is in use, as a guard's account would know."""
 
     current: int = 2 * GIB
+
+    @property
+    def now(self) -> Moment:
+        return Moment(0.0, self.current, 8 * GIB, running=0, waiting=0, paused=0)
 
 
 class Time:
@@ -38,66 +43,78 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_a_status_says_all_of_it_in_one_line() -> None:
-    status = Status(Edge(3, 4, ""), "a.o", elapsed=61, left=20, used=2 * GIB, allowed=22 * GIB)
-    assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, 2.0 GiB of 22.0 GiB: a.o"
+    now = Moment(0.0, 2 * GIB, 22 * GIB, running=0, waiting=0, paused=0)
+    status = Status(Edge(3, 4, ""), "a.o", elapsed=61, left=20, now=now)
+    assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, 2.0 of 22.0 GiB: a.o"
+    guarded = replace(status, now=replace(now, running=8, waiting=3, paused=1))
+    assert str(guarded) == (
+        "3/4 (75 %), 1:01 so far, about 0:20 left, 8 running, 3 waiting, 1 paused, 2.0 of 22.0 GiB: a.o"
+    )
+
+
+def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
+    track, account = Track(Time()), Account()
+    assert str(track.status(account)) == "0:00 so far: starting"
+    account.take(Moment(0.5, GIB // 2, 6 * GIB, running=2, waiting=0, paused=0))
+    assert str(track.status(account)) == "0:00 so far, 2 running, 0.5 of 6.0 GiB: starting"
 
 
 def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
-    track = Track(8 * GIB, Time())
-    assert str(track.status(GIB)) == "0:00 so far, 1.0 GiB of 8.0 GiB: starting"
+    track = Track(Time())
+    assert str(track.status(Used(GIB))) == "0:00 so far, 1.0 of 8.0 GiB: starting"
     track.see("-- Looking for pthread.h\n")
     track.see("\n")
-    assert track.status(0).title == "-- Looking for pthread.h"
+    assert track.status(Used()).title == "-- Looking for pthread.h"
     track.see("-- " + "x" * 300)
-    assert len(track.status(0).title) == 100
+    assert len(track.status(Used()).title) == 100
     track.see("[1/4] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/a.cpp.o")
     track.see("a.cpp:1:1: warning: unused")
-    assert track.status(0).title == "a.cpp.o"
+    assert track.status(Used()).title == "a.cpp.o"
     track.see("[2/4] Running gen.py --all")
-    assert track.status(0).title == "Running gen.py --all"
+    assert track.status(Used()).title == "Running gen.py --all"
     track.see("[4/4] c++ -MMD -MF build/b.o.d -O2 -c src/b.cpp -o build/b.o -DNDEBUG")
-    assert track.status(0).title == "b.o"
+    assert track.status(Used()).title == "b.o"
 
 
 def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     file, clock = io.StringIO(), Time()
-    line = PlainLine(file, 8 * GIB, clock)
+    line = PlainLine(file, clock)
     for done in range(1, 101):
         clock.now += 1
         line.edge(f"[{done}/200] Building CXX object x/{done}.o", Used())
     lines = file.getvalue().splitlines()
     assert EVERY == 30
     assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
-    assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, 2.0 GiB of 8.0 GiB: 90.o"
+    assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, 2.0 of 8.0 GiB: 90.o"
 
 
 def test_a_note_is_written_at_once() -> None:
     file = io.StringIO()
-    PlainLine(file, GIB, Time()).note("resuming")
+    PlainLine(file, Time()).note("resuming")
     assert file.getvalue() == "resuming\n"
 
 
 def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
     file, clock, used = io.StringIO(), Time(), Used()
-    with LiveLine(Console(file=file, width=120, force_terminal=True), 8 * GIB, clock) as line:
+    with LiveLine(Console(file=file, width=120, force_terminal=True), clock) as line:
         line.edge("[1/2] Linking CXX shared library lib/libtorch.so", used)
         clock.now, used.current = 90, 3 * GIB  # nothing is said for long, and time goes on all the same
         line.note("[verifying]")
     end = file.getvalue()
-    assert "1/2 (50 %), 1:30 so far, 3.0 GiB of 8.0 GiB: libtorch.so\n" in end
+    assert "1/2 (50 %), 1:30 so far, 3.0 of 8.0 GiB: libtorch.so\n" in end
     assert end.endswith("[verifying]\n")
 
 
 def test_a_line_that_saw_nothing_leaves_nothing() -> None:
     file = io.StringIO()
-    with LiveLine(Console(file=file, force_terminal=True), GIB, Time()):
+    with LiveLine(Console(file=file, force_terminal=True), Time()):
         pass
     assert file.getvalue() == ""
 
 
 def test_the_second_command_of_a_build_counts_anew() -> None:
     clock = Time()
-    with LiveLine(Console(file=io.StringIO(), force_terminal=True), GIB, clock) as line:
+    with LiveLine(Console(file=io.StringIO(), force_terminal=True), clock) as line:
         line.edge("[9/9] Linking x", Used())
         line.note("packing")
         clock.now = 50

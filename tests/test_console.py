@@ -14,13 +14,15 @@ ROOT = Path(__file__).parents[1]
 SHOW = """
 from types import SimpleNamespace
 from torchwright import console
+from torchwright.guard.timeline import Moment
 with console.progress() as bars:
     bar = bars.task("torch", 3)
     bar.update(2, 3, "receiving")
     bar.close()
 with console.build_line() as line:
     line.note("configuring")
-    line.edge("[3/4] Building CXX object x/a.cpp.o", SimpleNamespace(current=2**30))
+    now = Moment(0.0, 2**30, 2**31, 0, 0, 0)
+    line.edge("[3/4] Building CXX object x/a.cpp.o", SimpleNamespace(now=now))
 print("{}")
 """
 
@@ -44,7 +46,7 @@ def test_a_terminal_gets_moving_lines() -> None:
     assert "torch" in said
     assert "\x1b[" in said
     assert "3/4 (75 %)" in said
-    assert "1.0 GiB of " in said
+    assert "1.0 of 2.0 GiB: " in said
     assert "a.cpp.o" in said
 
 

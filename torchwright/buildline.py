@@ -13,17 +13,20 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from torchwright.guard.timeline import Moment
 from torchwright.ninja import Edge, Pace, parse_edge, plain
-from torchwright.quantity import format_bytes
+from torchwright.quantity import format_share
 from torchwright.sparse import Clock, Sparse
 
 _WIDEST = 100  # characters of a line of output that are shown
 
 
-class Memory(Protocol):
-    """What knows the memory in use, in bytes."""
+class Books(Protocol):
+    """What knows a build's memory and units: an account that a guard keeps, or that nobody does."""
 
-    current: int
+    @property
+    def now(self) -> Moment:
+        """Return what was seen last."""
 
 
 class Line(Protocol):
@@ -32,20 +35,19 @@ class Line(Protocol):
     def note(self, text: str) -> None:
         """Say one thing, which stays."""
 
-    def edge(self, line: str, memory: Memory) -> None:
+    def edge(self, line: str, books: Books) -> None:
         """Take one line of the build's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a build is at one moment; times in seconds, memory in bytes."""
+    """How far a build is at one moment; times in seconds."""
 
     edge: Edge | None
     title: str
     elapsed: float
     left: float | None
-    used: int
-    allowed: int
+    now: Moment
 
     def __str__(self) -> str:
         """Return it as one line, what matters most first."""
@@ -55,15 +57,18 @@ class Status:
             parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %)")
         if self.left is not None:
             parts.append(f"about {duration(self.left)} left")
-        parts.append(f"{format_bytes(self.used)} of {format_bytes(self.allowed)}")
+        units = {"running": self.now.running, "waiting": self.now.waiting, "paused": self.now.paused}
+        parts += [f"{count} {doing}" for doing, count in units.items() if count]
+        if self.now.allowed:
+            parts.append(format_share(self.now.used, self.now.allowed))
         return f"{', '.join(parts)}: {self.title}"
 
 
 class Track:
     """What the lines of a build said so far."""
 
-    def __init__(self, allowed: int, clock: Clock = time.monotonic) -> None:
-        self._allowed, self._clock = allowed, clock
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._begun = clock()
         self._pace = Pace()
         self._title = "starting"
@@ -77,39 +82,37 @@ class Track:
         elif self._pace.edge is None and line.strip():
             self._title = plain(line).strip()[:_WIDEST]
 
-    def status(self, used: int) -> Status:
+    def status(self, books: Books) -> Status:
         """Return how far the build is now."""
-        now = self._clock()
-        return Status(
-            self._pace.edge, self._title, now - self._begun, self._pace.left(now), used, self._allowed
-        )
+        at = self._clock()
+        return Status(self._pace.edge, self._title, at - self._begun, self._pace.left(at), books.now)
 
 
 class PlainLine:
     """The line of a build where nothing can move."""
 
-    def __init__(self, file: TextIO, allowed: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
         self._out = Sparse(file, clock)
-        self._track = Track(allowed, clock)
+        self._track = Track(clock)
 
     def note(self, text: str) -> None:
         """Write a line."""
         self._out.always(text)
 
-    def edge(self, line: str, memory: Memory) -> None:
+    def edge(self, line: str, books: Books) -> None:
         """Take one line of the build's output, and write one now and then."""
         self._track.see(line)
-        self._out.sometimes(lambda: str(self._track.status(memory.current)))
+        self._out.sometimes(lambda: str(self._track.status(books)))
 
 
 class LiveLine:
     """The line of a build on a terminal: it appears with the first output and goes with a note."""
 
-    def __init__(self, console: Console, allowed: int, clock: Clock = time.monotonic) -> None:
-        self._console, self._allowed, self._clock = console, allowed, clock
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self._console, self._clock = console, clock
         self._track: Track | None = None
         self._live: Live | None = None
-        self._shown: tuple[Status, float, Memory] | None = None
+        self._shown: tuple[Status, float, Books] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -124,11 +127,11 @@ class LiveLine:
         self._settle()
         self._console.print(Text(text), soft_wrap=True)
 
-    def edge(self, line: str, memory: Memory) -> None:
+    def edge(self, line: str, books: Books) -> None:
         """Take one line of the build's output."""
-        self._track = self._track or Track(self._allowed, self._clock)
+        self._track = self._track or Track(self._clock)
         self._track.see(line)
-        self._shown = self._track.status(memory.current), self._clock(), memory
+        self._shown = self._track.status(books), self._clock(), books
         if self._live is None:
             self._live = Live(
                 console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4
@@ -148,10 +151,10 @@ class LiveLine:
         shown = self._shown  # one look: lines arrive on another thread than the one that draws
         if shown is None:
             return None
-        status, at, memory = shown
+        status, at, books = shown
         passed = self._clock() - at
         left = None if status.left is None else max(0.0, status.left - passed)
-        return replace(status, elapsed=status.elapsed + passed, left=left, used=memory.current)
+        return replace(status, elapsed=status.elapsed + passed, left=left, now=books.now)
 
     def _drawn(self) -> Table:
         status = self._now()

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from torchwright.bars import Bars, LiveBars, PlainBars
 from torchwright.buildline import Line, LiveLine, PlainLine
-from torchwright.guard import limits
 
 
 @contextmanager
@@ -40,12 +39,11 @@ def progress(file: TextIO | None = None) -> Iterator[Bars]:
 def build_line(file: TextIO | None = None) -> Iterator[Line]:
     """Show how far a build is for as long as the context lasts."""
     file = file or sys.stderr
-    allowed = limits.memory().bytes
     if _moves(file):
-        with LiveLine(Console(file=file), allowed) as line:
+        with LiveLine(Console(file=file)) as line:
             yield line
     else:
-        yield PlainLine(file, allowed)
+        yield PlainLine(file)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
