@@ -1,6 +1,8 @@
 """What several test files share: a small set of facts, and the flag that rewrites golden files."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -160,6 +162,14 @@ def configs(tmp_path: Path) -> Path:
 def known(configs: Path) -> Facts:
     """Return the small facts, loaded."""
     return facts.load(configs)
+
+
+@pytest.fixture(scope="session")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the repositories of the sample, and return their folder."""
+    folder = tmp_path_factory.mktemp("upstream")
+    subprocess.run([sys.executable, "sample/upstream.py", str(folder)], cwd=ROOT, check=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,10 @@
 """The sample upstream from fetch to verified wheels, through the real nox and the real invoke."""
 
 import hashlib
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -15,71 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import ROOT, environment, run
+from sampled import THIS, Sample, fetched
 
 from torchwright import interpreters
 
 pytestmark = pytest.mark.slow
 
-THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 PYTHONS = [one for one in interpreters.installed() if one in {f"3.{minor}" for minor in range(8, 14)}]
-
-
-class Sample:
-    """A user's folder with the sample upstream fetched, and facts of its own that a test may edit."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.home = folder / "home"
-        self.configs = folder / "build_configs"
-        self.env = {"TORCHWRIGHT_CONFIGS": str(self.configs)}
-
-    def nox(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run("nox", *self._arguments(arguments), home=self.home, env=self.env)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "nox", *self._arguments(arguments)],
-            cwd=ROOT,
-            env=environment(self.home, self.env),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def _arguments(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        return ("--envdir", str(self.folder / "envs"), *arguments)
-
-    def wheels(self) -> list[str]:
-        return sorted(path.name for path in (self.home / "dist").glob("*.whl"))
-
-    def manifest(self, wheel: str) -> dict[str, object]:
-        text = (self.home / "dist" / f"{wheel}.json").read_text(encoding="utf-8")
-        found = json.loads(text)
-        assert isinstance(found, dict)
-        return found
-
-    def add_rule(self, text: str) -> None:
-        with (self.configs / "packages" / "tinytorch.toml").open("a", encoding="utf-8") as file:
-            file.write(f"\n[[rule]]\n{text}\n")
-
-
-@pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("upstream")
-    subprocess.run([sys.executable, "sample/upstream.py", str(folder)], cwd=ROOT, check=True)
-    return folder
-
-
-def fetched(folder: Path, upstream: Path) -> Sample:
-    sample = Sample(folder)
-    shutil.copytree(ROOT / "sample" / "build_configs", sample.configs)
-    done = run(
-        "invoke", "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}",
-        home=sample.home, env=sample.env,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return sample
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,11 @@ RANKS = {
     ),
     "plan": 3,
     **dict.fromkeys(
-        ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream"), 4
+        ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream", "report"), 4
     ),
     "doctor": 5,
     "workshop": 6,
-    "pipeline": 7,
+    **dict.fromkeys(("gating", "compiling", "pipeline"), 7),
     **dict.fromkeys(("noxfile", "tasks"), 8),
 }
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,12 @@ def test_what_the_user_sets_arrives_as_it_was_said(known: Facts, tmp_path: Path,
     )
     assert done.stdout == value
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(("system", "admits"), [("linux", True), ("windows", False)])
+def test_the_text_says_what_decides_how_many_compilers_run(known: Facts, system: str, admits: bool) -> None:
+    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
+    host = replace(LINUX, system=system)
+    second = render.as_text(plan.compute(known, cell, LINUX, Options(jobs=3)), host).splitlines()[1]
+    assert "3 compilers at a time" in second
+    assert ("when there is memory for it" in second) is admits

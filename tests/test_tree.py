@@ -27,8 +27,10 @@ def test_the_key_follows_everything_that_changes_the_result(known: Facts, tmp_pa
     tools = {"gcc": "12.2", "python": "3.10.13"}
     first = key(base, source(tmp_path), known.patches, tools)
     assert first == key(base, source(tmp_path), known.patches, dict(tools))
-    fewer = plan.compute(known, cell, HOST, Options(jobs=1))
-    assert key(fewer, source(tmp_path), known.patches, tools) == first, "jobs change how fast, not what"
+    for slower in (Options(jobs=1), Options(memory=2**30)):
+        fewer = plan.compute(known, cell, HOST, slower)
+        assert fewer.jobs < base.jobs
+        assert key(fewer, source(tmp_path), known.patches, tools) == first, "jobs change how fast, not what"
     changed = [
         key(base, source(tmp_path), known.patches, tools | {"gcc": "13.1"}),
         key(base, replace(source(tmp_path), commit="2" * 40), known.patches, tools),

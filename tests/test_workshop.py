@@ -61,3 +61,19 @@ def test_a_tree_that_is_there_has_taken_its_room(known: Facts, tmp_path: Path) -
     begun.tree.source.mkdir(parents=True)
     workshop.preflight(begun, noted.append)
     assert noted
+
+
+def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = job(known, tmp_path, HOST)
+    monkeypatch.setenv("CCACHE_PREFIX", "distcc")
+    monkeypatch.setenv("MAX_JOBS", "99")
+    monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
+    monkeypatch.setenv("TORCHWRIGHT_GATE", "/of/another/build")
+    monkeypatch.setenv("TORCHWRIGHT_GATED", "1")
+    found = workshop.environment(begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"})
+    assert found["CCACHE_PREFIX"] == "distcc"
+    assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
+    assert found["MAX_JOBS"] == "4"
+    assert {"USE_FAST", "TORCHWRIGHT_GATE", "TORCHWRIGHT_GATED"}.isdisjoint(found)

@@ -61,6 +61,12 @@ class BusyError(SuiteError):
     exit_code = 10
 
 
+class MemoryBuildError(SuiteError):
+    """One file of the build needs more memory than there is, even with all of it to itself."""
+
+    exit_code = 11
+
+
 class InterruptedBuildError(SuiteError):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

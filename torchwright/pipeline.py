@@ -1,5 +1,6 @@
 """The steps of one wheel, in order: tree, requirements, compile, repair, pack, verify, publish."""
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +12,12 @@ from typing import Any
 from torchwright import artifact, verify
 from torchwright import tree as trees
 from torchwright.buildline import Line
-from torchwright.diagnosis import causes
+from torchwright.compiling import Compiled, compile_wheel, timeline
 from torchwright.errors import BuildError, VerifyError
-from torchwright.guard.watch import Watch
-from torchwright.model import Artifact, Command
-from torchwright.ninja import parse_edge
+from torchwright.guard.timeline import Account
+from torchwright.model import Artifact
 from torchwright.pack import metadata, repair, stage, wheel
-from torchwright.process import CommandError, capture, stream
+from torchwright.process import CommandError, capture
 from torchwright.workshop import Job, base_wheel, environment, preflight
 
 Install = Callable[..., Any]
@@ -27,8 +27,7 @@ Install = Callable[..., Any]
 class Built:
     """What compiling and packing left behind, for the manifest."""
 
-    edges: int
-    watch: Watch
+    compiled: Compiled
     seconds: dict[str, float]
     repaired: repair.Repaired
 
@@ -56,15 +55,15 @@ def _make(job: Job, install: Install, line: Line) -> Artifact:
         install(*_requirements(job))
     with _timed(seconds, "prepare"):
         prepare(job, line)
-    with _timed(seconds, "compile"), Watch() as watch:
-        raw, edges = compile_wheel(job, line, watch)
+    with _timed(seconds, "compile"):
+        compiled = compile_wheel(job, line)
     with _timed(seconds, "pack"):
-        staged, repaired = stage_wheel(job, raw)
+        staged, repaired = stage_wheel(job, compiled.raw)
         packed = wheel.pack(staged.root, job.tree.folder / "packed" / job.plan.wheel)
     line.note(f"verifying {packed.path.name} in a clean environment")
     with _timed(seconds, "verify"):
         report = check(job, packed.path)
-    record = _manifest(job, packed, report, Built(edges, watch, seconds, repaired))
+    record = _manifest(job, packed, report, Built(compiled, seconds, repaired))
     return artifact.publish(packed.path, job.wheel, record)
 
 
@@ -94,7 +93,7 @@ def prepare(job: Job, line: Line) -> None:
         return
     line.note(f"copying the source to {tree.source}")
     trees.copy_source(tree, job.source)
-    variables = environment(job)
+    variables = environment(job, {})
     for command in job.plan.prepare:
         argv = [trees.resolve(word, job.places) for word in command.argv]
         try:
@@ -102,57 +101,6 @@ def prepare(job: Job, line: Line) -> None:
         except CommandError as error:
             raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
     tree.key_file.write_text(_wanted(job), encoding="utf-8")
-
-
-def compile_wheel(job: Job, line: Line, watch: Watch) -> tuple[Path, int]:
-    """Run the build and return the wheel that it left, and the edges that ninja counted.
-
-    Raises BuildError with the compiler's own last error.
-    """
-    shutil.rmtree(job.tree.raw, ignore_errors=True)
-    job.tree.raw.mkdir(parents=True)
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    edges = 0
-
-    def seen(text: str) -> None:
-        nonlocal edges
-        edge = parse_edge(text)
-        edges = max(edges, edge.total if edge else 0)
-        line.edge(text, watch)
-
-    with job.log.open("w", encoding="utf-8") as log:
-        for command in job.plan.compile:
-            _run(job, command, log, seen)
-    wheels = list(job.tree.raw.glob("*.whl"))
-    if len(wheels) != 1:
-        raise BuildError(
-            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.tree.raw}, not one: "
-            f"see {job.log}"
-        )
-    return wheels[0], edges
-
-
-def _run(job: Job, command: Command, log: Any, seen: Callable[[str], None]) -> None:
-    argv = [trees.resolve(word, job.places) for word in command.argv]
-    cwd = Path(trees.resolve(command.cwd, job.places))
-    try:
-        stream(argv, cwd=cwd, env=environment(job), log=log, on_line=seen)
-    except CommandError as error:
-        log.flush()
-        with job.log.open(encoding="utf-8", errors="replace") as lines:
-            said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
-        headline = said.headline if said.number else error
-        raise BuildError(
-            "\n".join(
-                [
-                    f"{job.plan.identifier}: {headline}",
-                    f"  the whole log: {job.log}",
-                    f"  the tree:      {job.tree.source}",
-                    f"  to go on where it stopped: nox -s {job.plan.identifier}",
-                    *causes.advice(said),
-                ]
-            )
-        ) from error
 
 
 def stage_wheel(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
@@ -223,16 +171,34 @@ def _manifest(job: Job, packed: wheel.Packed, report: verify.Report, built: Buil
         "patches": list(plan.patches),
         "requirements": _installed(job),
         "tools": dict(job.tools),
-        "edges": built.edges,
+        "edges": built.compiled.edges,
         "seconds": built.seconds,
-        "cpu_seconds": round(built.watch.cpu_seconds, 1),
-        "peak_memory": built.watch.peak,
+        "cpu_seconds": round(built.compiled.cpu, 1),
         "jobs": plan.jobs,
+        "slots": built.compiled.slots,
+        "guard": _guarded(job, built.compiled.account),
         "bundled": [asdict(one) for one in built.repaired.bundled],
         "could_be": built.repaired.could_be,
         "notes": list(built.repaired.notes),
         "checks": report.checks,
         "key": job.key,
+    }
+
+
+def _guarded(job: Job, account: Account | None) -> dict[str, Any] | None:
+    """Return what the guard of a build saw and did; None where it had none."""
+    if account is None:
+        return None
+    return {
+        "peak": account.peak,
+        "allowed": account.now.allowed,
+        "cores": job.options.jobs or job.host.cores,
+        "units": account.units,
+        "pauses": account.counts.get("pause", 0),
+        "reruns": account.counts.get("rerun", 0),
+        "kills": account.counts.get("kill", 0),
+        "short": round(account.short, 1),
+        "timeline": os.path.relpath(timeline(job), job.layout.dist),
     }
 
 

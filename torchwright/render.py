@@ -31,7 +31,7 @@ def as_text(plan: Plan, host: Host) -> str:
     """Return the plan for a person to read."""
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
-        f"on {host.system} {host.arch}, {plan.jobs} {'job' if plan.jobs == 1 else 'jobs'} at a time",
+        f"on {host.system} {host.arch}, {_pace(plan, host)}",
         "",
         "environment",
         *(f"  {name}={value}" for name, value in plan.set.items()),
@@ -46,6 +46,14 @@ def as_text(plan: Plan, host: Host) -> str:
     lines += ["", "commands, in ${source}", *(f"  {shlex.join(command.argv)}" for command in commands)]
     lines += ["", f"makes dist/{plan.wheel}"]
     return "\n".join(lines)
+
+
+def _pace(plan: Plan, host: Host) -> str:
+    """Return how many compilers run, and what the fixed number of them is for."""
+    fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
+    if host.system == "windows":
+        return fixed
+    return f"each compiler when there is memory for it; {fixed} where no guard watches it, as in --sh"
 
 
 def as_script(plan: Plan, facts: Facts, host: Host) -> str:

@@ -17,9 +17,16 @@ from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Options, Package, Plan, Source
 from torchwright.options import parse
 from torchwright.process import capture
-from torchwright.toolchain import cache
+from torchwright.toolchain import cache, sccache
 
-FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD")  # never the build's business
+COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++")
+FOREIGN = (
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "PIP_FIND_LINKS",
+    "LD_PRELOAD",
+    "TORCHWRIGHT_GATE*",
+)  # never the build's business
 
 
 @dataclass(frozen=True)
@@ -176,8 +183,23 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
             note(one.sentence())
 
 
-def environment(job: Job) -> dict[str, str]:
-    """Return the whole environment of the build: the user's, less what would leak in, plus the plan's."""
+def caching(job: Job) -> Mapping[str, str]:
+    """Return the variables that put the compiler cache of this machine to use."""
+    version = cache.ccache_version(job.host)
+    variables = cache.environment(job.host, job.layout.root, job.layout.cache, version)
+    if "SCCACHE_DIR" not in variables or job.host.system == "windows":
+        return variables
+    named = {os.environ.get("CC", "cc"), os.environ.get("CXX", "c++"), *job.host.compilers, *COMPILERS}
+    compilers = sccache.found(named, os.environ.get("PATH"))
+    stand_ins = job.layout.cache / "stand-ins"
+    return sccache.by_the_gate(variables, job.host.tools["sccache"], compilers, stand_ins)
+
+
+def environment(job: Job, ours: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
+
+    `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
+    """
     patterns = (*job.plan.unset, *FOREIGN)
     kept = {
         name: value
@@ -185,6 +207,4 @@ def environment(job: Job) -> dict[str, str]:
         if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     planned = {name: trees.resolve(value, job.places) for name, value in job.plan.set.items()}
-    version = cache.ccache_version(job.host)
-    caching = cache.environment(job.host, job.layout.root, job.layout.cache, version)
-    return {**caching, **kept, **planned}  # a cache that the user has set up stays the user's
+    return {**ours, **kept, **planned}

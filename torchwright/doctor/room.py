@@ -16,13 +16,13 @@ def check(question: Question) -> Iterator[Finding]:
         return
     tree, wheel = expected.tree, expected.wheel
     yield disk(question.host, Range(tree.low + wheel.low, tree.high + wheel.high))
-    yield _memory(question, expected.compile.high, expected.memory.low)
+    yield _memory(question.host, expected.compile.high)
 
 
 def of_package(host: Host, package: Package) -> Iterator[Finding]:
     """Yield the findings on disk and memory by what any build of a package may need."""
     yield disk(host, Range(package.disk, package.disk))
-    yield _one_compile(host, package.memory_per_job)
+    yield _memory(host, package.memory_per_job)
 
 
 def disk(host: Host, needed: Range) -> Finding:
@@ -40,21 +40,9 @@ def disk(host: Host, needed: Range) -> Finding:
     return Finding("disk", found, wanted, "failure", cure, "the build does not fit")
 
 
-def _memory(question: Question, one: float, together: float) -> Finding:
-    """Return the finding on memory, for the largest compile and for all at a time, in bytes."""
-    host, jobs = question.host, question.plan.jobs
-    fewer = max(1, int(host.memory // one))
-    if together <= host.memory or fewer >= jobs:
-        return _one_compile(host, one)
-    needed = f"{format_bytes(together)} for {jobs} compiles"
-    cure = f"{question.session} -- --jobs {fewer}"
-    because = f"the system may kill one of {jobs} compiles at a time"
-    return Finding("memory", format_bytes(host.memory), needed, "warning", cure, because)
-
-
-def _one_compile(host: Host, needed: float) -> Finding:
+def _memory(host: Host, needed: float) -> Finding:
     found, wanted = format_bytes(host.memory), f"{format_bytes(needed)} for the largest compile"
     if host.memory >= needed:
         return Finding("memory", found, wanted, "ok")
-    because = "the system may kill the compiler"
+    because = "it is compiled alone, and the system may kill it even so"
     return Finding("memory", found, wanted, "warning", "add memory or swap", because)

@@ -50,8 +50,8 @@ def _estimate(estimate: Estimate, memory: int) -> list[str]:
         f"judged by {estimate.confidence}: {estimate.basis}",
     ]
     if estimate.memory.high > memory:
-        fits = max(1, int(memory // estimate.compile.high))
-        lines.insert(4, f"  at worst more than the {format_bytes(memory)} there is; --jobs {fits} is safe")
+        few = f"  at worst more than the {format_bytes(memory)} there is: the guard then lets fewer run"
+        lines.insert(4, few)
     return lines
 
 

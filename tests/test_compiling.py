@@ -1,0 +1,240 @@
+"""Real builds of the sample under the guard: who passes the gate, and what is left of a killed build."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sampled import THIS, Sample, fetched
+
+from torchwright import orphans
+from torchwright.guard.session import GATE
+from torchwright.guard.timeline import Ran, parse
+
+pytestmark = pytest.mark.slow
+
+WHEEL, VISION = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu"
+SORT = "src/sort.cpp"
+# Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always.
+COMPILER = """\
+#!/bin/sh
+case "$*" in *{sort}*)
+  case "$*" in *" -E "*) ;; *)
+    while [ -e '{folder}/hold' ]; do touch '{folder}/held'; sleep 0.05; done
+    if rm '{folder}/kill' 2>/dev/null || [ -e '{folder}/doom' ]; then kill -9 $$; fi
+  esac
+esac
+exec c++ "$@"
+"""
+
+
+class Build:
+    """The sample, with a compiler that can be held, and everything about its last build."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self.hold, self.held, self.kill = (sample.folder / name for name in ("hold", "held", "kill"))
+        compiler = sample.folder / "compiler" / "c++"
+        compiler.parent.mkdir()
+        compiler.write_text(COMPILER.format(sort=SORT, folder=sample.folder))
+        compiler.chmod(0o755)
+        sample.env["CXX"] = str(compiler)
+
+    @property
+    def tree(self) -> Path:
+        return self.sample.home / ".torchwright" / "trees" / "v1.0.0" / WHEEL
+
+    def forget(self) -> None:
+        """Keep the prepared tree, and nothing that was compiled in it."""
+        shutil.rmtree(self.sample.home / "dist", ignore_errors=True)
+        shutil.rmtree(self.tree / "source" / "build", ignore_errors=True)
+
+    def forget_cache(self) -> None:
+        shutil.rmtree(self.sample.home / "cache" / "torchwright" / "ccache", ignore_errors=True)
+
+    def begun(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start nox, and return when the compiler of `sort.cpp` is held."""
+        self.held.unlink(missing_ok=True)
+        self.hold.touch()
+        running = self.sample.start("-s", WHEEL, "--", *arguments)
+        if (
+            not until(lambda: self.held.exists() or running.poll() is not None, 120)
+            or running.poll() is not None
+        ):
+            running.kill()
+            pytest.fail(f"it never compiled {SORT}: {running.communicate()[0]}")
+        return running
+
+    def manifest(self, package: str) -> dict[str, Any]:
+        (name,) = [name for name in self.sample.wheels() if name.startswith(package)]
+        return self.sample.manifest(name)
+
+    def ran(self, session: str) -> list[Ran]:
+        (file,) = (self.sample.home / ".torchwright" / "logs").glob(f"*-{session}.timeline.jsonl")
+        records = [parse(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        return [record for record in records if isinstance(record, Ran)]
+
+
+def until(condition: Callable[[], object], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gates(nox: subprocess.Popen[str]) -> str:
+    """Return the folder that the gates of a running build meet their guard in."""
+    for child in psutil.Process(nox.pid).children(recursive=True):
+        try:
+            folder = child.environ().get(GATE)
+        except psutil.Error:
+            continue
+        if folder:
+            return folder
+    return pytest.fail("nothing of this build knows of a gate")
+
+
+def guard_of(nox: subprocess.Popen[str]) -> psutil.Process:
+    (guard,) = [
+        child
+        for child in psutil.Process(nox.pid).children(recursive=True)
+        if "torchwright.guard" in child.cmdline()
+    ]
+    return guard
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Iterator[Build]:
+    sample = fetched(tmp_path_factory.mktemp("guarded"), upstream)
+    made = Build(sample)
+    done = sample.nox("-s", VISION)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield made
+    shutil.rmtree(sample.folder / "envs", ignore_errors=True)
+
+
+def test_every_compile_and_link_passed_the_gate(build: Build) -> None:
+    """The base is built by CMake and ninja, the dependent one by setuptools."""
+    for session in (WHEEL, VISION):
+        ran = build.ran(session)
+        assert {one.outcome for one in ran} == {"done"}
+        assert min(one.peak for one in ran) > 2**20
+    sources = {path.name for path in (build.tree / "source/src").glob("*.cpp")} | {
+        "module.cpp",
+        "switches.cpp",
+    }
+    compiled = [one.key for one in build.ran(WHEEL) if one.family == "c++"]
+    assert all(sum(f"/{name}" in f"/{key}" for key in compiled) == 1 for name in sources), compiled
+    linked = [one.key for one in build.ran(WHEEL) if one.family == "link"]
+    assert all(sum(name in key for key in linked) == 1 for name in ("libtiny.so", "_C.")), linked
+    assert [one.family for one in build.ran(VISION)] == ["c++", "link"]
+
+
+def test_the_manifest_tells_what_the_guard_saw(build: Build) -> None:
+    record = build.manifest("tinytorch")
+    guard = record["guard"]
+    assert record["slots"] == str(2 * guard["cores"] + 2)
+    assert 2**20 < guard["peak"] < guard["allowed"]
+    assert guard["units"] == len(build.ran(WHEEL))
+    assert (guard["pauses"], guard["reruns"], guard["kills"]) == (0, 0, 0)
+    assert (build.sample.home / "dist" / guard["timeline"]).resolve().is_file()
+    assert record["cpu_seconds"] > 1
+    assert "peak_memory" not in record
+
+
+def test_other_jobs_and_memory_change_nothing_that_is_built(build: Build) -> None:
+    done = build.sample.nox("-s", WHEEL, "--", "--jobs", "1", "--memory", "3 GiB")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is there and nothing changed" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("ccache"), reason="ccache is not installed")
+def test_what_the_cache_has_passes_no_gate(build: Build) -> None:
+    build.forget()
+    done = build.sample.nox("-s", WHEEL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {one.family for one in build.ran(WHEEL)} == {"link"}
+
+
+def test_nothing_outlives_a_killed_nox(build: Build) -> None:
+    build.forget()
+    build.forget_cache()
+    nox = build.begun()
+    folder, guard = gates(nox), guard_of(nox)
+    assert any("sort.cpp" in " ".join(one.cmdline()) for one in orphans.carrying(GATE, folder))
+    nox.kill()
+    nox.communicate()
+    assert until(lambda: not orphans.carrying(GATE, folder), 30)
+    assert until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, 30)
+    assert until(lambda: not Path(folder).exists(), 30)
+
+
+def test_nothing_outlives_ctrl_c(build: Build) -> None:
+    build.forget()
+    build.forget_cache()
+    nox = build.begun()
+    folder, guard = gates(nox), guard_of(nox)
+    os.kill(nox.pid, signal.SIGINT)
+    said, _ = nox.communicate(timeout=60)
+    assert nox.returncode != 0
+    assert "Traceback" not in said
+    assert orphans.carrying(GATE, folder) == []
+    assert not guard.is_running()
+    assert not Path(folder).exists()
+
+
+def test_a_build_whose_guard_is_killed_ends_well(build: Build) -> None:
+    build.forget()
+    build.forget_cache()
+    nox = build.begun()
+    guard_of(nox).kill()
+    build.hold.unlink()
+    said, _ = nox.communicate(timeout=120)
+    assert nox.returncode == 0, said
+    assert "the guard ended unexpectedly" in said
+    assert "at a time from here on" in said
+    assert build.manifest("tinytorch")["checks"]
+
+
+def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(build: Build) -> None:
+    """Each file is built alone, and the one that the kernel might have killed once more."""
+    build.forget()
+    build.forget_cache()
+    build.hold.unlink(missing_ok=True)
+    build.kill.touch()
+    done = build.sample.nox("-s", WHEEL, "--", "--memory", "1 MiB")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{SORT} was killed for want of memory" in done.stderr
+    assert "1.0 MiB are allowed" in done.stderr
+    record = build.manifest("tinytorch")
+    assert record["guard"]["kills"] == 1
+    ran = sorted(build.ran(WHEEL), key=lambda one: one.begun)
+    assert [one.outcome for one in ran if SORT in one.key] == ["killed", "done"]
+    assert all(before.ended <= after.begun for before, after in pairwise(ran))
+
+
+def test_what_fits_not_even_alone_is_the_error_of_the_build(build: Build) -> None:
+    build.forget()
+    build.forget_cache()
+    build.hold.unlink(missing_ok=True)
+    doom = build.sample.folder / "doom"
+    doom.touch()
+    try:
+        done = build.sample.nox("-s", WHEEL)
+    finally:
+        doom.unlink()
+    assert done.returncode == 1
+    said = done.stderr.rpartition("aborted")[2]
+    assert f"{SORT} needed " in said
+    assert "are allowed: let the build have more with --memory" in said
+    assert "Traceback" not in done.stderr
+    assert [one.outcome for one in build.ran(WHEEL) if SORT in one.key][-1] == "killed"

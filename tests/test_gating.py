@@ -1,0 +1,128 @@
+"""What leads compilers to the gate, and past it: the user's own launchers, a tree of an earlier run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_workshop import HOST, job
+
+from torchwright.gating import forgotten, replaced, variables
+from torchwright.guard import gate
+from torchwright.guard.session import Guarded
+from torchwright.model import Facts, Options
+from torchwright.workshop import Job
+
+CONFIGURED = """\
+//CXX compiler
+CMAKE_CXX_COMPILER:FILEPATH=/usr/bin/c++
+CMAKE_CXX_COMPILER_AR:FILEPATH=/usr/bin/gcc-ar
+CMAKE_CXX_COMPILER_LAUNCHER:STRING={cxx}
+CMAKE_C_COMPILER:STRING=/usr/bin/cc
+CMAKE_C_COMPILER_LAUNCHER:UNINITIALIZED={c}
+"""
+HOOKS = {"CCACHE_PREFIX": "/tree/gate", "CMAKE_CXX_LINKER_LAUNCHER": "/tree/gate"}
+
+
+def test_nothing_is_said_where_all_hooks_hold() -> None:
+    assert list(replaced(HOOKS, {**HOOKS, "MAX_JOBS": "6"})) == []
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_what_the_user_set_is_told(name: str) -> None:
+    (sentence,) = replaced(HOOKS, {**HOOKS, name: "distcc"})
+    assert sentence.startswith(f"{name} stays 'distcc', as you set it")
+
+
+def test_a_tree_that_was_configured_with_a_gate_or_the_cache_is_held() -> None:
+    text = CONFIGURED.format(cxx="/usr/bin/ccache", c="/tree/gate")
+    assert forgotten(text, {"/tree/gate", "/usr/bin/ccache"}) == ()
+
+
+@pytest.mark.parametrize("launcher", ["", "/usr/bin/distcc", "/tree/gate/other"])
+def test_a_tree_of_an_earlier_run_names_its_languages(launcher: str) -> None:
+    assert forgotten(CONFIGURED.format(cxx=launcher, c="/tree/gate"), {"/tree/gate"}) == ("CXX",)
+
+
+def test_a_language_without_a_launcher_goes_past() -> None:
+    assert forgotten("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == ("CUDA",)
+
+
+@pytest.mark.parametrize(
+    "line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"]
+)
+def test_what_needs_no_gate_is_not_missed(line: str) -> None:
+    assert forgotten(f"{line}\n", {"/tree/gate"}) == ()
+
+
+@pytest.fixture
+def begun(known: Facts, tmp_path: Path) -> Job:
+    """Return a job on a machine of four cores whose plan compiles four files at a time."""
+    return job(known, tmp_path, replace(HOST, memory=2**33))
+
+
+def guarded(begun: Job) -> Guarded:
+    there = begun.tree.folder / "gate"
+    hooks = gate.hooks(there, {})
+    return Guarded(there, begun.layout.root, None, hooks, {**hooks, "TORCHWRIGHT_GATE": "/of/this/build"})
+
+
+def configure(begun: Job, launcher: str) -> None:
+    cache = begun.tree.source / "build" / "CMakeCache.txt"
+    cache.parent.mkdir(parents=True)
+    cache.write_text(CONFIGURED.format(cxx=launcher, c=launcher))
+
+
+def test_more_compilers_are_started_where_the_gate_holds_all(begun: Job) -> None:
+    noted: list[str] = []
+    found = variables(begun, guarded(begun), {}, noted.append)
+    assert found["MAX_JOBS"] == "10"
+    assert found["TORCHWRIGHT_GATE"] == "/of/this/build"
+    assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
+    assert noted == []
+    configure(begun, str(begun.tree.folder / "gate"))
+    assert variables(begun, guarded(begun), {}, noted.append) == found
+    assert noted == []
+
+
+def test_a_build_without_a_guard_has_the_fixed_number(begun: Job) -> None:
+    noted: list[str] = []
+    found = variables(begun, Guarded(), {"CCACHE_DIR": "/cache"}, noted.append)
+    assert (found["MAX_JOBS"], found["CCACHE_DIR"]) == ("4", "/cache")
+    assert not {name for name in found if name.endswith("_LAUNCHER")}
+
+
+def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(
+    begun: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
+    noted: list[str] = []
+    found = variables(begun, guarded(begun), {}, noted.append)
+    assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
+    (sentence,) = noted
+    assert sentence.endswith("so the guard sees not all compilers: compiling 4 at a time")
+
+
+def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: Job) -> None:
+    configure(begun, "")
+    noted: list[str] = []
+    assert variables(begun, guarded(begun), {}, noted.append)["MAX_JOBS"] == "4"
+    (sentence,) = noted
+    assert "was configured without a gate for CXX and C (delete it" in sentence
+
+
+def test_what_the_user_asks_for_wins(begun: Job) -> None:
+    two = replace(begun, options=Options(jobs=2))
+    assert variables(two, guarded(two), {}, print)["MAX_JOBS"] == "6"
+    own = replace(
+        begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"})
+    )
+    assert variables(own, guarded(own), {}, print)["MAX_JOBS"] == "3"
+
+
+def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: Job) -> None:
+    package = replace(begun.package, compilers="path")
+    built = replace(begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package}))
+    found = variables(built, guarded(built), {}, print)
+    first = Path(found["PATH"].partition(":")[0])
+    assert first == built.tree.folder / "bin"
+    assert (first / "c++").stat().st_mode & 0o111

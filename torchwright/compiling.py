@@ -1,0 +1,150 @@
+"""Compile one wheel under the memory guard: the command, its environment, and what it says when it fails."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from torchwright import gating
+from torchwright import tree as trees
+from torchwright.buildline import Line
+from torchwright.diagnosis import causes
+from torchwright.errors import BuildError, MemoryBuildError, SuiteError
+from torchwright.guard import units
+from torchwright.guard.expected import relevant
+from torchwright.guard.jobs import jobs, largest
+from torchwright.guard.session import Guarded, Site, guarded
+from torchwright.guard.timeline import SUFFIX, Account
+from torchwright.model import Command
+from torchwright.ninja import parse_edge
+from torchwright.process import CommandError, stream
+from torchwright.workshop import Job, caching
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What compiling left behind."""
+
+    raw: Path  # the wheel as the build made it
+    edges: int  # that ninja counted
+    cpu: float  # seconds
+    slots: str  # how many compilers the build was told to start at a time
+    account: Account | None  # None: there was no guard
+
+
+def compile_wheel(job: Job, line: Line) -> Compiled:
+    """Run the build and return what it left.
+
+    Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
+    """
+    shutil.rmtree(job.tree.raw, ignore_errors=True)
+    job.tree.raw.mkdir(parents=True)
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    edges = 0
+    timeline(job).unlink(missing_ok=True)  # one of an earlier build would be taken for this one's
+    cache = caching(job)
+    with guarded(_site(job), cache) as guard, job.log.open("w", encoding="utf-8") as log:
+
+        def seen(text: str) -> None:
+            nonlocal edges
+            edge = parse_edge(text)
+            edges = max(edges, edge.total if edge else 0)
+            line.edge(text, guard.account)
+            _tell(guard, line)
+
+        variables = gating.variables(job, guard, cache, line.note)
+        before = _children_cpu()
+        try:
+            for command in job.plan.compile:
+                _run(job, command, variables, log, seen, guard.account)
+        finally:
+            _tell(guard, line)
+        spent = _children_cpu() - before
+    books = guard.account if guard.gate else None
+    return Compiled(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books)
+
+
+def timeline(job: Job) -> Path:
+    """Return the file that holds what the guard saw and did."""
+    return job.log.with_suffix(SUFFIX)
+
+
+def _site(job: Job) -> Site:
+    return Site(
+        tree=job.tree.folder,
+        cache=job.layout.cache,
+        timeline=timeline(job),
+        compiler=shlex.split(job.host.tools.get("c++", "c++")),
+        unguarded=_unwatched(job),
+        cores=job.options.jobs,
+        memory=job.options.memory,
+        roots=(str(job.tree.source.resolve()),),
+        known=relevant(job.facts.units, job.package.name, job.plan.release.version),
+    )
+
+
+def _unwatched(job: Job) -> int:
+    """Return how many compilers may run where the guard is gone: what was asked for, if memory carries it."""
+    need = largest(job.facts, job.plan.build, job.plan.release.version)
+    memory = min(job.options.memory or job.host.memory, job.host.memory)
+    return min(job.plan.jobs, jobs(job.host.cores, memory, int(need.high)).count)
+
+
+def _tell(guard: Guarded, line: Line) -> None:
+    while not guard.news.empty():
+        line.note(guard.news.get())
+
+
+def _run(  # noqa: PLR0917 - one command and those who watch it
+    job: Job,
+    command: Command,
+    variables: Mapping[str, str],
+    log: TextIO,
+    seen: Callable[[str], None],
+    account: Account,
+) -> None:
+    argv = [trees.resolve(word, job.places) for word in command.argv]
+    cwd = Path(trees.resolve(command.cwd, job.places))
+    try:
+        stream(argv, cwd=cwd, env=variables, log=log, on_line=seen)
+    except CommandError as error:
+        log.flush()
+        raise _failure(job, error, account) from error
+
+
+def _failure(job: Job, error: CommandError, account: Account) -> SuiteError:
+    """Return the failure of the build in one message, its cause first."""
+    go_on = [
+        f"  the whole log: {job.log}",
+        f"  the tree:      {job.tree.source}",
+        f"  to go on where it stopped: nox -s {job.plan.identifier}",
+    ]
+    if account.gave_up:
+        unit = account.gave_up[-1]
+        cure = "let the build have more with --memory, give the machine or its container more, or add swap"
+        return MemoryBuildError(
+            "\n".join([f"{job.plan.identifier}: {units.title(unit.key)} {unit.text}: {cure}", *go_on])
+        )
+    with job.log.open(encoding="utf-8", errors="replace") as lines:
+        said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
+    headline = said.headline if said.number else error
+    return BuildError("\n".join([f"{job.plan.identifier}: {headline}", *go_on, *causes.advice(said)]))
+
+
+def _only_wheel(job: Job) -> Path:
+    wheels = list(job.tree.raw.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(
+            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.tree.raw}, not one: "
+            f"see {job.log}"
+        )
+    return wheels[0]
+
+
+def _children_cpu() -> float:
+    """Return the processor seconds of all children that ended (and zero on Windows, which does not tell)."""
+    times = os.times()
+    return times.children_user + times.children_system

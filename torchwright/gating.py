@@ -1,0 +1,73 @@
+"""Lead the compilers of a build by the gate, unless the user, or an earlier run, has said otherwise."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from torchwright.guard import gate, jobserver
+from torchwright.guard.jobs import slots
+from torchwright.guard.session import Guarded
+from torchwright.toolchain import sccache
+from torchwright.workshop import Job, environment
+
+_COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
+
+
+def variables(
+    job: Job, guard: Guarded, caching: Mapping[str, str], note: Callable[[str], None]
+) -> dict[str, str]:
+    """Return the whole environment of the build; more compilers are started only where the gate holds all.
+
+    `caching` is the environment of the compiler cache. What goes past the gate is noted.
+    """
+    if guard.gate is None:
+        return environment(job, caching)
+    own_server = sccache.server(guard.folder) if "SCCACHE_DIR" in caching else {}
+    found = environment(job, {**caching, **own_server, **guard.environment})
+    if own_server:
+        sccache.start(job.host.tools["sccache"], found)
+    stand_ins = job.tree.folder / "bin"
+    if job.package.compilers == "path":
+        ccache = job.host.tools["ccache"] if "CCACHE_DIR" in caching else None
+        found |= gate.stand_ins(stand_ins, guard.gate, ccache, found)
+    if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
+        found |= gate.nvcc(stand_ins, guard.gate, found)
+    if guard.fifo is not None:
+        found |= jobserver.environment(guard.fifo, found)
+    past = [*replaced(guard.hooks, found), *_forgotten(job, {**caching, **guard.hooks})]
+    for sentence in past:
+        note(f"{sentence}: compiling {job.plan.jobs} at a time")
+    if not past and "MAX_JOBS" not in job.options.settings:
+        found["MAX_JOBS"] = str(slots(job.options.jobs or job.host.cores))
+    return found
+
+
+def _forgotten(job: Job, hooks: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence where the tree was configured by a run that had no gate."""
+    file = job.tree.source / "build" / "CMakeCache.txt"
+    if file.is_file():
+        launchers = {hooks[name] for name in gate.LAUNCHERS}
+        languages = forgotten(file.read_text(encoding="utf-8", errors="replace"), launchers)
+        if languages:
+            where = f"{job.tree.folder} was configured without a gate for {' and '.join(languages)}"
+            yield f"{where} (delete it for the guard to see those compilers)"
+
+
+def replaced(hooks: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable that should lead to the gate and is the user's own."""
+    for name, value in hooks.items():
+        if variables.get(name) != value:
+            yield f"{name} stays {variables.get(name)!r}, as you set it, so the guard sees not all compilers"
+
+
+def forgotten(configured: str, launchers: Collection[str]) -> tuple[str, ...]:
+    """Return the languages that CMake compiles past the gate, read from the text of its cache.
+
+    It keeps the launchers of its first run. `launchers` are those behind which a gate stands.
+    """
+    found = (match[1] for match in _COMPILER.finditer(configured))
+    return tuple(language for language in found if _launcher(configured, language) not in launchers)
+
+
+def _launcher(configured: str, language: str) -> str:
+    match = re.search(rf"^CMAKE_{language}_COMPILER_LAUNCHER:\w+=(.*)$", configured, re.MULTILINE)
+    return match[1] if match else ""
