@@ -1,8 +1,10 @@
 """The books of the units, with real sockets and real processes, where things happen at the same time."""
 
+import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +20,8 @@ from torchwright.guard.jobserver import Pool
 from torchwright.guard.timeline import Event, Moment, Ran, Record
 from torchwright.guard.units import describe
 
-PLENTY = Room(headroom=8192 * MIB, cores=2.0, falling=0.0, late=0.0)
-NOTHING = Room(headroom=0, cores=2.0, falling=0.0, late=0.0)
+PLENTY = Room(headroom=8192 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+NOTHING = Room(headroom=0, cores=2.0, falling=0.0, rising=0.0, late=0.0)
 
 
 class Build:
@@ -52,9 +54,11 @@ class Build:
         assert self.admission.take(client, Asks("/src", ("cc", "-c", f"{client.number}.c")))
         self.admission.act(room)
 
-    def run(self, client: Client) -> subprocess.Popen[bytes]:
+    def run(self, client: Client, *argv: str, **env: str) -> subprocess.Popen[bytes]:
         """Let its compiler run."""
-        compiler = self.compilers[client.number] = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        compiler = self.compilers[client.number] = subprocess.Popen(
+            argv or ["sleep", "600"], start_new_session=True, env={**os.environ, **env}
+        )
         assert self.admission.take(client, Started(compiler.pid))
         return compiler
 
@@ -119,7 +123,7 @@ def test_the_youngest_is_ended_and_asks_again(build: Build) -> None:
     compiler = build.run(young)
     build.admission.act(NOTHING)
     assert build.heard(young) == "again"
-    assert compiler.wait(SOON) == -signal.SIGKILL
+    assert compiler.wait(SOON) == -signal.SIGTERM
     build.admission.act(NOTHING)  # its effect is awaited: nobody else is ended
     assert build.silent(old)
     build.ask(young)
@@ -127,11 +131,26 @@ def test_the_youngest_is_ended_and_asks_again(build: Build) -> None:
     assert (build.outcomes(), build.kinds()) == (["ended"], ["rerun"])
 
 
+def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "header.h")
+    (tmp_path / "a.c").write_text('#include "header.h"\n')
+    (tmp_path / "temporary").mkdir()
+    words = ("cc", "-c", str(tmp_path / "a.c"), "-o", str(tmp_path / "a.o"))
+    _, young = two(build)
+    compiler = build.run(young, *words, TMPDIR=str(tmp_path / "temporary"))
+    with (tmp_path / "header.h").open("w"):  # it reads, and waits for more
+        build.admission._courses[2].pause(build.now)
+        build.admission.act(NOTHING)
+        assert compiler.wait(SOON) != 0
+    until(lambda: not any((tmp_path / "temporary").iterdir()))
+    assert not (tmp_path / "a.o").exists()
+
+
 def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> None:
     _, young = two(build)
     build.run(young)
     build.admission.act(NOTHING)
-    assert build.admission.take(young, Ended(137, MIB, 0.1, killed=True))
+    assert build.admission.take(young, Ended(137, MIB, killed=True))
     assert build.heard(young) == "again"
     assert build.silent(young)
     build.ask(young)
@@ -142,7 +161,7 @@ def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> No
 def test_a_unit_that_ends_well_while_it_is_told_to_end_is_done(build: Build) -> None:
     _, young = two(build)
     build.admission.act(NOTHING)
-    assert build.admission.take(young, Ended(0, 70 * MIB, 0.1, killed=False))
+    assert build.admission.take(young, Ended(0, 70 * MIB, killed=False))
     assert not build.admission.take(young, Gone())
     assert build.outcomes() == ["done"]
     assert need_of(build, 2) == (70 * MIB, 0.0)
@@ -156,6 +175,22 @@ def test_a_compiler_that_was_just_about_to_start_is_ended_too(build: Build) -> N
     assert compiler.wait(SOON) == -signal.SIGKILL
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
+def test_a_process_that_is_not_the_gates_is_left_alone(build: Build) -> None:
+    _, young = two(build)
+    script = "setsid sleep 60 & echo $!; wait $!; echo $?"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        stranger = int(other.stdout.readline())  # its number is what a gate in another namespace says
+        until(lambda: os.getpgid(stranger) == stranger)
+        assert build.admission.take(young, Started(stranger))
+        build.admission.act(NOTHING)
+        assert build.heard(young) == "again"
+        assert not build.admission.take(young, Gone())
+        os.kill(stranger, signal.SIGUSR1)
+        assert int(other.stdout.readline()) == 128 + signal.SIGUSR1
+
+
 def test_a_unit_that_was_ended_often_runs_alone(build: Build) -> None:
     old, young = two(build)
     for _ in range(2):
@@ -165,7 +200,7 @@ def test_a_unit_that_was_ended_often_runs_alone(build: Build) -> None:
         if build.kinds().count("rerun") < 2:
             assert build.heard(young) == "go"
     assert build.silent(young)
-    assert build.admission.take(old, Ended(0, MIB, 0.1, killed=False))
+    assert build.admission.take(old, Ended(0, MIB, killed=False))
     build.admission.act(PLENTY)
     assert build.heard(young) == "go"
     assert build.kinds() == ["rerun", "rerun", "alone"]
@@ -180,7 +215,7 @@ def test_the_time_of_a_pause_is_not_learned(build: Build) -> None:
     build.now += 100
     course.resume(build.now)
     build.now += 5
-    build.admission.take(young, Ended(0, MIB, 0.1, killed=False))
+    build.admission.take(young, Ended(0, MIB, killed=False))
     assert need_of(build, 2) == (MIB, 5.0)
     assert build.silent(old)
 
@@ -209,13 +244,13 @@ def test_what_a_unit_has_is_looked_at(build: Build) -> None:
 
 def test_what_fails_is_not_learned(build: Build) -> None:
     old, _ = two(build)
-    assert build.admission.take(old, Ended(1, MIB, 0.1, killed=False))
+    assert build.admission.take(old, Ended(1, MIB, killed=False))
     assert build.outcomes() == ["failed"]
     assert need_of(build, 1) is None
 
 
 def test_time_in_which_memory_kept_a_unit_waiting_is_counted(build: Build) -> None:
-    scarce = Room(headroom=200 * MIB, cores=2.0, falling=0.0, late=0.0)
+    scarce = Room(headroom=200 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
     build.come(1, scarce)
     build.come(2, scarce)
     for _ in range(3):
@@ -227,11 +262,11 @@ def test_time_in_which_memory_kept_a_unit_waiting_is_counted(build: Build) -> No
 
 
 def test_what_waits_is_seen_in_the_light_of_what_ended(build: Build) -> None:
-    scarce = Room(headroom=200 * MIB, cores=2.0, falling=0.0, late=0.0)
+    scarce = Room(headroom=200 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
     clients = [build.come(number, scarce) for number in range(1, 7)]
     for client in clients:
         assert build.heard(client) == "go"
-        assert build.admission.take(client, Ended(0, 20 * MIB, 0.1, killed=False))
+        assert build.admission.take(client, Ended(0, 20 * MIB, killed=False))
         build.now += 1
         build.admission.act(scarce)
     first, *_, last = [one.expected for one in build.records if isinstance(one, Ran)]

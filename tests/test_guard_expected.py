@@ -7,8 +7,8 @@ from packaging.specifiers import SpecifierSet
 
 from torchwright.guard.expected import FAMILIES, NEIGHBOURS, RELATIVES, Expectations, again, relevant
 from torchwright.guard.history import History, Need
-from torchwright.guard.policy import MIB, Unit
 from torchwright.guard.units import Described
+from torchwright.guard.view import MIB, Unit
 from torchwright.model import Facts, KnownUnit
 
 KNOWN = (

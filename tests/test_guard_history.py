@@ -23,6 +23,8 @@ def test_a_peak_is_forgotten_slowly_and_a_larger_one_counts_at_once(tmp_path: Pa
     assert history.find("a") == Need(950, 4.0, 0.4)
     history.learn("a", Need(2000, 2.0, 0.2))
     assert history.find("a") == Need(2000, 3.0, 0.2)
+    history.learn("a", Need(2000, 3.0))
+    assert history.find("a") == Need(2000, 3.0, 0.2), "a run whose growth nobody saw says nothing of it"
 
 
 def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:

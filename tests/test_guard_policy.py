@@ -5,23 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright.guard.policy import (
-    MIB,
-    PATIENCE,
-    SOONEST,
-    Admit,
-    Pause,
-    Rerun,
-    Resume,
-    Ticket,
-    Unit,
-    View,
-    decide,
-    next_look,
-    reserve,
-    tokens,
-    too_large,
-)
+from torchwright.guard.policy import PATIENCE, SOONEST, decide, next_look, tokens
+from torchwright.guard.view import MIB, Admit, Pause, Rerun, Resume, Ticket, Unit, View, reserve
 
 GIB = 1024 * MIB
 
@@ -253,9 +238,3 @@ def test_tokens_stand_for_processors_and_for_memory() -> None:
     assert tokens(replace(view, tokens=3), 500 * MIB) == 5
     assert tokens(replace(view, waiting=(ticket(2),)), 500 * MIB) == 0
     assert tokens(replace(view, headroom=GIB, limit=GIB), 500 * MIB) == 0
-
-
-def test_what_is_too_large_is_known() -> None:
-    view = View(9.0, 2 * GIB, 2 * GIB, 8.0)
-    assert too_large(view, unit(2 * GIB))
-    assert not too_large(view, unit(GIB))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from torchwright.guard.curves import Curve, early, half, late, linear, recorded, sawtooth
-from torchwright.guard.policy import MIB, Admit, Decision, Unit, View, decide
+from torchwright.guard.policy import decide
 from torchwright.guard.simulator import Job, Machine, lower_bound, simulate
+from torchwright.guard.view import MIB, Admit, Decision, Unit, View
 
 GIB = 1024 * MIB
 

@@ -13,6 +13,7 @@ from torchwright.guard.expected import FAMILIES, Expectations
 from torchwright.guard.gauge import Room
 from torchwright.guard.jobserver import Pool
 from torchwright.guard.timeline import Event, Moment, Record
+from torchwright.guard.view import Admit, Decision, Pause, Rerun, Resume, Ticket, View
 
 IDLE = 1.0  # seconds between two looks at the memory while no unit is there
 RECONSIDERS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
@@ -38,9 +39,9 @@ class Admission:
         self._expectations, self._pool, self._roots = expectations, pool, roots
         self._clock, self._record = clock, record
         self._courses: dict[int, Course] = {}
-        self._waiting: dict[int, policy.Ticket] = {}
-        self._running: dict[int, policy.Ticket] = {}
-        self._ending: dict[int, policy.Ticket] = {}  # told to end, and not gone yet
+        self._waiting: dict[int, Ticket] = {}
+        self._running: dict[int, Ticket] = {}
+        self._ending: dict[int, Ticket] = {}  # told to end, and not gone yet
         self._kept = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
@@ -95,7 +96,7 @@ class Admission:
             case Asks() if number not in self._waiting and number not in self._running:
                 self._ask(course, said)
             case Started() if begun:
-                course.group = said.group
+                course.group = said.group if client.has_started(said.group) else None
                 if number in self._ending:
                     course.signal(signal.SIGKILL)
             case Ended() if begun:
@@ -136,8 +137,8 @@ class Admission:
         waiting, paused = len(self._waiting), len(self._running) - len(moving)
         self._record(Moment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short))
 
-    def _view(self, room: Room) -> policy.View:
-        view = policy.View(
+    def _view(self, room: Room) -> View:
+        view = View(
             now=self._clock(),
             headroom=room.headroom,
             limit=room.headroom + self.used,
@@ -147,6 +148,7 @@ class Admission:
             tokens=self._pool.held,
             ending=sum(one.used for one in self._ending.values()),
             falling=room.falling,
+            rising=room.rising,
         )
         return replace(view, lag=policy.next_look(view) + room.late)
 
@@ -158,7 +160,7 @@ class Admission:
             course.described = units.describe(asks.cwd, asks.argv, self._roots)
         unit = course.expected(self._expectations)
         alone = course.ended >= ALONE_AFTER or course.killed > 0
-        self._waiting[number] = policy.Ticket(number, unit, self._clock(), alone)
+        self._waiting[number] = Ticket(number, unit, self._clock(), alone)
 
     def _end(self, course: Course, ended: Ended) -> None:
         """Enter that a unit's compiler has ended: well, badly, or because it was killed."""
@@ -177,7 +179,7 @@ class Admission:
             self._expectations.learn(course.described, course.peak, course.ran(now), course.half(now))
             self._learned = True
 
-    def _killed(self, course: Course, ticket: policy.Ticket) -> None:
+    def _killed(self, course: Course, ticket: Ticket) -> None:
         """Let a unit that the kernel killed run again alone; believe in its failure when that was in vain."""
         course.killed += 1
         course.killed_alone += not (self._running or self._ending)
@@ -190,7 +192,7 @@ class Admission:
         self._event("gave up", ticket, figures)
         course.client.say("done")
 
-    def _leave(self, course: Course, outcome: str) -> policy.Ticket:
+    def _leave(self, course: Course, outcome: str) -> Ticket:
         """Take a unit off those that have begun, and remember its run."""
         number = course.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
@@ -207,33 +209,33 @@ class Admission:
         self._waiting.pop(number, None)
         del self._courses[number]
 
-    def _do(self, decision: policy.Decision) -> None:
+    def _do(self, decision: Decision) -> None:
         course = self._courses[decision.number]
         match decision:
-            case policy.Admit(number):
+            case Admit(number):
                 ticket = self._waiting.pop(number)
                 now = self._clock()
                 self._running[number] = replace(ticket, since=now, used=0, paused=False)
                 course.begin(now)
                 if ticket.alone:
                     self._event("alone", ticket)
-            case policy.Pause(number) if course.group is not None:  # else it starts only now: wait for it
+            case Pause(number) if course.group is not None:  # else it starts only now: wait for it
                 course.pause(self._clock())
                 self._running[number] = replace(self._running[number], paused=True)
                 self._event("pause", self._running[number])
-            case policy.Resume(number) if course.group is not None:
+            case Resume(number) if course.group is not None:
                 course.resume(self._clock())
                 self._running[number] = replace(self._running[number], paused=False)
                 self._event("resume", self._running[number])
-            case policy.Rerun(number):
+            case Rerun(number):
                 self._rerun(course, self._running.pop(number))
 
-    def _rerun(self, course: Course, ticket: policy.Ticket) -> None:
+    def _rerun(self, course: Course, ticket: Ticket) -> None:
         """End a unit now: its gate asks again."""
         course.ended += 1
         self._ending[ticket.number] = ticket
         self._event("rerun", ticket)
         course.again()
 
-    def _event(self, kind: str, ticket: policy.Ticket, text: str = "") -> None:
+    def _event(self, kind: str, ticket: Ticket, text: str = "") -> None:
         self._record(Event(self._clock(), kind, ticket.unit.key, text))

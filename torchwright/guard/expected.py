@@ -10,8 +10,8 @@ from fnmatch import translate
 from pathlib import PurePosixPath
 
 from torchwright.guard.history import History, Need
-from torchwright.guard.policy import MIB, Unit
 from torchwright.guard.units import Described
+from torchwright.guard.view import MIB, Unit
 from torchwright.model import KnownUnit
 
 USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one

@@ -9,7 +9,7 @@ FOREVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Forecast:
     """What a unit is expected to do: it takes so many bytes more, evenly, and at its end gives back all."""
 
     left: float  # seconds until it ends; FOREVER: nobody knows
@@ -28,13 +28,13 @@ class Future:
     Peaks that do not meet need not be added up: what is known to end soon makes room.
     """
 
-    def __init__(self, room: float, running: Iterable[Course]) -> None:
+    def __init__(self, room: float, running: Iterable[Forecast]) -> None:
         self._room = room
         self._running = list(running)
         self._spare = room - sum(one.growth for one in self._running)
         self._levels: dict[float, float] = {}  # bytes taken by the time at which one ends
 
-    def fits(self, new: Course) -> bool:
+    def fits(self, new: Forecast) -> bool:
         """Tell whether a unit can start now, and all stay within the room until each has ended."""
         if new.growth <= self._spare:
             return True
@@ -46,7 +46,13 @@ class Future:
             level + new.risen(left) <= self._room for left, level in self._levels.items() if left <= new.left
         )
 
-    def add(self, new: Course) -> None:
+    def holds(self) -> bool:
+        """Tell whether what runs already stays within the room."""
+        if self._spare >= 0:
+            return True
+        return all(self._level(left) <= self._room for left in {one.left for one in self._running})
+
+    def add(self, new: Forecast) -> None:
         """Let a unit start."""
         self._running.append(new)
         self._spare -= new.growth

@@ -17,6 +17,7 @@ class Room:
     headroom: int  # bytes that can still be had
     cores: float  # processors to keep busy
     falling: float  # bytes a second by which the headroom shrinks
+    rising: float  # bytes a second by which what the units have grows
     late: float  # seconds by which looks come too late, on a machine with much to do
 
 
@@ -29,8 +30,8 @@ class Gauge:
 
     def __init__(self, measure: Callable[[int], int], most: int | None, cores: Callable[[], float]) -> None:
         self._measure, self._most, self._cores = measure, most, cores
-        self._falling = 0.0
-        self._compared: tuple[float, int] | None = None  # when, and the headroom of then
+        self._falling = self._rising = 0.0
+        self._compared: tuple[float, int, int] | None = None  # when, and the headroom and the use of then
         self._late: deque[float] = deque(maxlen=LATELY)
 
     def read(self, now: float, due: float, used: int) -> Room:
@@ -38,9 +39,10 @@ class Gauge:
         here = self._measure(used)
         headroom = here if self._most is None else min(here, self._most - used)
         self._late.append(max(0.0, now - due))
-        at, before = self._compared or (now, headroom)
+        at, left, had = self._compared or (now, headroom, used)
         passed = now - at
         if self._compared is None or passed >= SHORTEST:
-            self._compared = now, headroom
-            self._falling = max(0.0, (before - headroom) / passed) if passed else 0.0
-        return Room(headroom, self._cores(), self._falling, max(self._late))
+            self._compared = now, headroom, used
+            self._falling = max(0.0, (left - headroom) / passed) if passed else 0.0
+            self._rising = max(0.0, (used - had) / passed) if passed else 0.0
+        return Room(headroom, self._cores(), self._falling, self._rising, max(self._late))

@@ -54,8 +54,8 @@ class History:
         before = self._known.get(key)
         if before is not None:
             kept = int(_KEEPS * before.peak + (1 - _KEEPS) * need.peak)
-            seconds, half = (before.seconds + need.seconds) / 2, min(before.half, need.half)
-            need = Need(max(need.peak, kept), seconds, half)
+            half = min(filter(None, (before.half, need.half)), default=0.0)  # the steeper of what was seen
+            need = Need(max(need.peak, kept), (before.seconds + need.seconds) / 2, half)
         self._known[key] = self._new[key] = need
 
     def save(self) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchwright.guard.future import FOREVER, Course, Future
+from torchwright.guard.future import FOREVER, Forecast, Future
 from torchwright.guard.view import (
     MIB,
     Admit,
@@ -24,23 +24,6 @@ from torchwright.guard.view import (
     View,
     reserve,
 )
-
-__all__ = [
-    "MIB",
-    "Admit",
-    "Decision",
-    "Pause",
-    "Rerun",
-    "Resume",
-    "Ticket",
-    "Unit",
-    "View",
-    "decide",
-    "next_look",
-    "reserve",
-    "tokens",
-    "too_large",
-]
 
 # What is expected of a unit that was measured.
 LATE = 0.25  # of its time, by which it may end later than it did
@@ -59,12 +42,8 @@ TEARDOWN = 0.06  # seconds in which the kernel takes back the memory of a proces
 # How often the memory is looked at.
 SOONEST, LATEST = 0.01, 0.1  # seconds between two looks
 STEEP = 400 * MIB  # bytes a second that a unit may take
+TWICE = 2  # as fast as it did, that a unit which was measured may grow for a moment
 HASTE = 4  # looks before all is gone, as fast as it goes
-
-
-def too_large(view: View, unit: Unit) -> bool:
-    """Tell whether a unit can only run by itself, and may not fit even then."""
-    return unit.need > view.limit - reserve(view.limit)
 
 
 def decide(view: View) -> tuple[Decision, ...]:
@@ -112,30 +91,45 @@ def _relief(view: View) -> Iterator[Decision]:
     kept = reserve(view.limit)
     oldest_first = sorted(view.running, key=lambda one: (one.since, one.number))
     moving = [one for one in oldest_first if not one.paused]
-    fall = view.falling * (2 * view.lag + TEARDOWN)  # until what is decided now has an effect
+    fall = _fall(view, moving)
     room, soon = view.headroom - EMPTY * kept, view.headroom - fall
-    expected = sum(one.growth for one in moving)
-    if fall <= expected <= room:
+    if fall <= sum(one.growth for one in moving) <= room:
         return
     empty = soon < EMPTY * kept
     enough = soon >= TIGHT * kept + (moving[0].growth if moving else 0)
-    if not empty and (enough or expected <= room):
+    if not empty and (enough or _holds(view, moving, room)):
         return
     ended = set()
     if empty and (room < 0 or not moving):
         ended = {one.number for one in _youngest(oldest_first[1:], kept - soon - view.ending)}
-    halted = _too_many(moving, room) if not empty else moving if len(oldest_first) > 1 else ()
+    halted = _too_many(view, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
     yield from (Rerun(number) for number in ended)
     yield from (Pause(one.number) for one in halted if one.number not in ended)
 
 
-def _too_many(moving: Sequence[Ticket], left: float) -> Iterator[Ticket]:
-    """Yield those that cannot go on beside the older ones; the first always can."""
-    for place, one in enumerate(moving):
-        if one.growth > left and place > 0:
-            yield one
-        else:
-            left -= one.growth
+def _fall(view: View, moving: Sequence[Ticket]) -> float:
+    """Return the bytes that may be taken before what is decided now has its effect.
+
+    Units that were measured are taken at their word, twice; of all else the pace counts.
+    """
+    seconds = 2 * view.lag + TEARDOWN
+    if not all(one.unit.measured for one in moving):
+        return view.falling * seconds
+    own = sum(min(one.growth, TWICE * _going(one, view.now).risen(seconds)) for one in moving)
+    return min(own, view.rising * seconds) + max(0.0, view.falling - view.rising) * seconds
+
+
+def _holds(view: View, moving: Sequence[Ticket], room: float) -> bool:
+    """Tell whether those that move are thought to stay within the room until each has ended."""
+    return Future(room, (_going(one, view.now) for one in moving)).holds()
+
+
+def _too_many(view: View, moving: Sequence[Ticket], room: float) -> Sequence[Ticket]:
+    """Return the youngest, as many as cannot go on beside the older ones; the oldest always can."""
+    for going in range(len(moving) - 1, 0, -1):
+        if _holds(view, moving[:going], room):
+            return moving[going:]
+    return moving[1:]
 
 
 def _youngest(oldest_first: Sequence[Ticket], wanted: float) -> Iterator[Ticket]:
@@ -150,11 +144,12 @@ def _youngest(oldest_first: Sequence[Ticket], wanted: float) -> Iterator[Ticket]
 def _resumed(view: View) -> Iterator[Resume]:
     """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
     moving = [one for one in view.running if not one.paused]
-    free = view.headroom - reserve(view.limit) - sum(one.growth for one in moving)
+    future = Future(view.headroom - reserve(view.limit), (_going(one, view.now) for one in moving))
     idle = not moving
     for one in sorted((one for one in view.running if one.paused), key=lambda one: (one.since, one.number)):
-        if (idle and not view.ending) or one.growth <= free:
-            free -= one.growth
+        forecast = _going(replace(one, paused=False), view.now)
+        if (idle and not view.ending) or future.fits(forecast):
+            future.add(forecast)
             idle = False
             yield Resume(one.number)
 
@@ -172,11 +167,11 @@ def _admitted(view: View) -> Iterator[Admit]:
     for one in _in_order(view)[:CONSIDERED]:
         if busy >= view.cores and started:
             return
-        course = _course(one.unit)
+        forecast = _forecast(one.unit)
         turns = busy == 0 or busy + one.unit.weight <= view.cores
-        if turns and not one.alone and future.fits(course):
+        if turns and not one.alone and future.fits(forecast):
             yield Admit(one.number)
-            future.add(course)
+            future.add(forecast)
             busy, started = busy + one.unit.weight, True
         elif _impatient(view, one):
             if not started:
@@ -186,21 +181,21 @@ def _admitted(view: View) -> Iterator[Admit]:
         yield Admit(min(view.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
 
 
-def _course(unit: Unit) -> Course:
+def _forecast(unit: Unit) -> Forecast:
     """Return what a unit is expected to do that starts now."""
     if not unit.measured:
-        return Course(FOREVER, 0, unit.need, AT_ONCE)
+        return Forecast(FOREVER, 0, unit.need, AT_ONCE)
     rise = min(RISEN * unit.half, HIGHEST) * unit.seconds
-    return Course(unit.seconds * (1 + LATE), 0, unit.need, max(rise, AT_ONCE))
+    return Forecast(unit.seconds * (1 + LATE), 0, unit.need, max(rise, AT_ONCE))
 
 
-def _going(one: Ticket, now: float) -> Course:
+def _going(one: Ticket, now: float) -> Forecast:
     """Return what a unit that runs is expected to do from now on."""
     if one.paused:
-        return Course(FOREVER, one.used, one.growth, AT_ONCE)
-    fresh, past = _course(one.unit), now - one.since
+        return Forecast(FOREVER, one.used, one.growth, AT_ONCE)
+    fresh, past = _forecast(one.unit), now - one.since
     left = max(fresh.left - past, one.unit.seconds * LATE)
-    return Course(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE))
+    return Forecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE))
 
 
 def _impatient(view: View, one: Ticket) -> bool:

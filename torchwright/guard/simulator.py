@@ -10,18 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from torchwright.guard.curves import Curve, linear
 from torchwright.guard.expected import again
-from torchwright.guard.policy import (
-    TEARDOWN,
-    Admit,
-    Decision,
-    Pause,
-    Rerun,
-    Resume,
-    Ticket,
-    Unit,
-    View,
-    next_look,
-)
+from torchwright.guard.policy import TEARDOWN, next_look
+from torchwright.guard.view import Admit, Decision, Pause, Rerun, Resume, Ticket, Unit, View
 
 Policy = Callable[[View], Sequence[Decision]]
 
@@ -127,13 +117,14 @@ class _World:
     ended: dict[int, int] = field(default_factory=dict)  # how often, by the guard
     headroom: int = 0  # as it is known
     falling: float = 0.0
-    before: tuple[float, int] = (0.0, 0)  # the last look but one: when, and what was left
-    looked: tuple[float, int] = (0.0, 0)  # the last
+    rising: float = 0.0
+    before: tuple[float, int, int] = (0.0, 0, 0)  # the last look but one: when, what was left, what units had
+    looked: tuple[float, int, int] = (0.0, 0, 0)  # the last
     next: float = 0.0  # when it is looked at the memory, or acted upon what was seen
     acting: bool = False  # the latter
 
     def __post_init__(self) -> None:
-        self.looked = 0.0, self._left()
+        self.looked = 0.0, self._left(), 0
         self.headroom = self.looked[1]
 
     def ask(self) -> None:
@@ -156,6 +147,7 @@ class _World:
             tickets,
             ending=sum(one.ticket.used for one in self.ending.values()),
             falling=self.falling,
+            rising=self.rising,
             lag=2 * self.machine.delay,
         )
 
@@ -197,14 +189,16 @@ class _World:
         if self.acting:
             for one in self.running.values():
                 one.looked = one.has
-            self.before, self.looked = self.looked, (self.now, self._left())
+            used = sum(one.has for one in self.running.values())
+            self.before, self.looked = self.looked, (self.now, self._left(), used)
             self.next = self.now + self.machine.delay
             return
         for one in self.running.values():
             if one.looked != one.ticket.used:
                 one.ticket = replace(one.ticket, used=one.looked)
-        (then, had), (now, self.headroom) = self.before, self.looked
-        self.falling = max(0.0, (had - self.headroom) / (now - then)) if now > then else 0.0
+        (then, left, had), (now, self.headroom, used) = self.before, self.looked
+        self.falling = max(0.0, (left - self.headroom) / (now - then)) if now > then else 0.0
+        self.rising = max(0.0, (used - had) / (now - then)) if now > then else 0.0
         self.next = self.now + period
 
     def _left(self) -> int:

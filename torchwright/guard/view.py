@@ -58,6 +58,7 @@ class View:
     tokens: int = 0  # processors that clients of the jobserver keep busy
     ending: int = 0  # bytes of units that were told to end, and have not yet
     falling: float = 0.0  # bytes a second by which the headroom shrank between the last two looks
+    rising: float = 0.0  # bytes a second by which what the units have grew meanwhile
     lag: float = 0.05  # seconds until the next look, as late as the last ones came
 
 
