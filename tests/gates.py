@@ -40,12 +40,12 @@ class Heard:
         assert word == "pid"
         return int(number)
 
-    def ended(self) -> tuple[int, int, int, int]:
-        """Return the code, the peak in bytes, the microseconds, and 1 where memory was short."""
+    def ended(self) -> tuple[int, int, int]:
+        """Return the code, the peak in bytes, and 1 where memory was short."""
         word, *numbers = self.line().split()
         assert word == "end"
-        code, peak, micro, killed = map(int, numbers)
-        return code, peak, micro, killed
+        code, peak, killed = map(int, numbers)
+        return code, peak, killed
 
     def say(self, word: str) -> None:
         """Tell the gate something."""

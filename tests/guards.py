@@ -25,9 +25,9 @@ MIB = 2**20
 SOON = 30.0  # seconds for what takes a moment: generous, for machines with other things to do
 
 
-def until(condition: Callable[[], object], what: str = "it") -> None:
+def until(condition: Callable[[], object], what: str = "it", seconds: float = SOON) -> None:
     """Wait for a condition."""
-    end = time.monotonic() + SOON
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what} did not happen"
         time.sleep(0.01)
@@ -42,7 +42,6 @@ def orders(folder: Path, cores: int | None = 2, memory: int | None = None) -> Or
         roots=(str(folder),),
         cores=cores,
         memory=memory,
-        unguarded=1,
     )
 
 
@@ -164,7 +163,7 @@ class Gate:
 
     def end(self, code: int = 0, peak: int = 0, *, killed: bool = False) -> None:
         """Say how it ended."""
-        self.socket.sendall(b"end %d %d 1000 %d\n" % (code, peak, killed))
+        self.socket.sendall(b"end %d %d %d\n" % (code, peak, killed))
 
     def status(self) -> str:
         """Return what the kernel says of its compiler: "T" is stopped."""

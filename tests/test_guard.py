@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -80,6 +80,17 @@ def eaten(gate: Gate) -> None:
     assert gate.compiler.stdout.readline()
 
 
+def serve(gates: Iterable[Gate]) -> None:
+    """Let each gate have its turn, and leave."""
+    left = list(gates)
+    while left:
+        for gate in [one for one in left if not one.silent()]:
+            assert gate.hear() == "go"
+            gate.end()
+            gate.close()
+            left.remove(gate)
+
+
 def learned(folder: Path, **peaks: int) -> None:
     """Let the units be known: `a` stands for the compile of a.c; peaks in bytes."""
     history = History(folder / "units.sqlite")
@@ -122,12 +133,7 @@ def test_no_more_units_run_than_there_are_processors(tmp_path: Path) -> None:
 def test_hundreds_of_gates_at_once_are_all_served(guard: Guard) -> None:
     gates = [guard.gate(f"{number}.c") for number in range(300)]
     with closing(*gates):
-        left = list(gates)
-        while left:
-            for gate in [one for one in left if not one.silent()]:
-                assert gate.hear() == "go"
-                gate.end()
-                left.remove(gate)
+        serve(gates)
         until(lambda: len(guard.runs()) == 300)
 
 
@@ -150,7 +156,7 @@ def test_units_are_paused_then_ended_and_run_again_when_memory_goes(tmp_path: Pa
                 eat(old, 10)
             assert young.hear() == "again"
             assert young.compiler
-            assert young.compiler.wait(SOON) == -signal.SIGKILL
+            assert young.compiler.wait(SOON) == -signal.SIGTERM
             young.ask("cc", "-c", "young.c")
             for _ in range(25):
                 eaten(old)
@@ -215,14 +221,18 @@ def test_a_unit_that_the_kernel_kills_runs_again_alone_and_is_believed_at_last(g
     assert guard.events("too large")[0].text.startswith(f"needed more than {format_bytes(700 * MIB)}, ")
 
 
-def test_a_unit_beyond_what_is_allowed_is_built_and_named(tmp_path: Path) -> None:
+def test_units_beyond_what_is_allowed_are_built_one_by_one_and_named(tmp_path: Path) -> None:
     with Guard(orders(tmp_path, memory=64 * MIB)) as guard:
-        gate = guard.gate()
-        with closing(gate):
-            assert gate.hear() == "go"
-            gate.end(0, 200 * MIB)
-            until(lambda: guard.runs() == ["done"])
-    (event,) = guard.events("too large")
+        first, second = guard.gate("a.c"), guard.gate("b.c")
+        with closing(first, second):
+            until(lambda: guard.waiting() == 1)
+            begun, waits = (first, second) if second.silent() else (second, first)
+            for gate in (begun, waits):
+                assert gate.hear() == "go"
+                assert gate is waits or waits.silent()
+                gate.end(0, 200 * MIB)
+            until(lambda: guard.runs() == ["done", "done"])
+    event, _ = guard.events("too large")
     assert event.text == f"needed {format_bytes(200 * MIB)}, {format_bytes(64 * MIB)} are allowed"
 
 
@@ -271,7 +281,7 @@ NONSENSE = (
     b"ask 0\n",
     b"ask\n",
     b"pid 1\n",
-    b"end 0 0 0 0\n",
+    b"end 0 0 0\n",
     b"\n",
     b"x" * 100_000,
     b"ask 5\n",  # and leaves
@@ -341,6 +351,16 @@ def test_nothing_is_left_of_a_build_whose_nox_was_killed(tmp_path: Path) -> None
     starter.communicate()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_tells_every_process_of_a_job_to_end_leaves_the_guard_to_its_superior(
+    guard: Guard, number: signal.Signals
+) -> None:
+    guard.process.send_signal(number)
+    gate = guard.gate()
+    with closing(gate):
+        assert gate.hear() == "go"
+
+
 def test_a_reader_who_sleeps_stops_nothing(tmp_path: Path) -> None:
     quiet = Guard(orders(tmp_path))
     quiet.say(orders(tmp_path).as_line())
@@ -359,13 +379,7 @@ def test_more_gates_than_descriptors_wait_for_their_turn(tmp_path: Path) -> None
     with Guard(orders(tmp_path), before=("prlimit", "--nofile=64:64")) as guard:
         gates = [guard.gate(f"{number}.c") for number in range(80)]
         with closing(*gates):
-            left = list(gates)
-            while left:
-                for gate in [one for one in left if not one.silent()]:
-                    assert gate.hear() == "go"
-                    gate.end()
-                    gate.close()
-                    left.remove(gate)
+            serve(gates)
 
 
 def test_files_that_cannot_be_written_cost_only_themselves(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ ORDERS = Orders(
     roots=("/src", "/build"),
     cores=None,
     memory=12 * 2**30,
-    unguarded=3,
     known=(KnownUnit("*/Register*.cpp", 2**30, 60.0), KnownUnit("*.cu", 2**32, 300.0)),
 )
 

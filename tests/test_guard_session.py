@@ -5,16 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from guards import until
 
 from torchwright import orphans
-from torchwright.guard.session import GATE, Guarded, Site, guarded
+from torchwright.guard.orders import GATE
+from torchwright.guard.session import NAMED, Guarded, Site, guarded
 from torchwright.guard.timeline import Ran, parse
 
 ROOT = Path(__file__).parent.parent
@@ -39,15 +39,6 @@ def compile_(guard: Guarded, tree: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
-
-
-def until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def guards(folder: str) -> list[psutil.Process]:
@@ -100,10 +91,23 @@ def test_a_guard_that_is_killed_is_told_and_missed_by_nobody(site: Site) -> None
     with guarded(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
         process.kill()
-        assert until(lambda: not guard.news.empty())
+        until(lambda: not guard.news.empty())
         assert guard.news.get().endswith("compiling 2 files at a time from here on")
+        assert (guard.account.now.allowed, guard.account.now.waiting) == (0, 0)
         assert compile_(guard, site.tree).returncode == 0
     assert guard.account.units == 0
+
+
+def test_a_guard_that_hangs_is_killed_and_missed_by_nobody(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchwright.guard.session.SILENCE", 3)
+    with guarded(site, {}) as guard:
+        (process,) = guards(guard.environment[GATE])
+        process.suspend()
+        assert compile_(guard, site.tree).returncode == 0
+        until(lambda: not guard.news.empty())
+        assert "the guard ended unexpectedly" in guard.news.get()
 
 
 def test_nothing_that_carries_the_gate_outlives_the_build(site: Site) -> None:
@@ -114,7 +118,7 @@ def test_nothing_that_carries_the_gate_outlives_the_build(site: Site) -> None:
             start_new_session=True,
         )
         folder = guard.environment[GATE]
-        assert until(lambda: orphans.carrying(GATE, folder))
+        until(lambda: orphans.carrying(GATE, folder))
     assert sleeper.poll() is not None or psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE
     sleeper.wait()
 
@@ -140,25 +144,48 @@ def test_no_place_for_the_gate_is_one_sentence(site: Site, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("program", "why"),
+    ("program", "why", "patience"),
     [
-        ("echo 'no module of that name' >&2; exit 1", "no module of that name"),
-        ("exec sleep 60", "it says nothing"),
+        ("echo 'no module of that name' >&2; exit 1", "no module of that name", 30.0),
+        ("exec sleep 60", "it says nothing", 0.5),
     ],
 )
 def test_a_guard_that_does_not_start_is_one_sentence(
-    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, why: str
+    site: Site, monkeypatch: pytest.MonkeyPatch, program: str, why: str, patience: float
 ) -> None:
-    python = tmp_path / "python"
+    python = site.tree / "python"
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr("torchwright.guard.session.PATIENCE", 0.5)
+    monkeypatch.setattr("torchwright.guard.session.PATIENCE", patience)
     before = psutil.Process().children()
     with guarded(site, {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
     assert guard.news.get() == f"this build has no memory guard ({why}): compiling 2 files at a time"
     assert psutil.Process().children() == before
+
+
+def test_what_cannot_be_kept_is_told_when_the_guard_ends(site: Site) -> None:
+    site.history.mkdir(parents=True)
+    with guarded(site, {}) as guard:
+        assert compile_(guard, site.tree).returncode == 0
+    said = guard.news.get()
+    assert said.startswith(f"what this build taught cannot be kept in {site.history} (")
+    assert said.endswith("): see that it can be written")
+
+
+def test_of_units_that_are_too_large_only_a_few_are_named(site: Site) -> None:
+    count = NAMED + 2
+    with guarded(replace(site, memory=2**20), {}) as guard:
+        for _ in range(count):
+            assert compile_(guard, site.tree).returncode == 0
+    assert guard.account.counts["too large"] == count
+    *named, last = [guard.news.get() for _ in range(guard.news.qsize())]
+    assert len(named) == NAMED
+    assert all(
+        one.startswith("f.cpp needed ") and one.endswith(": such a file is built alone") for one in named
+    )
+    assert "`invoke report`" in last
 
 
 def test_a_timeline_that_cannot_be_written_is_told(site: Site, tmp_path: Path) -> None:
@@ -193,6 +220,6 @@ with guarded(Site(tree, tree / "cache", tree / "timeline.jsonl", ["c++"], 2), {{
         (guard,) = [one for one in psutil.Process(nox.pid).children() if "torchwright.guard" in one.cmdline()]
         nox.send_signal(number)
         nox.wait()
-    assert until(lambda: not psutil.pid_exists(int(sleeper)) or not orphans.carrying(GATE, folder))
-    assert until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
-    assert until(lambda: not Path(folder).exists())
+    until(lambda: not psutil.pid_exists(int(sleeper)) or not orphans.carrying(GATE, folder))
+    until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not Path(folder).exists())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from torchwright.guard.history import History, Need
 from torchwright.guard.units import Described, describe, title
 
 ROOTS = ("/home/me/trees/a", "/home/me/trees/a/source")
@@ -164,3 +165,14 @@ def test_a_title_is_what_people_know() -> None:
     assert title(described("g++ -O2 -g -c ../torch/csrc/a.cpp").key) == "torch/csrc/a.cpp"
     assert title(described("g++ -shared a.o -o lib/libtorch.so").key) == "build/lib/libtorch.so"
     assert title("of another shape") == "of another shape"
+
+
+def test_a_path_of_any_bytes_has_a_key_that_can_be_kept(tmp_path: Path) -> None:
+    source = os.fsdecode(b"caf\xe9.cpp")
+    one = describe("/src", ["g++", "-c", source], ("/src",))
+    history = History(tmp_path / "units.sqlite")
+    history.learn(one.key, Need(2**20, 1.0))
+    assert history.save() is None
+    assert History(tmp_path / "units.sqlite").find(one.key) == Need(2**20, 1.0)
+    assert one.key != describe("/src", ["g++", "-c", os.fsdecode(b"caf\xe8.cpp")], ("/src",)).key
+    assert describe("/src", ["g++", "a.o", "-o", source], ("/src",)).key.isascii()

@@ -6,11 +6,13 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 import psutil
 
 PATIENCE = 5.0  # seconds that a process gets to put its files away
+LOOK = 0.1  # seconds between two looks
 ROUNDS = 5  # what is ended may have started more a moment before
 
 
@@ -37,7 +39,14 @@ def end_carrying(name: str, value: str) -> None:
 
 def outlasting(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
     """Return those that still run after so many seconds, or as soon as none does."""
-    return list(psutil.wait_procs(processes, timeout=patience)[1])
+    until = time.monotonic() + patience
+    left = list(processes)
+    while left:  # looked at now and then: in a container, nobody may take note of one that has ended
+        seconds = min(LOOK, max(0.0, until - time.monotonic()))
+        left = [one for one in psutil.wait_procs(left, timeout=seconds)[1] if _lives(one)]
+        if time.monotonic() >= until:
+            break
+    return left
 
 
 def end(processes: Sequence[psutil.Process], patience: float = PATIENCE) -> None:
@@ -55,10 +64,18 @@ def end(processes: Sequence[psutil.Process], patience: float = PATIENCE) -> None
 
 
 def _others() -> Iterator[psutil.Process]:
-    for one in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if one.pid != os.getpid() and one.status() != psutil.STATUS_ZOMBIE:
-                yield one
+    try:
+        there = list(psutil.process_iter())
+    except (OSError, IndexError):  # without /proc nobody is seen
+        return
+    yield from (one for one in there if one.pid != os.getpid() and _lives(one))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _variable(process: psutil.Process, name: str) -> str | None:

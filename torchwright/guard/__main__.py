@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -24,17 +25,18 @@ from torchwright.guard.gauge import Gauge
 from torchwright.guard.history import History
 from torchwright.guard.jobserver import Pool
 from torchwright.guard.limits import Meter
-from torchwright.guard.orders import Orders, Superior
+from torchwright.guard.orders import GATE, Orders, Superior
 from torchwright.guard.recorder import Recorder
 from torchwright.guard.server import Server
 from torchwright.guard.timeline import Event
 
 SPARE = 32  # descriptors that are not for gates
-GATE = "TORCHWRIGHT_GATE"  # what every process of a guarded build has in its environment
 
 
 def main() -> int:
     """Guard; return the exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # Slurm tells every process of a job: the build goes first
+        signal.signal(number, signal.SIG_IGN)
     try:
         superior = Superior(sys.stdin.fileno())
         ordered = orders.parse(superior.first_line())

@@ -1,8 +1,8 @@
 """One gate as the guard hears it: the words of their protocol, read as they come.
 
 A gate says `ask N` and N bytes (the working directory and each argument, ended by zeros), `pid GROUP` when
-its compiler runs, `end CODE RSS MICROSECONDS KILLED` when that has ended. It is told `go`, `again` (end it,
-and ask again), `done` (believe its failure), `stop` (end it, and fail).
+its compiler runs, `end CODE PEAK KILLED` when that has ended. It is told `go`, `again` (end it, and ask
+again), `done` (believe its failure), `stop` (end it, and fail).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 LONGEST = 8 * 2**20  # bytes of a command: more than Linux lets one have
 _LINE = 128  # bytes of a line, at most
 _BLOCK = 2**18
+_PEER = struct.Struct("3i")  # a process, its user and its group
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """It ended; `peak` in bytes is its largest process's, `cpu` in seconds all of them."""
+    """It ended; `peak` in bytes is its largest process's."""
 
     code: int
     peak: int
-    cpu: float
     killed: bool  # for want of memory, as far as can be told
 
 
@@ -84,6 +86,17 @@ class Client:
         with contextlib.suppress(OSError):
             self.socket.send(word.encode() + b"\n")
 
+    def has_started(self, process: int) -> bool:
+        """Tell whether a process is the gate's child: in another namespace that number is somebody else's."""
+        if sys.platform != "linux":
+            return True
+        try:
+            peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+            status = Path(f"/proc/{process}/stat").read_bytes()
+        except OSError:  # it has ended
+            return False
+        return int(status.rpartition(b")")[2].split()[1]) == int(_PEER.unpack(peer)[0])
+
     def close(self) -> None:
         """End the connection: a gate that is still there goes on by itself."""
         self.socket.close()
@@ -115,8 +128,8 @@ def _meaning(words: list[bytes], rest: bytes) -> Said:
             return Asks(cwd, tuple(argv))
         case [b"pid", group] if int(group) > 1:  # 0 and 1 would mean the guard itself, and everybody
             return Started(int(group))
-        case [b"end", code, peak, micro, killed]:
-            return Ended(int(code), max(0, int(peak)), max(0, int(micro)) / 1e6, killed == b"1")
+        case [b"end", code, peak, killed]:
+            return Ended(int(code), max(0, int(peak)), killed == b"1")
     raise ValueError("no word of the protocol")
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from torchwright.guard.clients import Client
 from torchwright.guard.expected import Expectations, again
-from torchwright.guard.policy import Ticket, Unit
 from torchwright.guard.timeline import Ran
 from torchwright.guard.units import Described
+from torchwright.guard.view import Ticket, Unit
 from torchwright.quantity import format_bytes
 
 NOTED = 1.05  # of what it had when that was noted last
@@ -82,9 +82,13 @@ class Course:
         self.signal(signal.SIGCONT)
 
     def again(self) -> None:
-        """End its processes now: its gate would too, but it may be late, and asks again in any case."""
+        """End its processes now: its gate would too, but it may be late, and asks again in any case.
+
+        They are asked: what they leave in a temporary folder may lie in memory. The gate kills who is deaf.
+        """
         self.client.say("again")
-        self.signal(signal.SIGKILL)
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # one that is paused hears only now
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its processes, if there are any."""

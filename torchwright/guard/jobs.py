@@ -6,6 +6,8 @@ from torchwright.model import Build, Facts, Range
 from torchwright.quantity import format_bytes
 from torchwright.rules import within
 
+PREPROCESSOR = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
+
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
@@ -29,9 +31,13 @@ def largest(facts: Facts, build: Build, version: str) -> Range:
     return max(found, key=lambda memory: memory.high, default=Range(per_job / 2, per_job))
 
 
-def slots(cores: int) -> int:
-    """Return how many compilers a guarded build may start: most wait, but a heavy one keeps no core idle."""
-    return 2 * cores + 2
+def slots(cores: int, memory: int) -> int:
+    """Return how many compilers a guarded build may start, within `memory` in bytes.
+
+    Most of them wait: the more there are to choose from, the better those that run fit together. But each may
+    be at its preprocessor, which no gate holds where a cache asks for it.
+    """
+    return max(1, min(4 * cores + 2, memory // PREPROCESSOR))
 
 
 def jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> Jobs:

@@ -9,6 +9,8 @@ from typing import Any
 
 from torchwright.model import KnownUnit
 
+GATE = "TORCHWRIGHT_GATE"  # names the folder of a build's guard to its gates, and marks its processes
+
 
 @dataclass(frozen=True, slots=True)
 class Orders:
@@ -20,7 +22,6 @@ class Orders:
     roots: tuple[str, ...]  # folders below which a source is known by its path
     cores: int | None  # to keep busy; None: as many as can be had, read again and again
     memory: int | None  # bytes that all units together may have; None: what can be had
-    unguarded: int  # compilers at a time where no guard answers
     known: tuple[KnownUnit, ...] = ()
 
     def as_line(self) -> str:

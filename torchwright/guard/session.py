@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -18,19 +18,20 @@ from typing import Self
 
 from torchwright import orphans
 from torchwright.guard import gate, jobserver, units
-from torchwright.guard.orders import Orders
+from torchwright.guard.orders import GATE, Orders
+from torchwright.guard.recorder import READY
 from torchwright.guard.timeline import Account, Event, Record, parse
 from torchwright.model import KnownUnit
 
-GATE = "TORCHWRIGHT_GATE"  # tells a gate where its guard is, and marks the processes of a build
 TOLD = {  # what the user learns at once, by kind of event
-    "too large": "{unit} {text}",
-    "kill": "{unit} was killed for want of memory ({text})",
+    "too large": "{unit} {text}: such a file is built alone",
+    "kill": "{unit} was killed or ran out of memory ({text}): such a file runs again, alone",
     "no timeline": "the timeline cannot be written: {text}",
-    "no history": "what was learned of this build cannot be kept: {text}",
+    "no history": "what this build taught cannot be kept in {history} ({text}): see that it can be written",
 }
-READY = '{"record":"ready"}'
-PATIENCE = 10.0  # seconds that the guard gets to start, and to end
+NAMED = 5  # of a kind: where little is allowed every single unit would be named
+PATIENCE = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
+SILENCE = 30  # seconds in a row without a word, of which it has one for each: then it hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class Site:
     memory: int | None = None  # bytes; None: what can be had
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
     known: tuple[KnownUnit, ...] = ()
+
+    @property
+    def history(self) -> Path:
+        """Return the file with what was learned of units."""
+        return self.cache / "units.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,10 @@ def _folder(site: Site) -> Iterator[Path]:
             (folder / str(number)).touch()
         yield folder
     finally:
-        orphans.end_carrying(GATE, str(folder))
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            orphans.end_carrying(GATE, str(folder))
+        finally:  # also where Ctrl-C comes again
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Guard:
@@ -119,16 +127,16 @@ class _Guard:
         self._errors = folder / "errors"
         self._ready = threading.Event()  # it said so, or will never
         self._served = False
-        self._ending = False
+        self._spoke = False  # within this second
+        self._ending = threading.Event()
         self._process = self._started()
         orders = Orders(
             folder=str(folder),
             timeline=str(site.timeline),
-            history=str(site.cache / "units.sqlite"),
+            history=str(site.history),
             roots=site.roots,
             cores=site.cores,
             memory=site.memory,
-            unguarded=site.unguarded,
             known=site.known,
         )
         self._say(orders.as_line())
@@ -141,6 +149,7 @@ class _Guard:
         if not self._served:
             self._end()
             raise OSError(self._last_words())
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
         return self
 
     def __exit__(
@@ -150,7 +159,7 @@ class _Guard:
 
     def _end(self) -> None:
         """Let it close its books; kill it where it does not."""
-        self._ending = True
+        self._ending.set()
         self._say("end")
         try:
             self._process.wait(PATIENCE)
@@ -193,22 +202,43 @@ class _Guard:
     def _listen(self) -> None:
         """Enter what it says in the books until it says no more."""
         for line in self._process.stdout or ():
-            if not self._served and line.strip() == READY:
+            self._spoke = True
+            if not self._served and line == READY:
                 self._served = True
                 self._ready.set()
                 continue
             with contextlib.suppress(ValueError):
                 self._take(parse(line))
         self._ready.set()
-        if self._served and not self._ending:
+        if self._served and not self._ending.is_set():
             if self._fifo is not None:
                 jobserver.withdraw(self._fifo)
+            # what it saw last says nothing of now
+            self.account.now = replace(self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0)
             self.news.put(
                 f"the guard ended unexpectedly ({self._last_words()}): {_at_a_time(self._site)} from here on"
             )
 
+    def _watch(self) -> None:
+        """Kill it where it hangs: gates would wait for it for ever, and go on by themselves when it is gone.
+
+        Seconds are counted, not a clock read: while this process was stopped nobody listened.
+        """
+        silent = 0
+        while not self._ending.wait(1.0):
+            silent = 0 if self._spoke else silent + 1
+            self._spoke = False
+            if silent == SILENCE:
+                self._process.kill()
+                return
+
     def _take(self, record: Record) -> None:
         self.account.take(record)
-        if isinstance(record, Event) and record.kind in TOLD:
+        if not isinstance(record, Event) or record.kind not in TOLD:
+            return
+        count = self.account.counts[record.kind]
+        if count <= NAMED:
             unit = units.title(record.key) if record.key else ""
-            self.news.put(TOLD[record.kind].format(unit=unit, text=record.text))
+            self.news.put(TOLD[record.kind].format(unit=unit, text=record.text, history=self._site.history))
+        if count == NAMED:
+            self.news.put("from here on such files are only counted: `invoke report` lists them")

@@ -51,11 +51,11 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a unit."""
+    """Something that happened to a unit, or to what the guard writes."""
 
     at: float
     kind: str  # "pause", "resume", "rerun", "kill", "alone", "too large", "gave up"
-    key: str
+    key: str  # "" where it is a file that cannot be written: "no timeline", "no history"
     text: str = ""  # for people: "needed 5.1 GiB, 4.0 GiB are allowed"
 
 
@@ -151,10 +151,8 @@ class Account:
 
     now: Moment = Moment(0.0, 0, 0, 0, 0, 0)
     peak: int = 0  # bytes, of all units together
-    short: float = 0.0  # seconds in which memory kept units waiting, and a processor was free
     units: int = 0  # runs that came to their own end
     counts: dict[str, int] = field(default_factory=dict)  # events by kind
-    too_large: list[Event] = field(default_factory=list)
     gave_up: list[Event] = field(default_factory=list)  # units whose failure was believed at last
 
     def take(self, record: Record) -> None:
@@ -163,12 +161,9 @@ class Account:
             case Moment():
                 self.now = record
                 self.peak = max(self.peak, record.used)
-                self.short = max(self.short, record.short)
             case Ran():
                 self.units += record.outcome in {"done", "failed"}
             case Event():
                 self.counts[record.kind] = self.counts.get(record.kind, 0) + 1
-                if record.kind == "too large":
-                    self.too_large.append(record)
-                elif record.kind == "gave up":
+                if record.kind == "gave up":
                     self.gave_up.append(record)

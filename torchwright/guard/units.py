@@ -69,14 +69,14 @@ def describe(cwd: str, argv: Sequence[str], roots: Sequence[str] = ()) -> Descri
         sources = operands[-1:]  # by another name, with -x
     if not sources:
         made = _below(cwd, output, roots)
-        return Described("link", f"{compiler}|link|{made}", 1.0, made)
+        return Described("link", _key(compiler, "link", made), 1.0, made)
     family = _LANGUAGES.get(language) or _ENDS.get(PurePosixPath(sources[0]).suffix, "c++")
     source = _below(cwd, sources[0], roots)
     level = next(filter(_LEVEL.fullmatch, reversed(words)), "-O0")
     debug = "-g" if any(map(_DEBUG.fullmatch, words)) else ""
     matter = sorted(set(filter(_MATTERS.fullmatch, words)))
     devices = sorted(set(_DEVICE.findall(" ".join(words)))) if family == "cuda" else []
-    key = "|".join((compiler, source, level + debug, *devices, *matter))
+    key = _key(compiler, source, level + debug, *devices, *matter)
     return Described(family, key, _weight(words, devices) if family == "cuda" else 1.0, source)
 
 
@@ -84,6 +84,11 @@ def title(key: str) -> str:
     """Return what people know a unit by: the path in its key, or a key of another shape as it is."""
     compiler, _, rest = key.partition("|")
     return rest.removeprefix("link|").partition("|")[0] or compiler
+
+
+def _key(*parts: str) -> str:
+    """Join what a unit is known by, as text that can be kept: a path may hold any bytes."""
+    return "|".join(parts).encode(errors="backslashreplace").decode()
 
 
 def _compiler(path: str) -> str:

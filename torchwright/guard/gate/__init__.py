@@ -51,7 +51,7 @@ def place(compiled: Path | None, target: Path) -> Path:
     """Put the gate at `target`, and return that: a tree of CMake's keeps the path of its launcher.
 
     Without a compiled one it is a script, which takes some hundredths of a second more for each compiler.
-    Raise OSError where the place cannot be written.
+    Raise OSError where the place cannot be written, or nothing there may be run.
     """
     if compiled is not None:
         content = compiled.read_bytes()
@@ -59,6 +59,8 @@ def place(compiled: Path | None, target: Path) -> Path:
         start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n'''\n"
         content = start.encode() + FALLBACK.read_bytes()
     _write(target, content)
+    if not _runs(target):
+        raise OSError(f"{target} cannot be run")
     return target
 
 

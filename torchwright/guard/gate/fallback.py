@@ -1,7 +1,7 @@
 """The gate for machines on which gate.c cannot be compiled: what it does, and how it talks, is said there.
 
-It is no module of ours but a script, copied into the tree of a build and run by `python -IS`: it has nothing
-but the standard library, and of that only what is quickly loaded.
+It is no module of ours but a script, copied into the tree of a build and run by `python -IS`: of the standard
+library it has only what is quickly loaded.
 """
 
 import contextlib
@@ -21,10 +21,12 @@ NOTHING_TO_DO = {
     "-dumpspecs", "--preprocess", "--generate-dependencies", "--generate-nonsystem-dependencies", "--dryrun",
     "-dryrun",
 }  # fmt: skip
+TRIALS = ("/CMakeFiles/CMakeScratch/", "/CMakeFiles/CMakeTmp")  # tiny, and no measure of the build's own
 NAMES_MEMORY = (
     b"Killed signal terminated program", b"Killed (program", b"terminated with signal 9", b"due to signal 9",
-    b"unable to execute command: Killed", b"virtual memory exhausted", b"memory exhausted", b"out of memory",
-    b"Cannot allocate memory", b"std::bad_alloc",
+    b"unable to execute command: Killed", b"virtual memory exhausted", b": memory exhausted\n",
+    b": out of memory\n", b"out of memory allocating", b": Cannot allocate memory\n",
+    b"instance of 'std::bad_alloc'", b"of type std::bad_alloc", b"Memory allocation failure",
 )  # fmt: skip
 
 
@@ -57,7 +59,7 @@ class Gate:
             admitted = self._ask()
             alone = not admitted and was_killed
             while not admitted and not self._lock_slots(all if alone else any):
-                self._rest([], 0.05)
+                self._rest(0.05)
             outcome, code = self._run()
             if outcome == "stop":
                 self._leave()
@@ -75,11 +77,12 @@ class Gate:
         if number != signal.SIGCHLD:
             self._asked_to_end = number
 
-    def _wait_for(self, files: list[int], seconds: float) -> bool:
-        ready = select.select([self._wake, *files], [], [], seconds)[0]
+    def _wait_for(self, seconds: float) -> bool:
+        guard = self._guard.fileno() if self._guard else self._wake
+        ready = select.select([self._wake, guard], [], [], seconds)[0]
         if self._wake in ready:
             os.read(self._wake, 4096)
-        return any(file in ready for file in files)
+        return guard in ready and guard != self._wake
 
     def _is_wanted(self) -> bool:
         return not self._asked_to_end and os.getppid() == self._parent
@@ -90,8 +93,8 @@ class Gate:
             os.kill(os.getpid(), self._asked_to_end)
         os._exit(STOPPED)
 
-    def _rest(self, files: list[int], seconds: float) -> bool:
-        ready = self._wait_for(files, seconds)
+    def _rest(self, seconds: float) -> bool:
+        ready = self._wait_for(seconds)
         if not self._is_wanted():
             self._leave()
         return ready
@@ -100,9 +103,10 @@ class Gate:
         self._locked.append(os.open(name, os.O_RDONLY, dir_fd=self._room))
         try:
             fcntl.flock(self._locked[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._locked.pop())
-            return False
+        except OSError as error:
+            if isinstance(error, BlockingIOError):  # else there are no locks here
+                os.close(self._locked.pop())
+                return False
         return True
 
     def _lock_slots(self, enough: Callable[[Iterable[bool]], bool]) -> bool:
@@ -112,10 +116,10 @@ class Gate:
         return not more or enough(map(self._lock, more))
 
     def _reach_guard(self) -> socket.SocketIO | None:
-        reached, guard = socket.socket(socket.AF_UNIX), None
-        here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        guard, here = None, os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         os.fchdir(self._room)  # a path may be longer than an address holds
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nobody is there, or sockets are forbidden
+            reached = socket.socket(socket.AF_UNIX)
             reached.connect("s")
             guard = reached.makefile("rwb", buffering=0)
         os.fchdir(here)
@@ -146,7 +150,7 @@ class Gate:
 
     def _expect(self, *words: str) -> str:
         while self._guard:
-            word = self._hear() if self._rest([self._guard.fileno()], 1) else ""
+            word = self._hear() if self._rest(1) else ""
             if word in words:
                 return word
             if word == "stop":
@@ -161,7 +165,7 @@ class Gate:
         self._tell(b"ask %d\n%b" % (len(question), question))
         if self._expect("go"):
             return True
-        self._rest([], 0.1)  # compilers that run already take their slots first
+        self._rest(0.1)  # compilers that run already take their slots first
         return False
 
     def _read_said(self) -> bytes:
@@ -187,21 +191,19 @@ class Gate:
     def _run(self) -> tuple[str, int]:
         """Run the compiler to its end, and tell the guard of it; return what became of it, and its code."""
         self._start()
-        order, patience = "", 20
-        while not (end := os.wait4(self._child, os.WNOHANG))[0]:
-            guard = [self._guard.fileno()] if self._guard else []
-            word = self._hear() if self._wait_for(guard, 0.05 if order else 1) else ""
-            if word in {"again", "stop"} or not self._is_wanted():
-                order = word if self._is_wanted() else "stop"
-            if order:  # more than once: before it has become the compiler, it does not hear
+        order, patience, ended = "", 20, 0
+        while not ended:  # once more when it has: the guard may have ended it, and says so first
+            ended, status, used = os.wait4(self._child, os.WNOHANG)
+            word = self._hear() if self._wait_for(0 if ended else 0.05 if order else 1) else ""
+            order = (word if word in {"again", "stop"} else order) if self._is_wanted() else "stop"
+            if order and not ended:  # more than once: before it has become the compiler, it does not hear
                 patience -= 1
-                politely = self._asked_to_end or signal.SIGTERM
-                self._signal_group(politely if patience >= 0 else signal.SIGKILL)
+                self._signal_group(signal.SIGKILL if patience < 0 else self._asked_to_end or signal.SIGTERM)
                 self._signal_group(signal.SIGCONT)
         if order:
             self._signal_group(signal.SIGKILL)  # what it started, and left behind
         self._child = 0
-        return (order, STOPPED) if order else self._report(end[1], end[2])
+        return (order, STOPPED) if order else self._report(status, used)
 
     def _report(self, status: int, used: resource.struct_rusage) -> tuple[str, int]:
         code = os.waitstatus_to_exitcode(status)
@@ -209,20 +211,21 @@ class Gate:
         said = self._read_said() if code else b""
         killed = code == 128 + signal.SIGKILL or any(word in said for word in NAMES_MEMORY)
         peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        self._tell(b"end %d %d %d %d\n" % (code, peak, 1e6 * (used.ru_utime + used.ru_stime), killed))
+        self._tell(b"end %d %d %d\n" % (code, peak, killed))
         return ("killed" if killed else ""), code
 
 
 def needs_no_guard(command: list[str]) -> bool:
-    """Tell whether a command compiles and links nothing, or reads its source from a pipe."""
+    """Tell whether a command compiles and links nothing, reads a pipe, or is a trial of CMake's."""
+    tries = any(trials in os.getcwd() for trials in TRIALS)  # noqa: PTH109
     # what follows -Xlinker is for the linker, whatever it means to the compiler
     words = [word for before, word in itertools.pairwise(command) if before != "-Xlinker"]
     asks = any(word in NOTHING_TO_DO or word.startswith(("--help", "-print-", "--print-")) for word in words)
-    return asks or all(word.startswith("-") for word in words)
+    return tries or asks or all(word.startswith("-") for word in words)
 
 
-def become(command: list[str]) -> None:
-    """Become the command."""
+def become(command: list[str]) -> int:
+    """Become the command, and so never return."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores these two, a compiler must not
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
@@ -235,15 +238,12 @@ def become(command: list[str]) -> None:
 def main(command: list[str]) -> int:
     """Send a command through the gate; return its code."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    folder = os.environ.get("TORCHWRIGHT_GATE")
-    if not folder or os.environ.get("TORCHWRIGHT_GATED") or needs_no_guard(command):
-        become(command)
-    os.environ["TORCHWRIGHT_GATED"] = "1"
-    try:
-        gate = Gate(str(folder), command)
-    except OSError:  # the folder is gone: the build is over
-        become(command)
-    return gate.pass_through()
+    folder, gate = os.environ.get("TORCHWRIGHT_GATE"), None
+    with contextlib.suppress(OSError):  # the guard's folder is gone, or this one: the build is over
+        if folder and not os.environ.get("TORCHWRIGHT_GATED") and not needs_no_guard(command):
+            os.environ["TORCHWRIGHT_GATED"] = "1"
+            gate = Gate(folder, command)
+    return become(command) if gate is None else gate.pass_through()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
  *
  * To the guard:   ask N\n and N bytes: the working directory and each argument, ended by zeros
  *                 pid N\n: the process group that the compiler leads
- *                 end CODE RSS MICROSECONDS KILLED\n
+ *                 end CODE PEAK KILLED\n: the peak of its largest process in bytes; 1 where memory was short
  * From the guard: go\n, again\n (end it, and ask again), done\n (believe the failure), stop\n (end it, and fail)
  *
  * What the compiler says on stderr is kept until it is known that it will not run again. A compiler that a
@@ -73,7 +73,10 @@ static int needs_no_guard(char **command)
         "-", "-E", "-M", "-MM", "-###", "--help*", "--version", "-print-*", "--print-*", "-dumpversion",
         "-dumpfullversion", "-dumpmachine", "-dumpspecs", "--preprocess", "--generate-dependencies",
         "--generate-nonsystem-dependencies", "--dryrun", "-dryrun"};
+    char here[4096];
     int operands = 0;
+    if (getcwd(here, sizeof here) != NULL && (strstr(here, "/CMakeFiles/CMakeScratch/") || strstr(here, "/CMakeFiles/CMakeTmp")))
+        return 1; /* what CMake tries while it configures is tiny, and no measure of the build's own */
     for (char **word = command + 1; *word != NULL; word++) {
         if (strcmp(*word, "-Xlinker") == 0 && word[1] != NULL) {
             word++; /* for the linker, whatever it means to the compiler */
@@ -143,7 +146,7 @@ static int lock_slots(int every)
         int file = slots_held < (int)COUNT(slots) ? openat(room, name, O_RDONLY | O_CLOEXEC) : -1;
         if (file < 0)
             return every || number == 1;
-        int locked = flock(file, LOCK_EX | LOCK_NB) == 0;
+        int locked = flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; /* else: no locks here */
         if (locked)
             slots[slots_held++] = file;
         else
@@ -282,12 +285,14 @@ static void hand_over_said(void)
     }
 }
 
+/* Tell whether a compiler says that it had too little; a source that it quotes may speak of memory, too. */
 static int names_memory(void)
 {
     static const char *const words[] = {
         "Killed signal terminated program", "Killed (program", "terminated with signal 9", "due to signal 9",
-        "unable to execute command: Killed", "virtual memory exhausted", "memory exhausted", "out of memory",
-        "Cannot allocate memory", "std::bad_alloc"};
+        "unable to execute command: Killed", "virtual memory exhausted", ": memory exhausted\n",
+        ": out of memory\n", "out of memory allocating", ": Cannot allocate memory\n",
+        "instance of 'std::bad_alloc'", "of type std::bad_alloc", "Memory allocation failure"};
     size_t length;
     const char *text = read_said(&length);
     for (size_t i = 0; text != NULL && i < COUNT(words); i++)
@@ -338,8 +343,9 @@ static enum outcome run(char **command)
     if (ftruncate(said, 0) < 0) { /* then its last run is said too */ }
     start(command);
     tell(line, (size_t)snprintf(line, sizeof line, "pid %d\n", (int)child));
-    while (!has_ended()) {
-        const char *word = wait_for(guard, outcome == RAN ? 1000 : 50) ? hear() : "";
+    for (int ended = 0; !ended; ) { /* once more when it has: the guard may have ended it, and says so first */
+        ended = has_ended();
+        const char *word = wait_for(guard, ended ? 0 : outcome == RAN ? 1000 : 50) ? hear() : "";
         if (strcmp(word, "again") == 0)
             outcome = RUNS_AGAIN;
         if (strcmp(word, "stop") == 0 || !is_wanted())
@@ -357,9 +363,7 @@ static enum outcome run(char **command)
         return outcome;
     code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     int killed = code == 128 + SIGKILL || (code != 0 && names_memory());
-    long long seconds = used.ru_utime.tv_sec + used.ru_stime.tv_sec;
-    tell(line, (size_t)snprintf(line, sizeof line, "end %d %lld %lld %d\n", code, used.ru_maxrss * RSS_UNIT,
-                                seconds * 1000000 + used.ru_utime.tv_usec + used.ru_stime.tv_usec, killed));
+    tell(line, (size_t)snprintf(line, sizeof line, "end %d %lld %d\n", code, used.ru_maxrss * RSS_UNIT, killed));
     return killed ? WAS_KILLED : RAN;
 }
 
@@ -367,6 +371,7 @@ static void prepare(char **command)
 {
     static const int signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_NOCLDSTOP}, before;
+    sigset_t heard;
     char name[32];
     parent = getppid();
     snprintf(name, sizeof name, "said.%d", (int)getpid());
@@ -383,6 +388,9 @@ static void prepare(char **command)
         if (signals[i] == SIGCHLD || before.sa_handler != SIG_IGN) /* ignored: as nohup wants it */
             sigaction(signals[i], &action, NULL);
     }
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    sigprocmask(SIG_UNBLOCK, &heard, NULL); /* a mask is handed down, too */
     setenv("TORCHWRIGHT_GATED", "1", 1);
 }
 
