@@ -1,0 +1,58 @@
+"""Run a command under the memory guard, as a build is run, and write what came of it as JSON.
+
+python benchmarks/under_guard.py --tree DIR --cache DIR --result FILE --cores N [--root DIR] -- COMMAND...
+
+The gate is then DIR/gate, and MAX_JOBS says how many compilers may be started, waiting ones included. This
+is a program of its own because the guard must live in the control group that limits it.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from torchwright import facts
+from torchwright.guard import expected, jobs, limits
+from torchwright.guard.session import Site, guarded
+
+ROOT = Path(__file__).parents[1]  # must be on PYTHONPATH
+
+
+def main() -> None:
+    """Run the command; exit as it does."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tree", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--cores", type=int, required=True)
+    parser.add_argument("--root", default="/")
+    parser.add_argument("command", nargs="+")
+    asked = parser.parse_args()
+    site = Site(
+        tree=asked.tree,
+        cache=asked.cache,
+        timeline=asked.tree / "timeline.jsonl",
+        compiler=["cc"],
+        unguarded=1,
+        cores=asked.cores,
+        roots=(asked.root,),
+        known=expected.relevant(facts.load(ROOT / "build_configs").units, "torch", "1.13.1"),
+    )
+    with guarded(site, {}) as guard:
+        start = time.monotonic()
+        slots = str(jobs.slots(asked.cores, limits.memory().bytes))
+        environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
+        code = subprocess.run(asked.command, env=environment, check=False).returncode
+        seconds = time.monotonic() - start
+    while not guard.news.empty():
+        sys.stderr.write(guard.news.get() + "\n")
+    books = {"counts": guard.account.counts, "peak": guard.account.peak, "ran": guard.account.units}
+    asked.result.write_text(json.dumps({"seconds": seconds, "code": code, **books}), encoding="utf-8")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
