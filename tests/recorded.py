@@ -36,7 +36,7 @@ def small() -> list[Record]:
         moment(4, used=3.9, running=1, paused=1, short=1.0),
         Event(6.0, "resume", "g++|b.cpp|-O2"),
         ran("a.cpp", 0.0, 8.0, peak=2 * GIB),
-        Event(9.0, "rerun", "g++|b.cpp|-O2", "no memory was left"),
+        Event(9.0, "rerun", "g++|b.cpp|-O2"),
         ran("b.cpp", 1.0, 9.0, outcome="ended"),
         moment(9, used=2, running=0, waiting=1, short=2.5),
         ran("b.cpp", 9.5, 18.5, peak=3 * GIB),

@@ -43,7 +43,7 @@ def test_what_follows_is_told() -> None:
     text = NODE.as_text()
     assert row(text, "processors kept").endswith(" 8")
     assert row(text, "memory for all").endswith(" 12.0 GiB")
-    assert row(text, "compilers that may be started").endswith(" 18")
+    assert row(text, "compilers that may be started").endswith(" 34")
     assert "2 because of memory (12.0 GiB of memory at 5.0 GiB a job) though there are 8 cores" in text
     assert "warning" not in text
 
@@ -82,7 +82,7 @@ def test_programs_get_the_same() -> None:
     assert data["allowed"] == {
         "memory": {"bytes": 12 * GIB, "source": GROUP},
         "processors": {"count": 8, "source": "/sys/fs/cgroup/cpu.max"},
-        "slots": 18,
+        "slots": 34,
     }
     assert [one["unguarded"]["count"] for one in data["builds"]] == [2, 8]
 

@@ -45,23 +45,23 @@ def test_durations(seconds: float, text: str) -> None:
 def test_a_status_says_all_of_it_in_one_line() -> None:
     now = Moment(0.0, 2 * GIB, 22 * GIB, running=0, waiting=0, paused=0)
     status = Status(Edge(3, 4, ""), "a.o", elapsed=61, left=20, now=now)
-    assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, 2.0 of 22.0 GiB: a.o"
+    assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, memory 2.0 of 22.0 GiB: a.o"
     guarded = replace(status, now=replace(now, running=8, waiting=3, paused=1))
-    assert str(guarded) == (
-        "3/4 (75 %), 1:01 so far, about 0:20 left, 8 running, 3 waiting, 1 paused, 2.0 of 22.0 GiB: a.o"
-    )
+    assert guarded.pace == "3/4 (75 %), 1:01 so far, about 0:20 left"
+    assert guarded.load == "8 running, 3 waiting, 1 paused, memory 2.0 of 22.0 GiB"
+    assert str(guarded) == f"{guarded.pace}, {guarded.load}: a.o"
 
 
 def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
     track, account = Track(Time()), Account()
     assert str(track.status(account)) == "0:00 so far: starting"
     account.take(Moment(0.5, GIB // 2, 6 * GIB, running=2, waiting=0, paused=0))
-    assert str(track.status(account)) == "0:00 so far, 2 running, 0.5 of 6.0 GiB: starting"
+    assert str(track.status(account)) == "0:00 so far, 2 running, memory 0.5 of 6.0 GiB: starting"
 
 
 def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
     track = Track(Time())
-    assert str(track.status(Used(GIB))) == "0:00 so far, 1.0 of 8.0 GiB: starting"
+    assert str(track.status(Used(GIB))) == "0:00 so far, memory 1.0 of 8.0 GiB: starting"
     track.see("-- Looking for pthread.h\n")
     track.see("\n")
     assert track.status(Used()).title == "-- Looking for pthread.h"
@@ -85,7 +85,7 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     lines = file.getvalue().splitlines()
     assert EVERY == 30
     assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
-    assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, 2.0 of 8.0 GiB: 90.o"
+    assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, memory 2.0 of 8.0 GiB: 90.o"
 
 
 def test_a_note_is_written_at_once() -> None:
@@ -101,8 +101,23 @@ def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
         clock.now, used.current = 90, 3 * GIB  # nothing is said for long, and time goes on all the same
         line.note("[verifying]")
     end = file.getvalue()
-    assert "1/2 (50 %), 1:30 so far, 3.0 of 8.0 GiB: libtorch.so\n" in end
+    assert "1/2 (50 %), 1:30 so far, memory 3.0 of 8.0 GiB: libtorch.so\n" in end
     assert end.endswith("[verifying]\n")
+
+
+def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
+    file, clock = io.StringIO(), Time()
+    with LiveLine(Console(file=file, width=80, force_terminal=True), clock) as line:
+        for done in range(100, 120):
+            clock.now = 60 * done
+            line.edge(f"[{done}/6789] Building CXX object a.o", Used())
+        assert line._live is not None
+        file.truncate(0)
+        line._live.refresh()
+        shown = file.getvalue()
+    assert "119/6789 (1 %), 19:00 so far, about " in shown
+    assert " left" in shown
+    assert "memory 2.0 of 8.0 GiB: a.o" in shown
 
 
 def test_a_line_that_saw_nothing_leaves_nothing() -> None:
@@ -112,13 +127,14 @@ def test_a_line_that_saw_nothing_leaves_nothing() -> None:
     assert file.getvalue() == ""
 
 
-def test_the_second_command_of_a_build_counts_anew() -> None:
+def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
     clock = Time()
     with LiveLine(Console(file=io.StringIO(), force_terminal=True), clock) as line:
-        line.edge("[9/9] Linking x", Used())
-        line.note("packing")
-        clock.now = 50
-        line.edge("[1/3] Linking y", Used())
-        status = line._now()
+        for done in range(1, 9):
+            clock.now = 10 * done
+            line.edge(f"[{done}/20] Building CXX object a.o", Used())
+            line.note("a.cpp was killed")
+        status = line._track.status(Used()) if line._track else None
     assert status is not None
-    assert (status.edge, status.elapsed) == (Edge(1, 3, "Linking y"), 0)
+    assert (status.edge, status.elapsed) == (Edge(8, 20, "Building CXX object a.o"), 70)
+    assert status.left == pytest.approx(120)

@@ -75,7 +75,7 @@ def configure(begun: Job, launcher: str) -> None:
 def test_more_compilers_are_started_where_the_gate_holds_all(begun: Job) -> None:
     noted: list[str] = []
     found = variables(begun, guarded(begun), {}, noted.append)
-    assert found["MAX_JOBS"] == "10"
+    assert found["MAX_JOBS"] == "18"
     assert found["TORCHWRIGHT_GATE"] == "/of/this/build"
     assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
@@ -112,7 +112,7 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: Job) -> None:
 
 def test_what_the_user_asks_for_wins(begun: Job) -> None:
     two = replace(begun, options=Options(jobs=2))
-    assert variables(two, guarded(two), {}, print)["MAX_JOBS"] == "6"
+    assert variables(two, guarded(two), {}, print)["MAX_JOBS"] == "10"
     own = replace(
         begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"})
     )

@@ -38,4 +38,8 @@ def test_an_unknown_appetite_leaves_it_to_the_cores() -> None:
 
 
 def test_under_guard_more_compilers_are_started_than_there_are_cores() -> None:
-    assert [slots(cores) for cores in (1, 2, 64)] == [4, 6, 130]
+    assert [slots(cores, 2**40) for cores in (1, 2, 64)] == [6, 10, 258]
+
+
+def test_no_more_are_started_than_can_all_be_at_their_preprocessor() -> None:
+    assert [slots(64, memory) for memory in (2**20, 2**30, 4 * 2**30)] == [1, 8, 32]

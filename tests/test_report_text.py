@@ -47,7 +47,7 @@ def test_a_build_without_trouble(tmp_path: Path) -> None:
 
 def test_what_went_wrong_is_told_a_few_times(tmp_path: Path) -> None:
     events = [Event(1.0, "too large", f"g++|{number}.cpp|-O2", "needed 5.1 GiB") for number in range(14)]
-    events += [Event(0.5, "no history", "", "read-only"), Event(0.1, "rerun", "g++|x.cpp|-O2", "no room")]
+    events += [Event(0.5, "no history", "", "read-only"), Event(0.1, "rerun", "g++|x.cpp|-O2")]
     lines = summary(recording(tmp_path, events)).splitlines()
     assert lines[1].startswith("  units: 1 ended and run again, 14 larger")
     assert lines[2:4] == ["  no history: read-only", "  too large: 0.cpp: needed 5.1 GiB"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from recorded import GIB, ran, recording, small
 
-from torchwright.report.trace import packed, write
+from torchwright.guard.timeline import Event
+from torchwright.report.trace import events, packed, write
 
 # What the format demands of each phase that is written, beside name, ph, ts, pid and tid.
 DEMANDED = {"X": {"dur", "cat"}, "C": {"args"}, "i": {"s"}, "M": {"args"}}
@@ -63,8 +64,10 @@ def test_units_and_counters_say_what_was_recorded(tmp_path: Path) -> None:
     assert allowed == [(0, {"MiB": 4096})], "what did not change is not said again"
     units = [one["args"] for one in found if one["name"] == "units"]
     assert units[1] == {"running": 1, "paused": 1, "waiting": 3}
-    event = next(one for one in found if one["ph"] == "i" and one["name"] == "rerun")
-    assert event["args"] == {"unit": "g++|b.cpp|-O2", "text": "no memory was left"}
+    assert [one["name"] for one in found if one["ph"] == "i"] == ["pause", "resume", "rerun"]
+    told = recording(tmp_path, [Event(1.0, "too large", "k", "needed 5.1 GiB")])
+    (event,) = (one for one in events(told) if one["ph"] == "i")
+    assert event["args"] == {"unit": "k", "text": "needed 5.1 GiB"}
 
 
 def test_as_few_lanes_as_run_at_a_time() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchwright import orphans
-from torchwright.guard.session import GATE
+from torchwright.guard.orders import GATE
 from torchwright.model import Host
 from torchwright.toolchain import cache, sccache
 

@@ -127,7 +127,7 @@ def test_jobs_as_json(tmp_path: Path) -> None:
     done = run("invoke", "jobs", "--tag=v1.13.1", "--jobs=3", "--json", home=tmp_path)
     told = json.loads(done.stdout)
     assert told["allowed"]["processors"] == {"count": 3, "source": "--jobs"}
-    assert told["allowed"]["slots"] == 8
+    assert told["allowed"]["slots"] == 14
     assert told["memory"][0]["source"] == "physical memory"
 
 

@@ -63,6 +63,22 @@ def test_a_tree_that_is_there_has_taken_its_room(known: Facts, tmp_path: Path) -
     assert noted
 
 
+def test_a_cache_without_a_place_is_done_without_and_told(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").touch()  # in place of the folder
+    begun = job(known, tmp_path, replace(HOST, tools={**HOST.tools, "ccache": "/usr/bin/ccache"}))
+    noted: list[str] = []
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "own"))
+    assert "CCACHE_DIR" in workshop.caching(begun, noted.append)
+    assert noted == []
+    monkeypatch.delenv("CCACHE_DIR")
+    assert workshop.caching(begun, noted.append) == {}
+    (said,) = noted
+    assert said.startswith(f"{tmp_path}/cache/ccache cannot be written (")
+    assert said.endswith("XDG_CACHE_HOME=DIR gives it another place")
+
+
 def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ class Budget:
             "allowed": {
                 "memory": asdict(self.allowed),
                 "processors": asdict(self.cores),
-                "slots": slots(self.cores.count),
+                "slots": slots(self.cores.count, self.allowed.bytes),
             },
             "builds": [asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands],
             "warnings": list(_warnings(self)),
@@ -145,7 +145,7 @@ def _follows(budget: Budget) -> str:
     rows = [
         ("processors kept busy", str(count)),
         ("memory for all compilers together", format_bytes(budget.allowed.bytes)),
-        ("compilers that may be started, most of them waiting", str(slots(count))),
+        ("compilers that may be started, most of them waiting", str(slots(count, budget.allowed.bytes))),
     ]
     return console.table(("under the guard", ""), rows)
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -51,17 +51,27 @@ class Status:
 
     def __str__(self) -> str:
         """Return it as one line, what matters most first."""
+        return f"{', '.join(filter(None, (self.pace, self.load)))}: {self.title}"
+
+    @property
+    def pace(self) -> str:
+        """Return what there is of edges and time."""
         parts = [f"{duration(self.elapsed)} so far"]
         if self.edge is not None:
             percent = 100 * self.edge.done // self.edge.total
             parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %)")
         if self.left is not None:
             parts.append(f"about {duration(self.left)} left")
+        return ", ".join(parts)
+
+    @property
+    def load(self) -> str:
+        """Return what there is of units and memory; "" where nobody knows."""
         units = {"running": self.now.running, "waiting": self.now.waiting, "paused": self.now.paused}
-        parts += [f"{count} {doing}" for doing, count in units.items() if count]
+        parts = [f"{count} {doing}" for doing, count in units.items() if count]
         if self.now.allowed:
-            parts.append(format_share(self.now.used, self.now.allowed))
-        return f"{', '.join(parts)}: {self.title}"
+            parts.append(f"memory {format_share(self.now.used, self.now.allowed)}")
+        return ", ".join(parts)
 
 
 class Track:
@@ -144,7 +154,7 @@ class LiveLine:
             self._live.stop()
             if (status := self._now()) is not None:
                 self._console.print(Text(str(status)), soft_wrap=True)
-        self._live = self._track = self._shown = None
+        self._live = self._shown = None
 
     def _now(self) -> Status | None:
         """Return the last status as it is by now: a large file keeps a build silent for minutes."""
@@ -156,16 +166,20 @@ class LiveLine:
         left = None if status.left is None else max(0.0, status.left - passed)
         return replace(status, elapsed=status.elapsed + passed, left=left, now=books.now)
 
-    def _drawn(self) -> Table:
+    def _drawn(self) -> Group:
+        """Return it as two lines: one would not hold it on a terminal of 80 columns."""
         status = self._now()
-        drawn = Table.grid(padding=(0, 1))
-        if status is not None:
-            edge = status.edge
-            bar = ProgressBar(
-                total=edge.total if edge else None, completed=edge.done if edge else 0, width=20
-            )
-            drawn.add_row(bar, Text(str(status), no_wrap=True, overflow="ellipsis"))
-        return drawn
+        if status is None:
+            return Group()
+        edge = status.edge
+        bar = ProgressBar(total=edge.total if edge else None, completed=edge.done if edge else 0, width=20)
+        first = Table.grid(padding=(0, 1))
+        first.add_row(bar, _whole(status.pace))
+        return Group(first, _whole(": ".join(filter(None, (status.load, status.title)))))
+
+
+def _whole(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def duration(seconds: float) -> str:

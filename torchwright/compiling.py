@@ -1,5 +1,6 @@
 """Compile one wheel under the memory guard: the command, its environment, and what it says when it fails."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from torchwright.guard.session import Guarded, Site, guarded
 from torchwright.guard.timeline import SUFFIX, Account
 from torchwright.model import Command
 from torchwright.ninja import parse_edge
+from torchwright.plan import usable_memory
 from torchwright.process import CommandError, stream
 from torchwright.workshop import Job, caching
 
@@ -44,9 +46,10 @@ def compile_wheel(job: Job, line: Line) -> Compiled:
     job.tree.raw.mkdir(parents=True)
     job.log.parent.mkdir(parents=True, exist_ok=True)
     edges = 0
-    timeline(job).unlink(missing_ok=True)  # one of an earlier build would be taken for this one's
-    cache = caching(job)
-    with guarded(_site(job), cache) as guard, job.log.open("w", encoding="utf-8") as log:
+    with contextlib.suppress(OSError):  # the guard tells of it
+        timeline(job).unlink()  # one of an earlier build would be taken for this one's
+    cache = caching(job, line.note)
+    with guarded(_site(job), cache) as guard, job.log.open("w", 1, "utf-8") as log:
 
         def seen(text: str) -> None:
             nonlocal edges
@@ -63,6 +66,7 @@ def compile_wheel(job: Job, line: Line) -> Compiled:
         finally:
             _tell(guard, line)
         spent = _children_cpu() - before
+    _tell(guard, line)  # what could not be kept, it says only at its end
     books = guard.account if guard.gate else None
     return Compiled(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books)
 
@@ -89,7 +93,7 @@ def _site(job: Job) -> Site:
 def _unwatched(job: Job) -> int:
     """Return how many compilers may run where the guard is gone: what was asked for, if memory carries it."""
     need = largest(job.facts, job.plan.build, job.plan.release.version)
-    memory = min(job.options.memory or job.host.memory, job.host.memory)
+    memory = usable_memory(job.host, job.options)
     return min(job.plan.jobs, jobs(job.host.cores, memory, int(need.high)).count)
 
 
@@ -124,10 +128,12 @@ def _failure(job: Job, error: CommandError, account: Account) -> SuiteError:
     ]
     if account.gave_up:
         unit = account.gave_up[-1]
-        cure = "let the build have more with --memory, give the machine or its container more, or add swap"
-        return MemoryBuildError(
-            "\n".join([f"{job.plan.identifier}: {units.title(unit.key)} {unit.text}: {cure}", *go_on])
+        cure = "give the machine, its container or its job more, or add swap"
+        too_large = (
+            f"{units.title(unit.key)} was killed or ran out of memory, even alone: it {unit.text}; "
+            f"{cure} (`invoke jobs` says what binds, `dmesg` what was killed and why)"
         )
+        return MemoryBuildError("\n".join([f"{job.plan.identifier}: {too_large}", *go_on]))
     with job.log.open(encoding="utf-8", errors="replace") as lines:
         said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
     headline = said.headline if said.number else error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from torchwright.guard import gate, jobserver
 from torchwright.guard.jobs import slots
 from torchwright.guard.session import Guarded
+from torchwright.plan import usable_memory
 from torchwright.toolchain import sccache
 from torchwright.workshop import Job, environment
 
@@ -37,7 +38,8 @@ def variables(
     for sentence in past:
         note(f"{sentence}: compiling {job.plan.jobs} at a time")
     if not past and "MAX_JOBS" not in job.options.settings:
-        found["MAX_JOBS"] = str(slots(job.options.jobs or job.host.cores))
+        memory = usable_memory(job.host, job.options)
+        found["MAX_JOBS"] = str(slots(job.options.jobs or job.host.cores, memory))
     return found
 
 

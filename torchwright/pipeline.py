@@ -197,7 +197,7 @@ def _guarded(job: Job, account: Account | None) -> dict[str, Any] | None:
         "pauses": account.counts.get("pause", 0),
         "reruns": account.counts.get("rerun", 0),
         "kills": account.counts.get("kill", 0),
-        "short": round(account.short, 1),
+        "short": round(account.now.short, 1),
         "timeline": os.path.relpath(timeline(job), job.layout.dist),
     }
 

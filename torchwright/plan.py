@@ -46,7 +46,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     torch = _torch_version(facts, cell, system, options)
     options = replace(options, arch_list=capabilities.chosen(facts, cell, host, options.arch_list))
     need = int(largest(facts, build, release.version).high)
-    parallel = jobs(host.cores, min(options.memory or host.memory, host.memory), need, options.jobs)
+    parallel = jobs(host.cores, usable_memory(host, options), need, options.jobs)
     variables = _environment(
         facts, cell, rules, options, {"version": version, "torch": torch}, parallel.count
     )
@@ -69,6 +69,11 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         reasons=tuple(rule.reason for rule in rules if _is_told(rule)),
         torch=f"{package.after}=={torch}" if torch else None,
     )
+
+
+def usable_memory(host: Host, options: Options) -> int:
+    """Return the bytes that a build may use: what the host has, or less where a user says so."""
+    return host.memory if options.memory is None else min(options.memory, host.memory)
 
 
 def local_label(build: Build, system: str, label: str, commit: str | None) -> str:

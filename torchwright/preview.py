@@ -6,7 +6,7 @@ from torchwright import lookup, render, source
 from torchwright.estimate import own, report
 from torchwright.layout import Layout
 from torchwright.model import Facts, Host, Options, Plan, Release, Run
-from torchwright.plan import compute
+from torchwright.plan import compute, usable_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ def of(  # noqa: PLR0917 - what a plan follows from
     fetched = source.load(layout, cell.build.package, cell.release.tag) if layout else None
     runs = own.runs(facts, layout.dist) if layout else ()
     computed = compute(facts, cell, host, options, fetched)
-    return Preview(facts, computed, host, options.memory or host.memory, runs)
+    return Preview(facts, computed, host, usable_memory(host, options), runs)

@@ -20,13 +20,8 @@ from torchwright.process import capture
 from torchwright.toolchain import cache, sccache
 
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++")
-FOREIGN = (
-    "PYTHON*",
-    "VIRTUAL_ENV",
-    "PIP_FIND_LINKS",
-    "LD_PRELOAD",
-    "TORCHWRIGHT_GATE*",
-)  # never the build's business
+# Never the build's business.
+FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHWRIGHT_GATE*")
 
 
 @dataclass(frozen=True)
@@ -183,10 +178,17 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
             note(one.sentence())
 
 
-def caching(job: Job) -> Mapping[str, str]:
-    """Return the variables that put the compiler cache of this machine to use."""
+def caching(job: Job, note: Callable[[str], None]) -> Mapping[str, str]:
+    """Return the variables that put the compiler cache of this machine to use; none where it has no place."""
     version = cache.ccache_version(job.host)
     variables = cache.environment(job.host, job.layout.root, job.layout.cache, version)
+    for name in cache.FOLDERS & variables.keys() - os.environ.keys():
+        if (why := cache.unwritable(Path(variables[name]))) is not None:
+            note(
+                f"{variables[name]} cannot be written ({why}): building without a compiler cache; "
+                "XDG_CACHE_HOME=DIR gives it another place"
+            )
+            return {}
     if "SCCACHE_DIR" not in variables or job.host.system == "windows":
         return variables
     named = {os.environ.get("CC", "cc"), os.environ.get("CXX", "c++"), *job.host.compilers, *COMPILERS}

@@ -21,13 +21,13 @@ DEEDS = {  # of the guard, by the kind of event
     "too large": "larger than what is allowed",
     "gave up": "given up",
 }
-COUNTED = ("pause", "resume", "rerun", "alone")
 
 
 def summary(recording: Recording) -> str:
     """Return what a person wants to know of a build."""
-    lines = [f"{recording.name}: {headline(totals(recording))}"]
-    lines += [f"  {line}" for line in _sums(totals(recording))]
+    sums = totals(recording)
+    lines = [f"{recording.name}: {headline(sums)}"]
+    lines += [f"  {line}" for line in _sums(sums)]
     lines += [f"  {line}" for line in _told(recording.events)]
     lines += [f"  note: {note}" for note in recording.notes]
     for heading, runs in (
@@ -60,8 +60,8 @@ def _sums(sums: Totals) -> Iterator[str]:
 
 
 def _told(events: Sequence[Event]) -> list[str]:
-    """Return what events say beyond that they happened; pauses and their like are only counted."""
-    telling = [one for one in events if one.text and one.kind not in COUNTED]
+    """Return what events say beyond that they happened, a few of them."""
+    telling = [one for one in events if one.text]
     lines = [": ".join(filter(None, (one.kind, title(one.key), one.text))) for one in telling[:SHOWN]]
     more = len(telling) - len(lines)
     return [*lines, f"… and {more} more"] if more else lines

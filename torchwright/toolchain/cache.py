@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torchwright.process import CommandError, capture
 
 SIZE = "30G"  # a PyTorch with CUDA takes about a third
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
+FOLDERS = {"CCACHE_DIR", "SCCACHE_DIR"}  # variables that say where a cache lies
 _VERSION = re.compile(r"(?:ccache|sccache)(?: version)? (\d+(?:\.\d+)+)")
 
 
@@ -63,6 +65,16 @@ def _sccache(program: str, root: Path, cache: Path) -> dict[str, str]:
         "CMAKE_CXX_COMPILER_LAUNCHER": program,
         "CMAKE_CUDA_COMPILER_LAUNCHER": program,
     }
+
+
+def unwritable(folder: Path) -> str | None:
+    """Return why nothing can be written to a folder, which is made; None where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def ccache_version(host: Host) -> str | None:
