@@ -84,6 +84,23 @@ def test_more_compilers_are_started_where_the_gate_holds_all(begun: Job) -> None
     assert noted == []
 
 
+def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
+    begun: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launchers = dict.fromkeys(("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"), "/usr/bin/ccache")
+    caching = {"CCACHE_DIR": "/cache", **launchers}
+    there = begun.tree.folder / "gate"
+    hooks = gate.hooks(there, caching)
+    guard = Guarded(there, begun.layout.root, None, hooks, hooks)
+    noted: list[str] = []
+    assert variables(begun, guard, caching, noted.append)["MAX_JOBS"] == "18"
+    assert noted == []
+    monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
+    assert variables(begun, guard, caching, noted.append)["MAX_JOBS"] == "4"
+    (sentence,) = noted
+    assert sentence.startswith("CMAKE_CXX_COMPILER_LAUNCHER stays 'distcc', as you set it")
+
+
 def test_a_build_without_a_guard_has_the_fixed_number(begun: Job) -> None:
     noted: list[str] = []
     found = variables(begun, Guarded(), {"CCACHE_DIR": "/cache"}, noted.append)

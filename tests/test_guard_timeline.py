@@ -90,6 +90,9 @@ def test_an_account_adds_up() -> None:
     assert account.units == 3, "what the guard ended is not done"
     assert account.counts == {"pause": 1, "resume": 1, "rerun": 1, "too large": 1, "gave up": 1}
     assert [one.at for one in account.gave_up] == [22.0]
+    assert account.summary() == (
+        "3 compiles and links came by the guard, at most 3.9 GiB at a time, 1 paused, 1 ended to run again"
+    )
 
 
 def test_a_run_lasts_from_its_beginning_to_its_end() -> None:

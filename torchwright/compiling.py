@@ -68,6 +68,8 @@ def compile_wheel(job: Job, line: Line) -> Compiled:
         spent = _children_cpu() - before
     _tell(guard, line)  # what could not be kept, it says only at its end
     books = guard.account if guard.gate else None
+    if books is not None and books.units:
+        line.note(books.summary())
     return Compiled(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books)
 
 

@@ -34,7 +34,9 @@ def variables(
         found |= gate.nvcc(stand_ins, guard.gate, found)
     if guard.fifo is not None:
         found |= jobserver.environment(guard.fifo, found)
-    past = [*replaced(guard.hooks, found), *_forgotten(job, {**caching, **guard.hooks})]
+    cached = {name: caching[name] for name in gate.LAUNCHERS if name in caching}  # the gate stands behind
+    leading = {**cached, **guard.hooks}
+    past = [*replaced(leading, found), *_forgotten(job, leading)]
     for sentence in past:
         note(f"{sentence}: compiling {job.plan.jobs} at a time")
     if not past and "MAX_JOBS" not in job.options.settings:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Protocol
 
+from torchwright.quantity import format_bytes
+
 SUFFIX = ".timeline.jsonl"  # in place of the log's
 EVERY = 0.25  # seconds that a written moment stands for, at least
 _MOST = 2**63  # above all seconds and bytes
@@ -167,3 +169,10 @@ class Account:
                 self.counts[record.kind] = self.counts.get(record.kind, 0) + 1
                 if record.kind == "gave up":
                     self.gave_up.append(record)
+
+    def summary(self) -> str:
+        """Return what the guard saw and did, in one line."""
+        words = {"pause": "paused", "rerun": "ended to run again", "kill": "killed for want of memory"}
+        did = [f"{self.counts[kind]} {word}" for kind, word in words.items() if kind in self.counts]
+        used = f"at most {format_bytes(self.peak)} at a time"
+        return ", ".join([f"{self.units} compiles and links came by the guard", used, *did])
