@@ -150,7 +150,7 @@ def run(asked: Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="replay-") as name:
         folder = Path(name)
         ninja, compilers = asked.ninja or replayed.ninja(folder), replayed.stubs(folder)
-        for seed in range(1, asked.seeds + 1):
+        for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
             for case in map(Case.parse, asked.cases.split()):
                 mix = case.mix(seed)
                 ground = Field(case, seed, mix, folder, compilers, ninja, asked.results, best)
@@ -207,6 +207,7 @@ def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--cases", default=CASES, help="mix:GiB:slots:units:seconds of the lower bound ...")
     results.choice(parser, "--contenders", NAMES)
     parser.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
