@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from memory_cap import Cap
+from memory_cap import Cap, take_back
 
 HERE = Path(__file__).parent
 # Of all that is in a group, the kernel is to kill what a contender started.
 FIRST_TO_DIE = ("sh", "-c", 'echo 500 >/proc/self/oom_score_adj; exec "$@"', "sh")
+UNLIMITED = 8 * 2**30  # bytes, that a build without a limit finds at hand
 LOOK = 0.02  # seconds between two calls of who watches a run
 KEPT = 0.25  # of the limit: below so much free memory steve hands out no token (its --min-memory-avail)
 
@@ -90,6 +91,7 @@ class Contest:
         ours = ("MAKEFLAGS", "NINJA_STATUS", "TORCHWRIGHT_GATE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= more or {}
+        take_back(self.limit or UNLIMITED)
         with Cap(self.limit) as cap, (self.build / "output").open("w") as output:
             start = time.monotonic()
             command = cap.inside([*FIRST_TO_DIE, *argv])

@@ -44,7 +44,15 @@ def compile_(guard: Guarded, tree: Path) -> subprocess.CompletedProcess[str]:
 def guards(folder: str) -> list[psutil.Process]:
     """Return this process's guards; none knows its folder but by what it was told."""
     assert folder
-    return [one for one in psutil.Process().children() if "torchwright.guard" in one.cmdline()]
+    return [one for one in psutil.Process().children() if "torchwright.guard" in words(one)]
+
+
+def words(process: psutil.Process) -> list[str]:
+    """Return a process's command line, of which a dead one has none."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def test_a_compile_is_admitted_and_entered_in_the_books(site: Site) -> None:
