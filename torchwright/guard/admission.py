@@ -138,19 +138,23 @@ class Admission:
         self._record(Moment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short))
 
     def _view(self, room: Room) -> View:
+        now = self._clock()
         view = View(
-            now=self._clock(),
+            now=now,
             headroom=room.headroom,
             limit=room.headroom + self.used,
             cores=room.cores,
             waiting=tuple(self._waiting.values()),
-            running=tuple(self._running.values()),
+            running=tuple(replace(one, rested=self._rested(one, now)) for one in self._running.values()),
             tokens=self._pool.held,
             ending=sum(one.used for one in self._ending.values()),
             falling=room.falling,
             rising=room.rising,
         )
         return replace(view, lag=policy.next_look(view) + room.late)
+
+    def _rested(self, one: Ticket, now: float) -> float:
+        return self._courses[one.number].rest(now)
 
     def _ask(self, course: Course, asks: Asks) -> None:
         number = course.client.number

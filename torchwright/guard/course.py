@@ -51,7 +51,11 @@ class Course:
 
     def ran(self, now: float) -> float:
         """Return the seconds of this run in which it was not paused."""
-        return (now if self.paused is None else self.paused) - self.begun - self.rested
+        return now - self.begun - self.rest(now)
+
+    def rest(self, now: float) -> float:
+        """Return the seconds of this run in which it was paused."""
+        return self.rested + (0.0 if self.paused is None else now - self.paused)
 
     def half(self, now: float) -> float:
         """Return the share of its time in which it had less than half of its peak; 0.0 where nobody saw."""

@@ -193,7 +193,7 @@ def _going(one: Ticket, now: float) -> Forecast:
     """Return what a unit that runs is expected to do from now on."""
     if one.paused:
         return Forecast(FOREVER, one.used, one.growth, AT_ONCE)
-    fresh, past = _forecast(one.unit), now - one.since
+    fresh, past = _forecast(one.unit), now - one.since - one.rested
     left = max(fresh.left - past, one.unit.seconds * LATE)
     return Forecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE))
 

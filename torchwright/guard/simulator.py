@@ -98,6 +98,7 @@ class _Run:
     done: float = 0.0  # seconds of work
     has: int = 0  # bytes
     looked: int = 0  # bytes that it had at the last look
+    rests: float = 0.0  # since when it is paused
     until: float = 0.0  # once it is ended: when the kernel has taken back its memory
 
 
@@ -160,8 +161,12 @@ class _World:
                 self.running[number] = _Run(self.jobs[number], ticket)
             case Pause() | Resume():
                 run = self.running[number]
-                run.ticket = replace(run.ticket, paused=isinstance(decision, Pause))
-                self.outcome.pauses += isinstance(decision, Pause)
+                if isinstance(decision, Pause):
+                    run.ticket, run.rests = replace(run.ticket, paused=True), self.now
+                    self.outcome.pauses += 1
+                else:
+                    rested = run.ticket.rested + self.now - run.rests
+                    run.ticket = replace(run.ticket, paused=False, rested=rested)
             case Rerun():
                 self.ended[number] = self.ended.get(number, 0) + 1
                 self.outcome.reruns += 1

@@ -37,6 +37,7 @@ class Ticket:
     alone: bool = False  # it must have the machine to itself
     used: int = 0  # bytes that it has now
     paused: bool = False
+    rested: float = 0.0  # seconds since it started in which it was paused
 
     @property
     def growth(self) -> int:
