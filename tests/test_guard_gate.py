@@ -455,7 +455,8 @@ def test_nothing_stays_frozen_where_gate_and_guard_are_killed(through: Path, tmp
         group = heard.group()
         until((tmp_path / "runs").exists)
         os.killpg(group, signal.SIGSTOP)
-        until(lambda: psutil.Process(group).status() == psutil.STATUS_STOPPED)
+        # every one of them: the kernel wakes an orphaned group only where it sees somebody stopped
+        until(lambda: {psutil.Process(one).status() for one in living(group)} == {psutil.STATUS_STOPPED})
         process.kill()
     until(lambda: not living(group))
     process.communicate()
