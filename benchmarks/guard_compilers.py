@@ -115,6 +115,12 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         yield limit, flags or "-O2", name, ended, *figures, results.interventions(found)
 
 
+def render(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table."""
+    heads = ("cap", "switches", "contender", "built", "seconds", "/ one at a time", "/ four, no cap")
+    yield results.table((*heads, "pauses/reruns/kills"), lines(rows))
+
+
 def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
@@ -124,16 +130,10 @@ def main() -> None:
     parser.add_argument("--caps", default="1.9,2.4,3.6,none", help="GiB; 2.3,3,4.5,none with -O2")
     results.choice(parser, "--contenders", (ONE, FOUR, FIRST, OURS))
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which a build is given up")
-    parser.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
     asked = parser.parse_args()
-    if asked.render is None:
-        if asked.tree is None:
-            parser.error("--tree is missing: the build tree whose compile commands are to be run")
-        run(asked)
-        return
-    rows = results.read(asked.render)
-    heads = ("cap", "switches", "contender", "built", "seconds", "/ one at a time", "/ four, no cap")
-    print(results.table((*heads, "pauses/reruns/kills"), lines(rows)), results.origin(rows), sep="\n\n")
+    if asked.render is None and asked.tree is None:
+        parser.error("--tree is missing: the build tree whose compile commands are to be run")
+    results.run_or_render(asked, run, render)
 
 
 if __name__ == "__main__":

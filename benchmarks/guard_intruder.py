@@ -146,20 +146,8 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         yield name, ended, kills, ", ".join(dict.fromkeys(speeds)), results.spread(again), len(again), did
 
 
-def main() -> None:
-    """Run, or render what was run."""
-    parser = results.parser(__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    results.choice(parser, "--contenders", NAMES)
-    parser.add_argument("--units", type=int, default=120)
-    parser.add_argument("--seconds", type=float, default=45.0, help="lower bound of the undisturbed build")
-    parser.add_argument("--stays", type=float, default=20.0, help="seconds that the intruder is there")
-    parser.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
-    asked = parser.parse_args()
-    if asked.render is None:
-        run(asked)
-        return
-    rows = results.read(asked.render)
+def render(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table."""
     heads = (
         "contender",
         "built",
@@ -169,7 +157,19 @@ def main() -> None:
         "n",
         "pauses/reruns/kills",
     )
-    print(results.table(heads, lines(rows)), results.origin(rows), sep="\n\n")
+    yield results.table(heads, lines(rows))
+
+
+def main() -> None:
+    """Run, or render what was run."""
+    parser = results.parser(__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    results.choice(parser, "--contenders", NAMES)
+    parser.add_argument("--units", type=int, default=120)
+    parser.add_argument("--seconds", type=float, default=45.0, help="lower bound of the undisturbed build")
+    parser.add_argument("--stays", type=float, default=20.0, help="seconds that the intruder is there")
+    asked = parser.parse_args()
+    results.run_or_render(asked, run, render)
 
 
 if __name__ == "__main__":

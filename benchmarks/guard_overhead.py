@@ -95,6 +95,12 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         yield kind, units, slots, len(whole), *(results.spread(one, 1) for one in times), ratio, more
 
 
+def render(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table."""
+    heads = ("units that are", "units", "slots", "rounds", "ninja, s", "ours, s", "ratio", "ms more per unit")
+    yield results.table(heads, lines(rows))
+
+
 def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
@@ -102,14 +108,8 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=400)
     parser.add_argument("--slots", type=int, default=os.cpu_count(), help="processors to keep busy")
     results.choice(parser, "--kinds", tuple(KINDS))
-    parser.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
     asked = parser.parse_args()
-    if asked.render is None:
-        run(asked)
-        return
-    rows = results.read(asked.render)
-    heads = ("units that are", "units", "slots", "rounds", "ninja, s", "ours, s", "ratio", "ms more per unit")
-    print(results.table(heads, lines(rows)), results.origin(rows), sep="\n\n")
+    results.run_or_render(asked, run, render)
 
 
 if __name__ == "__main__":

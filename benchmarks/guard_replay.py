@@ -203,19 +203,8 @@ def _against(rows: Sequence[Row], name: str, other: str) -> Iterator[float]:
             yield times[name] / times[other]
 
 
-def main() -> None:
-    """Run, or render what was run."""
-    parser = results.parser(__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--cases", default=CASES, help="mix:GiB:slots:units:seconds of the lower bound ...")
-    results.choice(parser, "--contenders", NAMES)
-    parser.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
-    asked = parser.parse_args()
-    if asked.render is None:
-        run(asked)
-        return
-    rows = results.read(asked.render)
+def render(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table and what it comes to."""
     heads = (
         "build",
         "contender",
@@ -226,7 +215,19 @@ def main() -> None:
         "/ area bound",
         "pauses/reruns/kills",
     )
-    print(results.table(heads, lines(rows)), *summary(rows), results.origin(rows), sep="\n\n")
+    yield results.table(heads, lines(rows))
+    yield from summary(rows)
+
+
+def main() -> None:
+    """Run, or render what was run."""
+    parser = results.parser(__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--cases", default=CASES, help="mix:GiB:slots:units:seconds of the lower bound ...")
+    results.choice(parser, "--contenders", NAMES)
+    asked = parser.parse_args()
+    results.run_or_render(asked, run, render)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,21 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     made.add_argument(
         "--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing"
     )
+    made.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
     return made
+
+
+def run_or_render(
+    asked: argparse.Namespace,
+    run: Callable[[argparse.Namespace], None],
+    render: Callable[[Sequence[Row]], Iterable[str]],
+) -> None:
+    """Run a benchmark, or print what `render` makes of the runs in a file, and where they are from."""
+    if asked.render is None:
+        run(asked)
+        return
+    rows = read(asked.render)
+    print(*render(rows), origin(rows), sep="\n\n")
 
 
 def choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -> None:
