@@ -145,7 +145,7 @@ class Admission:
             limit=room.headroom + self.used,
             cores=room.cores,
             waiting=tuple(self._waiting.values()),
-            running=tuple(replace(one, rested=self._rested(one, now)) for one in self._running.values()),
+            running=tuple(self._rested(one, now) if one.paused else one for one in self._running.values()),
             tokens=self._pool.held,
             ending=sum(one.used for one in self._ending.values()),
             falling=room.falling,
@@ -153,8 +153,8 @@ class Admission:
         )
         return replace(view, lag=policy.next_look(view) + room.late)
 
-    def _rested(self, one: Ticket, now: float) -> float:
-        return self._courses[one.number].rest(now)
+    def _rested(self, one: Ticket, now: float) -> Ticket:
+        return replace(one, rested=self._courses[one.number].rest(now))
 
     def _ask(self, course: Course, asks: Asks) -> None:
         number = course.client.number
@@ -228,8 +228,9 @@ class Admission:
                 self._running[number] = replace(self._running[number], paused=True)
                 self._event("pause", self._running[number])
             case Resume(number) if course.group is not None:
-                course.resume(self._clock())
-                self._running[number] = replace(self._running[number], paused=False)
+                now = self._clock()
+                course.resume(now)
+                self._running[number] = replace(self._rested(self._running[number], now), paused=False)
                 self._event("resume", self._running[number])
             case Rerun(number):
                 self._rerun(course, self._running.pop(number))
