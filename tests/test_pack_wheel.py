@@ -4,16 +4,32 @@ import base64
 import csv
 import hashlib
 import os
+import random
+import shutil
 import stat
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import tiny_wheels as tiny
 
 from torchwright.errors import BuildError, ConfigError, HostError
-from torchwright.pack.wheel import pack
+from torchwright.pack import deflate
+from torchwright.pack.deflate import BLOCK
+from torchwright.pack.wheel import Packed, pack
 
 INFO = "tiny-1.0.dist-info"
+CODECS = sorted(deflate.codecs())
+UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+PACK = """
+import resource, sys
+from pathlib import Path
+from torchwright.pack import deflate, wheel
+wheel.pack(Path(sys.argv[1]), Path(sys.argv[2]), members=Path(sys.argv[3]), codec=deflate.codecs()["zlib"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 @pytest.fixture
@@ -102,3 +118,145 @@ def test_a_tree_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     with pytest.raises(BuildError, match=r"has 0 \.dist-info folders"):
         pack(tmp_path / "tree", tmp_path / "tiny.whl")
+
+
+@pytest.fixture
+def large(tree: Path) -> Path:
+    """Return a tree with members of every kind: none, small, kept whole, in blocks, incompressible."""
+    dice = random.Random(0)  # noqa: S311 - the same every time
+    lines = b"".join(b"%x\n" % dice.randrange(1 << 16) for _ in range(50000))
+    sizes = {"empty.py": 0, "half.bin": BLOCK // 4, "block.bin": BLOCK, "large.bin": 3 * BLOCK + 77}
+    for name, size in sizes.items():
+        (tree / "tiny" / name).write_bytes((lines * (size // len(lines) + 1))[:size])
+    (tree / "tiny" / "noise.bin").write_bytes(dice.randbytes(BLOCK // 2))
+    (tree / "tiny" / "same.bin").write_bytes((tree / "tiny" / "large.bin").read_bytes())
+    for number in range(200):
+        (tree / "tiny" / f"{number}.h").write_bytes(lines[: number * 10])
+    return tree
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
+    large: Path, tmp_path: Path, name: str
+) -> None:
+    codec, members = deflate.codecs()[name], tmp_path / "members"
+
+    def packed(name: str, threads: int, members: Path | None) -> Packed:
+        return pack(large, tmp_path / name, threads=threads, members=members, codec=codec)
+
+    made = [packed("1.whl", 1, None), packed("7.whl", 7, None), packed("k.whl", 3, members)]
+    again = packed("again.whl", 2, members)
+    assert len({each.sha256 for each in [*made, again]}) == 1
+    # the second of two files that are the same was copied even when nothing had been kept
+    assert 0 == made[0].kept < made[2].kept < again.kept
+    assert again.codec == str(codec)
+    with zipfile.ZipFile(again.path) as archive:
+        assert archive.testzip() is None
+        assert {info.compress_type for info in archive.infolist()} == {0, 8}
+        assert archive.read("tiny/same.bin") == (large / "tiny" / "large.bin").read_bytes()
+        methods = {info.filename: info.compress_type for info in archive.infolist()}
+    assert methods["tiny/empty.py"] == methods["tiny/noise.bin"] == zipfile.ZIP_STORED
+
+
+def test_a_spoiled_member_is_compressed_again(large: Path, tmp_path: Path) -> None:
+    members = tmp_path / "members"
+    first = pack(large, tmp_path / "first.whl", members=members)
+    kept = [path for path in members.rglob("*") if path.is_file()]
+    assert len(kept) == 4  # half, block, large, noise
+    for path in kept:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] if path.name < "8" else data[:-99] + b"x" + data[-98:])
+    second = pack(large, tmp_path / "second.whl", members=members)
+    assert second.sha256 == first.sha256
+    assert second.kept < first.size // 2  # what a twin left behind, nothing spoiled
+    assert pack(large, tmp_path / "third.whl", members=members).kept > second.kept
+
+
+def test_a_store_without_room_only_makes_it_slower(large: Path, tmp_path: Path) -> None:
+    script = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
+    (tmp_path / "members").mkdir()
+    inside = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        str(tmp_path / "members"),
+    ]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
+        pytest.skip("needs the right to mount a small disk")
+    subprocess.run(
+        [
+            *inside,
+            sys.executable,
+            "-c",
+            PACK,
+            *map(str, (large, tmp_path / "full.whl", tmp_path / "members")),
+        ],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    roomy = pack(large, tmp_path / "roomy.whl", codec=deflate.codecs()["zlib"])
+    assert (tmp_path / "full.whl").read_bytes() == roomy.path.read_bytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads memory as Linux counts it")
+def test_memory_does_not_depend_on_the_files(tree: Path, tmp_path: Path) -> None:
+    with (tree / "tiny" / "huge.bin").open("wb") as file:
+        file.truncate(256 << 20)
+    done = subprocess.run(
+        [sys.executable, "-c", PACK, tree, tmp_path / "huge.whl", tmp_path / "members"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+    )
+    assert int(done.stdout) < 150 << 10  # KiB; the interpreter itself takes 30 MiB
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a repaired wheel with real libraries in it."""
+    folder = tmp_path_factory.mktemp("finished")
+    raw = tiny.build(folder)
+    return tiny.finish(raw.torch, folder / "dist", folder / "stage", folders=(raw.outside,))[0]
+
+
+TAKERS = {
+    "pip": [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        "{into}",
+        "{wheel}",
+    ],
+    "uv": [str(UV), "pip", "install", "--no-deps", "--no-index", "--target", "{into}", "{wheel}"],
+    "unzip": ["unzip", "-tq", "{wheel}"],
+    "zipfile": [sys.executable, "-m", "zipfile", "--test", "{wheel}"],
+    "auditwheel": [sys.executable, "-m", "auditwheel", "show", "{wheel}"],
+}
+MISSING = {"uv": UV is None, "unzip": shutil.which("unzip") is None}
+
+
+@tiny.needs_compiler
+@pytest.mark.parametrize("taker", TAKERS)
+def test_everyone_takes_the_wheel(finished: Path, tmp_path: Path, taker: str) -> None:
+    if MISSING.get(taker):
+        pytest.skip(f"needs {taker}")
+    words = [word.format(into=tmp_path / "into", wheel=finished) for word in TAKERS[taker]]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "--target" in words:
+        (extension,) = (tmp_path / "into" / "tinytorch").glob("_C*.so")
+        code = "import tinytorch; print(tinytorch.add(1.0, 2.0))"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "into")}
+        said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
+        assert said.stdout == b"3.0\n", extension

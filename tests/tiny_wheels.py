@@ -196,6 +196,7 @@ def plan(
         set=switches or {},
         unset=(),
         requirements=(),
+        kit=(),
         patches=(),
         prepare=(),
         compile=(),

@@ -1,43 +1,31 @@
-"""Edit an ELF file, all edits in one run of patchelf."""
+"""Edit an ELF file of any kind, all edits in one run of patchelf."""
 
 from __future__ import annotations
 
 import shutil
 import sysconfig
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from torchwright.errors import HostError
+from torchwright.pack.edit import Edit
 from torchwright.process import capture
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """What changes in one file; the empty edit changes nothing."""
-
-    replaced: tuple[tuple[str, str], ...] = ()  # needed name -> new name
-    dropped: tuple[str, ...] = ()  # needed names
-    soname: str | None = None
-    rpath: tuple[str, ...] | None = None  # None: stays as it is
-
-    def arguments(self) -> list[str]:
-        """Return the edits as patchelf takes them."""
-        words = [word for old, new in self.replaced for word in ("--replace-needed", old, new)]
-        words += [word for name in self.dropped for word in ("--remove-needed", name)]
-        if self.soname is not None:
-            words += ["--set-soname", self.soname]
-        if self.rpath is not None:
-            words += ["--set-rpath", ":".join(self.rpath)] if self.rpath else ["--remove-rpath"]
-        return words
+def arguments(edit: Edit) -> list[str]:
+    """Return the edits as patchelf takes them."""
+    words = [word for old, new in edit.replaced for word in ("--replace-needed", old, new)]
+    words += [word for name in edit.dropped for word in ("--remove-needed", name)]
+    if edit.soname is not None:
+        words += ["--set-soname", edit.soname]
+    if edit.rpath is not None:
+        words += ["--set-rpath", ":".join(edit.rpath)] if edit.rpath else ["--remove-rpath"]
+    return words
 
 
 def apply(edit: Edit, path: Path) -> None:
     """Edit `path` in place; raise HostError where patchelf is missing, CommandError where it fails."""
-    mode = path.stat().st_mode
-    path.chmod(mode | 0o200)
-    capture([program(), *edit.arguments(), str(path)])
-    path.chmod(mode)
+    capture([program(), *arguments(edit), str(path)])
 
 
 @cache

@@ -15,9 +15,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from torchwright.errors import HostError, VerifyError
-from torchwright.pack import elf, policy, runpath
+from torchwright.pack import elf, inplace, patchelf, policy, runpath
+from torchwright.pack.edit import Edit
 from torchwright.pack.elf import Elf
-from torchwright.pack.patchelf import Edit, apply
 from torchwright.pack.policy import DRIVER, INTERPRETER, Needs, Target
 from torchwright.pack.search import Search, system
 from torchwright.pack.stage import StagedWheel
@@ -193,7 +193,11 @@ def _edit(graft: _Graft) -> Iterator[Path]:
     for path, facts in graft.files.items():
         edit = _wanted(graft, path, facts, inside, names)
         if edit != Edit():
-            apply(edit, path)
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o200)
+            if not inplace.apply(edit, path):
+                patchelf.apply(edit, path)
+            path.chmod(mode)
             yield path
 
 

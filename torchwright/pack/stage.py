@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import stat
 from dataclasses import dataclass
 from email.message import Message
@@ -13,8 +12,9 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from packaging.utils import canonicalize_name
 
 from torchwright.errors import BuildError, HostError
+from torchwright.pack.extract import Target, extract
 
-ORDINARY = 0o644
+THREADS = 4  # most of the work is the system's
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,9 @@ def unpack(raw: Path, into: Path) -> StagedWheel:
     """
     try:
         with ZipFile(raw) as archive:
-            for info in archive.infolist():
-                _extract(archive, info, into, raw)
+            members = archive.infolist()
+        root = str(into)
+        extract(raw, [Target(info, f"{root}/{_safe(info, raw)}") for info in members], THREADS)
     except BadZipFile as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again") from None
     except OSError as error:
@@ -71,17 +72,6 @@ def headers(path: Path) -> Message:
         return Parser().parsestr(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BuildError(f"{path}: missing from the wheel: build it again") from None
-
-
-def _extract(archive: ZipFile, info: ZipInfo, into: Path, raw: Path) -> None:
-    target = into / _safe(info, raw)
-    if info.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(info) as source, target.open("xb") as sink:
-        shutil.copyfileobj(source, sink, 1 << 20)
-    target.chmod(ORDINARY | (info.external_attr >> 16 & 0o777))
 
 
 def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:

@@ -1,23 +1,29 @@
-"""Write a wheel: RECORD and the zip, the same bytes for the same files."""
+"""Write a wheel: RECORD and the zip, the same bytes for the same files, whatever the number of threads."""
 
 from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import io
 import os
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from typing import BinaryIO
 
 from torchwright.errors import BuildError, ConfigError, HostError
+from torchwright.pack import deflate
+from torchwright.pack.archive import Archive
+from torchwright.pack.deflate import Codec
+from torchwright.pack.kept import Kept
+from torchwright.pack.press import File, Press, read
 
-CHUNK = 1 << 20
 EPOCH = 315532800  # 1980-01-01, before which the zip format knows no time
+MOST_THREADS = 64  # each holds a block or two, and memory is to stay below 300 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +33,34 @@ class Packed:
     path: Path
     sha256: str
     size: int  # bytes
+    codec: str  # what its bytes depend on beside the files: "zlib-ng-2.3.3-level-7"
+    kept: int  # bytes of members that were copied, not compressed
 
 
-def pack(tree: Path, destination: Path) -> Packed:
+def pack(
+    tree: Path,
+    destination: Path,
+    *,
+    members: Path | None = None,
+    threads: int | None = None,
+    codec: Codec | None = None,
+) -> Packed:
     """Write the files below `tree` as the wheel `destination`, with a RECORD of them.
 
-    The wheel appears whole or not at all. Raise BuildError where the tree is no wheel's, HostError
-    where the disk refuses it.
+    Compressed members are kept in the folder `members`, and copied from there. As many `threads` compress as
+    may run, unless it is said. The wheel appears whole or not at all. Raise BuildError where the tree is no
+    wheel's, HostError where the disk refuses it.
     """
+    codec = codec or deflate.best()
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
         partial = Path(name)
         try:
             with os.fdopen(handle, "wb") as sink:
-                _write(tree, sink)
+                copied = _write(tree, sink, codec, Kept(members, str(codec)), _threads(threads))
             partial.chmod(0o644)
-            packed = _measure(partial, destination)
+            whole = read(partial)
             partial.replace(destination)
         finally:
             partial.unlink(missing_ok=True)
@@ -52,21 +69,17 @@ def pack(tree: Path, destination: Path) -> Packed:
             f"{destination}: cannot be written ({error.strerror or error}): "
             "free some space or choose another folder"
         ) from error
-    return packed
+    return Packed(destination, whole.sha256.hex(), whole.size, str(codec), copied)
 
 
-def members(tree: Path) -> list[str]:
+def files(tree: Path) -> list[File]:
     """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
 
     Raise BuildError for a tree without .dist-info, or with links, which wheels cannot hold.
     """
-    paths = [path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir()]
-    for path in paths:
-        if path.is_symlink():
-            raise BuildError(f"{path}: is a link, which a wheel cannot hold: put a copy in its place")
-    names = [path.relative_to(tree).as_posix() for path in paths]
     record = f"{_dist_info(tree)}/RECORD"
-    return sorted((name for name in names if name != record), key=_last_dist_info)
+    found = (file for file in _files(str(tree), "") if file.name != record)
+    return sorted(found, key=lambda file: (file.name.partition("/")[0].endswith(".dist-info"), file.name))
 
 
 def digest(sha256: bytes) -> str:
@@ -74,8 +87,20 @@ def digest(sha256: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
-def _last_dist_info(name: str) -> tuple[bool, str]:
-    return (name.partition("/")[0].endswith(".dist-info"), name)
+def _files(folder: str, inside: str) -> Iterator[File]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{inside}{entry.name}"
+            if entry.is_symlink():
+                raise BuildError(
+                    f"{entry.path}: is a link, which a wheel cannot hold: put a copy in its place"
+                )
+            if entry.is_dir():
+                yield from _files(entry.path, f"{name}/")
+            else:
+                status = entry.stat()
+                mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+                yield File(name, Path(entry.path), status.st_size, mode)
 
 
 def _dist_info(tree: Path) -> str:
@@ -85,38 +110,24 @@ def _dist_info(tree: Path) -> str:
     return found[0]
 
 
-def _write(tree: Path, sink: io.BufferedWriter) -> None:
-    record = f"{_dist_info(tree)}/RECORD"
+def _write(tree: Path, sink: BinaryIO, codec: Codec, kept: Kept, threads: int) -> int:
+    """Write the archive and return how many bytes of it were copied."""
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
-    stamp = _stamp()
-    with ZipFile(sink, "w", compression=ZIP_DEFLATED, allowZip64=True) as archive:
-        for name in members(tree):
-            rows.writerow([name, *_add(archive, tree / name, name, stamp)])
+    archive = Archive(sink, _stamp())
+    members = files(tree)
+    record = f"{_dist_info(tree)}/RECORD"
+    pool = ThreadPoolExecutor(threads)
+    try:
+        press = Press(pool, threads, codec, kept)
+        for name, content in press.fill(archive, members):
+            rows.writerow([name, digest(content.sha256), content.size])
         rows.writerow([record, "", ""])
-        archive.writestr(_info(record, 0o644, stamp), table.getvalue().encode())
-
-
-def _add(archive: ZipFile, path: Path, name: str, stamp: time.struct_time) -> tuple[str, int]:
-    """Copy one file into the archive and return its digest and size for RECORD."""
-    status = path.stat()
-    mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
-    sha256, size = hashlib.sha256(), 0
-    info = _info(name, mode, stamp)
-    info.file_size = status.st_size  # by which zipfile decides on 64-bit headers
-    with path.open("rb") as source, archive.open(info, "w") as sink:
-        while chunk := source.read(CHUNK):
-            sha256.update(chunk)
-            size += sink.write(chunk)
-    return digest(sha256.digest()), size
-
-
-def _info(name: str, mode: int, stamp: time.struct_time) -> ZipInfo:
-    info = ZipInfo(name, date_time=stamp[:6])
-    info.create_system = 3  # Unix, wherever this runs: the modes below are its
-    info.compress_type = ZIP_DEFLATED
-    info.external_attr = (stat.S_IFREG | mode) << 16
-    return info
+        press.add(archive, record, table.getvalue().encode())
+    finally:
+        pool.shutdown(cancel_futures=True)
+    archive.close()
+    return press.copied
 
 
 def _stamp() -> time.struct_time:
@@ -127,7 +138,7 @@ def _stamp() -> time.struct_time:
     return time.gmtime(max(EPOCH, int(given)))
 
 
-def _measure(partial: Path, destination: Path) -> Packed:
-    with partial.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Packed(destination, sha256, partial.stat().st_size)
+def _threads(asked: int | None) -> int:
+    """Return how many threads compress: by default one on each processor that this process may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(asked or allowed, MOST_THREADS)

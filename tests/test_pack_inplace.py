@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_wheels as tiny
+from elftools.elf.elffile import ELFFile
+
+from torchwright.errors import BuildError
+from torchwright.pack import elf, inplace, patchelf
+from torchwright.pack.edit import Edit
+from torchwright.pack.image import LOAD, opened
+
+pytestmark = tiny.needs_compiler
+
+EDIT = Edit(
+    replaced=(("libouter.so.2", "libouter-0a1b2c3d.so.2"),),
+    dropped=("libm.so.6",),
+    soname="libtiny-4e5f6071.so",
+    rpath=("$ORIGIN", "$ORIGIN/../somewhere/else"),
+)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with libtiny.so, which needs libouter.so.2, by a version, and libm."""
+    folder = tmp_path_factory.mktemp("libraries")
+    script = folder / "outer.map"
+    script.write_text("OUTER_1 { global: outer_add; local: *; };")
+    outer = "double outer_add(double a, double b) { return a + b; }"
+    tiny.shared(outer, folder / "libouter.so.2", f"-Wl,--version-script={script}")
+    tiny.shared(tiny.TINY, folder / "libtiny.so", folder / "libouter.so.2", "-lm", "-Wl,-rpath,/old")
+    return folder
+
+
+@pytest.fixture
+def library(libraries: Path, tmp_path: Path) -> Path:
+    shutil.copy(libraries / "libouter.so.2", tmp_path / "libouter-0a1b2c3d.so.2")
+    return Path(shutil.copy(libraries / "libtiny.so", tmp_path))
+
+
+def facts(path: Path) -> elf.Elf:
+    found = elf.read(path)
+    assert found is not None
+    return found
+
+
+def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copy(library, tmp_path / "other.so"))
+    assert inplace.apply(EDIT, library)
+    patchelf.apply(EDIT, other)
+    assert facts(library) == facts(other)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert facts(library).versions["libouter-0a1b2c3d.so.2"] == {"OUTER_1"}
+
+
+def added(library: Path) -> str:
+    """Return what the library makes of 1.5 and 2, in a process of its own."""
+    code = (
+        "import ctypes, sys; add = ctypes.CDLL(sys.argv[1]).tiny_add; add.restype = ctypes.c_double; "
+        "add.argtypes = [ctypes.c_double] * 2; print(add(1.5, 2))"
+    )
+    command = [sys.executable, "-c", code, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_loader_takes_it(library: Path) -> None:
+    assert inplace.apply(EDIT, library)
+    # libtiny asks for the version by the library's new name, and finds it by its new run path
+    assert added(library) == "3.5\n"
+
+
+def test_everything_else_stays_where_it_is(library: Path) -> None:
+    before = library.read_bytes()
+    with opened(library) as image:
+        writes = inplace.changes(image, EDIT)
+    assert writes is not None
+    assert inplace.apply(EDIT, library)
+    after = bytearray(library.read_bytes())
+    for at, data in writes:
+        after[at : at + len(data)] = before[at : at + len(data)]
+    assert after[: len(before)] == before
+
+
+def test_others_read_it_as_we_do(library: Path) -> None:
+    assert inplace.apply(EDIT, library)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        dynamic = next(image.iter_segments("PT_DYNAMIC"))
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+        (path,) = (tag.runpath for tag in dynamic.iter_tags("DT_RUNPATH"))
+        needs = {need.name for need, _ in image.get_section_by_name(".gnu.version_r").iter_versions()}
+        symbols = {symbol.name for symbol in image.get_section_by_name(".dynsym").iter_symbols()}
+    assert tuple(needed) == facts(library).needed
+    assert path.split(":") == list(facts(library).rpath)
+    assert needs == facts(library).versions.keys()
+    assert elf.exports(library) | elf.imports(library) <= symbols
+    assert {"tiny_add", "tiny_scale"} <= elf.exports(library)
+    assert "outer_add" in elf.imports(library)
+
+
+def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
+    assert inplace.apply(EDIT, library)
+    with opened(library) as found:
+        assert found.header[4] == 64
+        loaded = [each for each in found.segments if each.kind == LOAD]
+    assert loaded == sorted(loaded, key=lambda segment: segment.address)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        notes = [note for each in image.iter_segments("PT_NOTE") for note in each.iter_notes()]
+    assert "NT_GNU_BUILD_ID" in [note["n_type"] for note in notes]
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+def test_strip_leaves_it_whole(library: Path) -> None:
+    assert inplace.apply(EDIT, library)
+    subprocess.run(["strip", "--strip-unneeded", library], check=True)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert added(library) == "3.5\n"
+
+
+def test_it_can_be_edited_again(library: Path) -> None:
+    assert inplace.apply(EDIT, library)
+    assert inplace.apply(Edit(rpath=()), library)
+    assert inplace.apply(Edit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert ctypes.CDLL(str(library)).tiny_scale is not None
+
+
+def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    source = tmp_path / "program.c"
+    source.write_text("int main(void) { return 0; }")
+    assert tiny.COMPILER is not None
+    subprocess.run([tiny.COMPILER, "-o", program, source], check=True)
+    before = program.read_bytes()
+    assert not inplace.apply(Edit(rpath=("$ORIGIN",)), program)
+    assert program.read_bytes() == before
+
+
+def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
+    library = tiny.shared("", tmp_path / "libfull.so")
+    count = 0
+    while inplace.apply(Edit(soname=None, rpath=("$ORIGIN",)), library):
+        assert facts(library).rpath == ("$ORIGIN",)
+        data = bytearray(library.read_bytes())
+        with opened(library) as image:
+            at = next(each for each in image.segments if each.kind == 2).offset
+            runpath = at + 16 * next(n for n, (tag, _) in enumerate(image.dynamic) if tag == 29)
+        data[runpath : runpath + 8] = (0x6FFFFEF5 + 0x1000 + count).to_bytes(8, sys.byteorder)
+        library.write_bytes(data)  # the run path has become an entry that nobody knows
+        count += 1
+        assert count < 50
+    before = facts(library)
+    patchelf.apply(Edit(rpath=("$ORIGIN",)), library)
+    assert facts(library) == replace(before, rpath=("$ORIGIN",))
+
+
+@pytest.mark.parametrize("length", [3, 20, 100, 1000])
+def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
+    library.write_bytes(library.read_bytes()[:length])
+    with pytest.raises(BuildError, match=r"libtiny\.so: not a sound ELF file"):
+        inplace.apply(EDIT, library)
+    with pytest.raises(BuildError, match="not a sound ELF file"):
+        elf.read(library)

@@ -1,0 +1,102 @@
+"""Compress in blocks of a fixed size, each by itself, so that any number of threads gives the same bytes.
+
+A block begins with the window that its predecessor leaves behind and ends on a byte: one after the other they
+are a single deflate stream. The best codec that is installed is taken; which one, the wheel's manifest says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+BLOCK = 1 << 20  # bytes; a wheel's bytes depend on it
+WINDOW = 1 << 15  # how far back deflate refers
+RAW = -15  # window bits, without zlib's header and checksum
+MEMORY = 8  # of nine levels; the default of all codecs
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way to deflate."""
+
+    name: str  # "zlib-ng"
+    version: str  # of the library that compresses
+    level: int
+    module: ModuleType  # zlib, or one that can be called like it
+
+    def __str__(self) -> str:
+        """Spell what a wheel's bytes depend on: "zlib-ng-2.3.3-level-7"."""
+        return f"{self.name}-{self.version}-level-{self.level}"
+
+    def whole(self, data: bytes) -> bytes:
+        """Compress everything at once."""
+        return self.block(data, b"", last=True)
+
+    def block(self, data: bytes, before: bytes, *, last: bool) -> bytes:
+        """Compress one block; `before` is the window that the block before it leaves."""
+        settings = (self.level, zlib.DEFLATED, RAW, MEMORY, zlib.Z_DEFAULT_STRATEGY)
+        stream = self.module.compressobj(*settings, *([before] if before else []))
+        packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a file."""
+
+    path: Path
+    start: int
+    last: bool
+
+    def deflated(self, codec: Codec) -> bytes:
+        """Read the part and compress it."""
+        window = min(WINDOW, self.start)
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.start - window)
+            data = file.read(window + BLOCK)
+        return codec.block(data[window:], data[:window], last=self.last)
+
+
+def blocks(path: Path, size: int) -> Iterator[Block]:
+    """Yield the blocks of a file of `size` bytes, at least one."""
+    starts = range(0, max(size, 1), BLOCK)
+    for start in starts:
+        yield Block(path, start, last=start == starts[-1])
+
+
+@cache
+def codecs() -> Mapping[str, Codec]:
+    """Return the codecs of this interpreter by name, the one to take first.
+
+    isal is by far the fastest, but its wheels are a tenth larger: it counts only where zlib-ng is missing.
+    """
+    found = {
+        "zlib-ng": _installed("zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng:ZLIBNG_RUNTIME_VERSION", 7),
+        "isal": _installed("isal", "isal.isal_zlib", "isal:ISAL_VERSION", 3),
+        "zlib": Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, 6, zlib),
+    }
+    return MappingProxyType({name: codec for name, codec in found.items() if codec is not None})
+
+
+def best() -> Codec:
+    """Return the codec to take."""
+    return next(iter(codecs().values()))
+
+
+def _installed(name: str, module: str, version: str, level: int) -> Codec | None:
+    """Return the codec in `module`, whose `version` is "module:attribute"; None where it cannot be loaded."""
+    holder, _, attribute = version.partition(":")
+    try:
+        return Codec(
+            name,
+            str(getattr(importlib.import_module(holder), attribute)),
+            level,
+            importlib.import_module(module),
+        )
+    except (ImportError, AttributeError):  # missing, or older than what is relied on here
+        return None
