@@ -224,6 +224,17 @@ def test_filters_name_whole_pythons_and_variants(pythons: str, variants: str, ex
     assert [f"{cell['python']} {cell['variant']}" for cell in found] == expected
 
 
+def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
+    program = (ROOT / ".github" / "stages.jq").read_text("utf-8")
+    found = jq.compile(program).input_value(cells(SESSIONS)).all()
+    stages = {name: json.loads(value) for name, _, value in (line.partition("=") for line in found)}
+    named = {
+        stage: [f"{cell['python']} {cell['variant']}" for cell in chosen] for stage, chosen in stages.items()
+    }
+    assert named == {"first": ["3.10 cpu", "3.10 cu117"], "rest": ["3.13t cpu"]}
+    assert jq.compile(program).input_value([]).all() == ["first=[]", "rest=[]"]
+
+
 def test_more_cells_than_a_matrix_holds_are_refused() -> None:
     many = [entry(f"wheel-3.10-v{number}", "3.10", "wheel", "torch", f"v{number}") for number in range(257)]
     assert len(cells(many[:256])) == 256

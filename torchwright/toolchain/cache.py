@@ -1,70 +1,179 @@
-"""A compiler cache in front of the compilers: the second build of a file takes what the first one made."""
+"""A compiler cache before the compilers: what was compiled once, here or elsewhere, is taken from there."""
 
+from __future__ import annotations
+
+import contextlib
+import hashlib
 import os
-import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.version import Version
-
 from torchwright.errors import HostError
+from torchwright.guard.timeline import Event, as_line
 from torchwright.model import Host
 from torchwright.process import CommandError, capture
+from torchwright.toolchain import ccache, compilers, provided, remote, sccache, stand_ins
+from torchwright.toolchain.remote import Remote
 
 SIZE = "30G"  # a PyTorch with CUDA takes about a third
-CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
-FOLDERS = {"CCACHE_DIR", "SCCACHE_DIR"}  # variables that say where a cache lies
-_VERSION = re.compile(r"(?:ccache|sccache)(?: version)? (\d+(?:\.\d+)+)")
+LOG = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
+# Compilers that a build may come to call, beside those that the user names.
+NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 
 
-def environment(host: Host, root: Path, cache: Path, ccache: str | None = None) -> Mapping[str, str]:
-    """Return the variables that put the host's compiler cache to use; none where it has no cache.
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where one build happens, and who is told what it has to do without."""
 
-    `root` holds every tree that is built, `cache` is kept between builds. `ccache` is the version, where
-    it is known: nvcc goes through a new one only.
+    host: Host
+    root: Path  # holds every tree that is built
+    kept: Path  # the user's folder of what is kept between builds
+    log: Path  # of this build: takes what ccache does
+    environ: Mapping[str, str]  # the user's
+    note: Callable[[str], None]
+    digest: compilers.Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The compiler cache of one build; without a tool there is none."""
+
+    tool: str = ""  # "ccache", "sccache"
+    program: str = ""
+    version: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    shared: Remote | None = None  # the cache behind it
+
+    @property
+    def watched(self) -> Remote | None:
+        """Return the shared cache that must be watched during the build: ccache gives up by itself."""
+        return self.shared if self.tool == "sccache" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a cache did for one build."""
+
+    tool: str  # "ccache 4.7.5"
+    hits: int
+    misses: int  # what was compiled
+    remote: int = 0  # of the hits, those from the shared cache
+    failures: int = 0  # times that the shared cache did not do what it was asked for
+    shared: str = ""  # as people may see it: "redis://cache.example:6379"
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        asked = self.hits + self.misses
+        share = f" ({self.hits / asked:.0%})" if asked else ""
+        said = f"{self.tool}: {self.hits} of {asked} compiles were known{share}"
+        if self.remote:
+            said += f", {self.remote} of them in {self.shared or 'the shared cache'}"
+        if self.failures:
+            said += f"; {self.shared or 'the shared cache'} failed {self.failures} times"
+        return said
+
+
+def set_up(site: Site) -> Cache:
+    """Return the cache of a build; what it has to do without is noted.
+
+    Raises ConfigError where the user names a shared cache wrongly.
     """
-    if "ccache" in host.tools:
-        return _ccache(host.tools["ccache"], root, cache, ccache)
-    if "sccache" in host.tools:
-        return _sccache(host.tools["sccache"], root, cache)
-    return {}
+    setting = site.environ.get(remote.VARIABLE, "")
+    if setting == remote.NONE:  # nor that of a tree which was configured with ccache
+        return Cache(variables={"CCACHE_DISABLE": "1"})
+    shared = _reachable(site, remote.parse(setting))
+    path = site.host.tools.get("ccache")
+    first = ccache.ask(path) if path else None
+    if first is not None and (shared is None or first.reaches(shared)):
+        return _ccache(site, first, shared)
+    if shared is not None and not sccache.reaches(shared):
+        site.note(f"{first or 'sccache'} has no way to {shared}: building without it")
+        return _ccache(site, first, None) if first is not None else _sccache(site, None)
+    if first is None:
+        return _sccache(site, shared)
+    found = _sccache(site, shared)
+    if not found.tool:
+        site.note(f"{first} has no way to {shared}: building without it")
+        return _ccache(site, first, None)
+    site.note(f"{first} has no way to {shared}: sccache has, and is used")
+    return found
 
 
-def _ccache(program: str, root: Path, cache: Path, version: str | None) -> dict[str, str]:
-    variables = {
-        "CCACHE_DIR": str(cache / "ccache"),
-        # paths below it become relative, so that the same file hits in another cell's tree
-        "CCACHE_BASEDIR": str(root),
-        # nor does the working directory, which -g writes into objects, count
-        "CCACHE_NOHASHDIR": "1",
-        # a container's compiler has a new modification time in each image, and the same content
-        "CCACHE_COMPILERCHECK": "content",
-        # __DATE__ and __TIME__ are for people; nothing that is computed depends on them
-        "CCACHE_SLOPPINESS": "time_macros",
-        # the default of 5 GB forgets the first files of a build before its last are made
-        "CCACHE_MAXSIZE": SIZE,
-        "CMAKE_C_COMPILER_LAUNCHER": program,
-        "CMAKE_CXX_COMPILER_LAUNCHER": program,
-    }
-    if version is not None and Version(version) >= CUDA_SINCE:
-        variables["CMAKE_CUDA_COMPILER_LAUNCHER"] = program
-    return variables
+def _reachable(site: Site, shared: Remote | None) -> Remote | None:
+    if shared is not None and (why := remote.unreachable(shared, site.environ)) is not None:
+        site.note(f"{shared} cannot be reached ({why}): building without it")
+        return None
+    return shared
 
 
-def _sccache(program: str, root: Path, cache: Path) -> dict[str, str]:
-    return {
-        "SCCACHE_DIR": str(cache / "sccache"),
-        "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases that do not know it ignore it
-        "SCCACHE_CACHE_SIZE": SIZE,
-        # its server ends after ten idle minutes, and one large file may compile for longer (seconds)
-        "SCCACHE_IDLE_TIMEOUT": "7200",
-        # a server that was lost costs hits, not the build
-        "SCCACHE_IGNORE_SERVER_IO_ERROR": "1",
-        "CMAKE_C_COMPILER_LAUNCHER": program,
-        "CMAKE_CXX_COMPILER_LAUNCHER": program,
-        "CMAKE_CUDA_COMPILER_LAUNCHER": program,
-    }
+def _ccache(site: Site, program: ccache.Program, shared: Remote | None) -> Cache:
+    folder = site.kept / "ccache"
+    if not _writable(site, folder, "CCACHE_DIR"):
+        return Cache()
+    variables = ccache.variables(program, site.root, folder, SIZE, shared) | {LOG: str(site.log)}
+    with contextlib.suppress(OSError):  # the files that are called are compared all the same
+        variables["CCACHE_EXTRAFILES"] = str(_identities(site))
+    with contextlib.suppress(OSError):
+        site.log.parent.mkdir(parents=True, exist_ok=True)
+        site.log.unlink(missing_ok=True)
+    return Cache("ccache", program.path, program.version, variables, shared)
+
+
+def _identities(site: Site) -> Path:
+    """Return a file that says which compilers these are, whatever their paths are: ccache reads all of it."""
+    text = "".join(
+        sorted(f"{compilers.identity(one, site.digest)}\n" for one in compilers.chosen(site.environ))
+    )
+    file = site.kept / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not file.is_file() or file.read_text(encoding="ascii") != text:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_name(f"{file.name}.{os.getpid()}")
+        fresh.write_text(text, encoding="ascii")
+        fresh.replace(file)
+    return file
+
+
+def _sccache(site: Site, shared: Remote | None) -> Cache:
+    folder = site.kept / "sccache"
+    if not _writable(site, folder, "SCCACHE_DIR"):
+        return Cache()
+    program = site.host.tools.get("sccache")
+    if program is None and site.host.system in provided.SYSTEMS:
+        program = provided.sccache(site.kept, site.note)
+    if program is None:
+        return Cache()
+    version = _version(program)
+    variables = sccache.variables(version, site.root, folder, SIZE, shared)
+    if site.host.system == "windows":  # has no gate to lead it by
+        launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
+        return Cache("sccache", program, version, variables | dict.fromkeys(launchers, program))
+    path, folder = site.environ.get("PATH"), site.kept / "stand-ins"
+    chosen = compilers.chosen(site.environ) | compilers.found({*site.host.compilers, *NAMES}, path)
+    try:
+        variables |= stand_ins.place(program, chosen, folder, site.digest)
+    except OSError as error:
+        site.note(f"{folder} cannot be written ({error}): building without a compiler cache")
+        return Cache()
+    return Cache("sccache", program, version, variables, shared)
+
+
+def _version(program: str) -> str | None:
+    with contextlib.suppress(CommandError, HostError):
+        return capture([program, "--version"]).removeprefix("sccache").strip() or None
+    return None
+
+
+def _writable(site: Site, folder: Path, variable: str) -> bool:
+    """Tell whether a cache can lie here; where the user has named another place, that is the user's."""
+    if variable in site.environ or (why := unwritable(folder)) is None:
+        return True
+    site.note(
+        f"{folder} cannot be written ({why}): building without a compiler cache; "
+        "XDG_CACHE_HOME=DIR gives it another place"
+    )
+    return False
 
 
 def unwritable(folder: Path) -> str | None:
@@ -77,35 +186,24 @@ def unwritable(folder: Path) -> str | None:
         return error.strerror or str(error)
 
 
-def ccache_version(host: Host) -> str | None:
-    """Ask the host's ccache for its version; None where there is none, or it does not run."""
-    return parse_version(_ask(host, "--version", Path()) or "")
+def hits(cache: Cache, environ: Mapping[str, str]) -> Hits | None:
+    """Return what the cache did for the build that had this environment; None where nothing is known of it.
 
-
-def statistics(host: Host, cache: Path) -> dict[str, int] | None:
-    """Return the hits and misses that ccache counted in `cache`; None where it is not in use."""
-    said = _ask(host, "--print-stats", cache)
-    return None if said is None else parse_statistics(said)
-
-
-def parse_version(said: str) -> str | None:
-    """Return the version in what `ccache --version` says."""
-    match = _VERSION.match(said)
-    return match[1] if match else None
-
-
-def parse_statistics(said: str) -> dict[str, int]:
-    """Return hits and misses from `ccache --print-stats`, one counter a line."""
-    rows = (line.split("\t") for line in said.splitlines())
-    counts = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}  # noqa: PLR2004
-    hits = counts.get("direct_cache_hit", 0) + counts.get("preprocessed_cache_hit", 0)
-    return {"hits": hits, "misses": counts.get("cache_miss", 0)}
-
-
-def _ask(host: Host, flag: str, cache: Path) -> str | None:
-    if "ccache" not in host.tools:
+    sccache says so as long as its server runs.
+    """
+    counts = None
+    if cache.tool == "ccache" and environ.get(LOG) == cache.variables[LOG]:
+        with contextlib.suppress(OSError), Path(environ[LOG]).open(encoding="utf-8", errors="replace") as log:
+            counts = ccache.count(log)
+    elif cache.tool == "sccache" and (said := sccache.statistics(cache.program, environ)) is not None:
+        counts = sccache.count(said)
+    if counts is None or not any(counts):
         return None
-    try:
-        return capture([host.tools["ccache"], flag], env={**os.environ, "CCACHE_DIR": str(cache / "ccache")})
-    except (CommandError, HostError):
-        return None
+    return Hits(" ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or ""))
+
+
+def enter(found: Hits, timeline: Path, at: float) -> None:
+    """Write what a cache did into a build's timeline, where there is one; `at` seconds after its start."""
+    with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
+        file.seek(0, 2)
+        file.write(f"{as_line(Event(at, 'cache', '', str(found)))}\n")

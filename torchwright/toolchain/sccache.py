@@ -1,69 +1,91 @@
-"""sccache under the memory guard: what its server really compiles comes by the gate.
-
-The server starts the compilers, and no release lets its own jobs be limited from outside: some take one per
-processor, some as many as are asked for. But it runs what it is told is the compiler, with the environment of
-who asked. So it is told a stand-in that goes by the gate; what it knows already it does not compile.
-"""
+"""sccache: what it is told, and what it says that it did."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
+import json
 import os
-import shlex
-import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
 
 from torchwright.errors import HostError
 from torchwright.process import CommandError, capture
+from torchwright.toolchain.remote import Remote
+from torchwright.toolchain.stand_ins import IN_USE
 
 LONGEST_ADDRESS = 100  # bytes of a socket's path: Linux takes 107, macOS 103
-
-# sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
-_STAND_IN = """\
-#!/bin/sh
-# sha256:{digest}
-gate=${{TORCHWRIGHT_GATE:-/dev/null}}/gate
-[ -x "$gate" ] && exec "$gate" {compiler} "$@"
-exec {compiler} "$@"
-"""
-_LAUNCHER = """\
-#!/bin/sh
-compiler=$1
-shift
-[ -x {stand_ins}"$compiler" ] && exec {program} {stand_ins}"$compiler" "$@"
-gate=${{TORCHWRIGHT_GATE:-/dev/null}}/gate
-[ -x "$gate" ] && exec "$gate" "$compiler" "$@"
-exec {program} "$compiler" "$@"
-"""
+LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
+PATIENCE = 15.0  # seconds that it gets to put the last objects away
+ADDRESS = "SCCACHE_SERVER_UDS"
+_SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
+_MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
+_BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
+_KINDS = {
+    "redis": "redis",
+    "rediss": "redis",
+    "http": "webdav",
+    "https": "webdav",
+    "s3": "s3",
+    "gha": "gha",
+}
 
 
-def by_the_gate(
-    caching: Mapping[str, str], program: str, compilers: Iterable[str], folder: Path
+def reaches(remote: Remote) -> bool:
+    """Tell whether it can use a cache of this kind."""
+    return remote.scheme in _KINDS
+
+
+def variables(
+    version: str | None, root: Path, folder: Path, size: str, remote: Remote | None = None
 ) -> dict[str, str]:
-    """Return the variables of sccache such that all it compiles comes by the gate; none where that fails.
+    """Return the variables of a server that keeps its objects in a `folder`, and in a shared cache.
 
-    `compilers` are absolute paths; one that is not among them goes by the gate and is not cached. `folder`
-    takes the stand-ins: it is kept, because CMake remembers launchers. nvcc is not cached: sccache takes its
-    steps apart and runs them itself.
+    `root` holds every tree that is built, `size` is what the folder may take ("30G").
     """
-    launcher = folder / "sccache"
-    text = _LAUNCHER.format(stand_ins=shlex.quote(str(folder)), program=shlex.quote(program))
-    try:
-        for compiler in compilers:
-            _place(Path(f"{folder}{compiler}"), _stand_in(compiler))
-        _place(launcher, text)
-    except OSError:
-        return {}
-    kept = {name: value for name, value in caching.items() if not name.endswith("_COMPILER_LAUNCHER")}
-    return kept | {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
+    found = {
+        "SCCACHE_DIR": str(folder),
+        "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
+        "SCCACHE_CACHE_SIZE": size,
+        # its server ends after ten idle minutes, and one large file may compile for longer (seconds)
+        "SCCACHE_IDLE_TIMEOUT": "7200",
+        # a server that was lost costs hits, not the build
+        "SCCACHE_IGNORE_SERVER_IO_ERROR": "1",
+    }
+    if remote is None:
+        return found
+    kind = _KINDS[remote.scheme]
+    found |= {name: value for name, value in _told(remote).items() if value}
+    if remote.read_only:
+        found[f"SCCACHE_{kind.upper()}{_MODE}"] = _READ_ONLY
+    if version is None or Version(version) >= LAYERS_SINCE:
+        found["SCCACHE_MULTILEVEL_CHAIN"] = f"disk,{kind}"
+        found["SCCACHE_MULTILEVEL_WRITE_ERROR_POLICY"] = "ignore"
+    return found
 
 
-def found(names: Iterable[str], path: str | None) -> set[str]:
-    """Return the absolute paths of those programs that are there."""
-    there = (shutil.which(name, path=path) for name in names)
-    return {one for one in there if one is not None and Path(one).is_absolute()}
+def _told(remote: Remote) -> dict[str, str]:
+    """Return how a shared cache is named; what is empty says nothing."""
+    kind = _KINDS[remote.scheme]
+    if kind == "gha":
+        return {"SCCACHE_GHA_ENABLED": "on"}
+    if kind == "s3":
+        own = remote.more.get("endpoint", "")
+        return {
+            "SCCACHE_BUCKET": remote.host,
+            "SCCACHE_S3_KEY_PREFIX": remote.path.strip("/"),
+            "SCCACHE_ENDPOINT": own,
+            "SCCACHE_REGION": remote.more.get("region", "auto" if own else ""),
+            "SCCACHE_S3_USE_SSL": "false" if own.startswith("http://") else "true",
+        }
+    url = f"{remote.scheme}://{remote.place}"
+    name = f"SCCACHE_{kind.upper()}"
+    who = {f"{name}_USERNAME": remote.user, f"{name}_PASSWORD": remote.password}
+    if kind == "redis":
+        return who | {f"{name}_ENDPOINT": url, f"{name}_DB": remote.path.strip("/")}
+    return who | {f"{name}_ENDPOINT": url + remote.path}
 
 
 def server(folder: Path) -> dict[str, str]:
@@ -72,30 +94,79 @@ def server(folder: Path) -> dict[str, str]:
     Older than 0.9.0 it does not listen to that; nor does any to a path that is too long.
     """
     address = folder / "sccache"
-    return {"SCCACHE_SERVER_UDS": str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS else {}
+    return {ADDRESS: str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS else {}
 
 
-def start(program: str, environ: Mapping[str, str]) -> None:
-    """Start the server that a build with this environment will use, where it does not run yet.
+def started(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
+    """Start the server that a build will use, and return the build's environment, less what does not work.
 
-    Clients that come together would each start one, and only the last of these would be heard.
+    Clients that come together would each start one, and only the last of these would be heard; where none can
+    start, each would wait for it in vain.
     """
-    with contextlib.suppress(CommandError, HostError):  # one that cannot start costs hits, not the build
+    why = _start(program, environ)
+    if why is None:
+        return dict(environ)
+    alone = {name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))}
+    if alone != environ and _start(program, alone) is None:
+        note(f"sccache cannot use the shared cache ({why}): building with this machine's alone")
+        return alone
+    note(f"sccache cannot start ({why}): building without a compiler cache")
+    return {name: value for name, value in alone.items() if name != IN_USE}
+
+
+def _start(program: str, environ: Mapping[str, str]) -> str | None:
+    """Return why the server does not start, None where it does."""
+    try:
         capture([program, "--start-server"], env=environ)
+    except (CommandError, HostError) as error:
+        return str(error)
+    return None
 
 
-def _stand_in(compiler: str) -> str:
-    with Path(compiler).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return _STAND_IN.format(digest=digest, compiler=shlex.quote(compiler))
+def statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what the build's own server says when it has put everything away; None where that is gone.
+
+    It answers before it writes, and what it has not written when it ends is lost.
+    """
+    read_only = any(name.endswith(_MODE) and value == _READ_ONLY for name, value in environ.items())
+    end = time.monotonic() + PATIENCE
+    while True:
+        said = _asked(program, environ)
+        if said is None or not _busy(said, read_only) or time.monotonic() > end:
+            return said
+        time.sleep(0.1)
 
 
-def _place(file: Path, text: str) -> None:
-    """Write a script by rename: another build may be running it."""
-    if file.is_file() and file.read_text(encoding="utf-8") == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o755)
-    fresh.replace(file)
+def _asked(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    if ADDRESS not in environ or not Path(environ[ADDRESS]).is_socket():
+        return None
+    try:
+        said = json.loads(capture([program, "--show-stats", "--stats-format=json"], env=environ))
+    except (CommandError, HostError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _busy(said: Mapping[str, Any], read_only: bool) -> bool:
+    """Tell whether objects are still being written, to the disk or to a shared cache."""
+    stats = said.get("stats") or {}
+    written: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
+    if not read_only:
+        layers = stats.get("multi_level") or []
+        written += [one.get("writes", 0) + one.get("write_failures", 0) for one in layers]
+    return min(written) < _sum(stats, "cache_misses")
+
+
+def count(said: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Return hits, misses, hits in a shared cache, and how often that failed, from sccache's statistics."""
+    stats = said.get("stats") or {}
+    hits = _sum(stats, "cache_hits")
+    layers = stats.get("multi_level") or []
+    only_shared = not layers and not str(said.get("cache_location")).startswith(("Local disk", "Multi-level"))
+    shared = hits if only_shared else sum(layer.get("hits", 0) for layer in layers[1:])
+    failed = sum(layer.get("write_failures", 0) for layer in layers[1:])
+    return hits, _sum(stats, "cache_misses"), shared, failed
+
+
+def _sum(stats: Mapping[str, Any], name: str) -> int:
+    return sum(map(int, (stats.get(name) or {}).get("counts", {}).values()))
