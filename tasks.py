@@ -29,8 +29,9 @@ from torchwright import matrix as matrix_
 from torchwright import report as report_
 from torchwright.diagnosis import causes
 from torchwright.diagnosis.logtext import read as read_log
-from torchwright.doctor import consultation, survey
+from torchwright.doctor import consultation
 from torchwright.errors import SuiteError
+from torchwright.housekeeping import orders
 from torchwright.layout import Layout
 from torchwright.model import Facts
 from torchwright.options import named_after, needed_by
@@ -39,27 +40,29 @@ ROOT = Path(__file__).parent
 Body = Callable[..., None]
 
 
-def reported(body: Body) -> Body:
-    """End a task with one message and its own exit code where our own errors stop it."""
+def command(**options: Any) -> Callable[[Body], Body]:
+    """Make a task; where our own errors stop it, it ends with one message and their exit code."""
 
-    @functools.wraps(body)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
-            body(*args, **kwargs)
-        except SuiteError as error:
-            raise Exit(f"error: {error}", code=error.exit_code) from None
-        except BrokenPipeError:  # whoever read what we print, such as `head`, has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def made(body: Body) -> Body:
+        @functools.wraps(body)
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            try:
+                body(*args, **kwargs)
+            except SuiteError as error:
+                raise Exit(f"error: {error}", code=error.exit_code) from None
+            except BrokenPipeError:  # whoever read what we print, such as `head`, has read enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    return wrapper
+        return task(**options)(wrapper)  # type: ignore[no-any-return]
+
+    return made
 
 
 def _load() -> tuple[Facts, Layout]:
     return facts_.chosen(ROOT), Layout.of(ROOT)
 
 
-@task(iterable=["package"], help=options.FETCH_HELP)
-@reported
+@command(iterable=["package"], help=options.FETCH_HELP)
 def fetch(  # noqa: PLR0917 - every one is an option
     _: Context,
     tag: str = "",
@@ -72,17 +75,15 @@ def fetch(  # noqa: PLR0917 - every one is an option
     """Fetch a release and its submodules, verify the commit, and select the release."""
     known, layout = _load()
     release = selection.selected_or_newest(known, layout, tag)
-    every = [one.package for one in matrix_.releases_of(known, release)]
+    names = [one.package for one in matrix_.releases_of(known, release)] if all_ else package or ()
     with console.progress() as progress:
-        names = every if all_ else package or ()
         for request in source.requests(known, release, names, ref=ref, mirror=mirror, origin=from_):
             print(listing.of_source(source.fetch(request, layout, progress)))
     selection.select(layout, release)
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
 
-@task(help=options.MATRIX_HELP)
-@reported
+@command(help=options.MATRIX_HELP)
 def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
     """Print the whole grid; impossible cells with their reason."""
     known, layout = _load()
@@ -91,8 +92,7 @@ def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: b
     print(json_.dumps(data, indent=1) if json else listing.as_text(cells))
 
 
-@task(positional=needed_by("explain", sys.argv, "identifier"), help=options.EXPLAIN_HELP)
-@reported
+@command(positional=needed_by("explain", sys.argv, "identifier"), help=options.EXPLAIN_HELP)
 def explain(_: Context, identifier: str, tag: str = "") -> None:
     """Say whether a cell can be built, why not, and what can be built instead."""
     known, layout = _load()
@@ -102,8 +102,7 @@ def explain(_: Context, identifier: str, tag: str = "") -> None:
     print(lookup.explain(known, identifier, native, release))
 
 
-@task(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=options.PLAN_HELP)
-@reported
+@command(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=options.PLAN_HELP)
 def plan(  # noqa: PLR0917 - every one is an option
     _: Context,
     identifier: str,
@@ -122,20 +121,15 @@ def plan(  # noqa: PLR0917 - every one is an option
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
     release = selection.selected(known, layout, tag)
-    chosen = options.of_task(
-        "plan", set_ or (), label=label, arch_list=arch_list, jobs=jobs, memory=memory, torch=torch
-    )
+    values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
+    chosen = options.of_task("plan", set_ or (), **values)
     shown = preview.of(known, None if host else layout, machine, identifier, release, chosen)
     if release is None:
-        print(
-            f"no release is selected: {shown.plan.release.tag} is the newest that supports it",
-            file=sys.stderr,
-        )
+        print(shown.choice(), file=sys.stderr)
     print(shown.as_json() if json else shown.as_script() if sh else shown.as_text())
 
 
-@task(positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
-@reported
+@command(positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
 def jobs(
     _: Context,
     build: str | None = None,
@@ -147,45 +141,35 @@ def jobs(
     """Say what limits memory and processors here, and what follows for a build."""
     known, layout = _load()
     chosen = options.of_task("jobs", (), jobs=jobs, memory=memory)
-    cells = budget.cells(known, build or "", hosts.native_arch(), selection.selected(known, layout, tag))
-    found = budget.measure(budget.demands(known, cells), chosen)
+    found = budget.answer(known, build or "", selection.selected(known, layout, tag), chosen)
     print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
 
 
-@task(help=options.DEPS_HELP)
-@reported
+@command(help=options.DEPS_HELP)
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     known, layout = _load()
     release = selection.selected_or_newest(known, layout, tag)
-    chosen = manager or deps_.find_manager(os.environ)
-    fetched = source.load(layout, release.package, release.tag)
-    cells = matrix_.buildable(known, release, hosts.native_arch())
-    names = deps_.packages(known, cells, chosen, fetched.provider if fetched else None)
-    line = " ".join(deps_.command(chosen, names, root=deps_.is_root()))
+    line = deps_.installation(known, layout, release, manager or deps_.find_manager(os.environ))
     print(line)
     if not print_:
         context.run(line, pty=sys.stdout.isatty())
 
 
-@task(positional=named_after("doctor", sys.argv, "build"), help=consultation.HELP)
-@reported
+@command(positional=named_after("doctor", sys.argv, "build"), help=consultation.HELP)
 def doctor(
     _: Context, build: str | None = None, tag: str = "", host: str = "", json: bool = False, save: str = ""
 ) -> None:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what cures."""
     known, layout = _load()
-    machine = hosts.load(Path(host)) if host else survey(known, hosts.measure(layout.root), os.environ)
-    if save:
-        hosts.save(machine, Path(save))
+    machine = consultation.patient(known, layout, host, save)
     release = selection.selected(known, layout, tag)
     visit = consultation.visit(known, None if host else layout, machine, build or "", release)
     print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
     visit.require()
 
 
-@task(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=archlist.HELP)
-@reported
+@command(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=archlist.HELP)
 def arch(  # noqa: PLR0917 - every one is an option
     _: Context,
     list_: str | None = None,
@@ -202,8 +186,7 @@ def arch(  # noqa: PLR0917 - every one is an option
     print(json_.dumps(found.data, indent=1) if json else found.text)
 
 
-@task(positional=needed_by("diagnose", sys.argv, "log"), help=causes.HELP)
-@reported
+@command(positional=needed_by("diagnose", sys.argv, "log"), help=causes.HELP)
 def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
     """Say why a build failed, by its log, and what cures it."""
     known, layout = _load()
@@ -213,15 +196,13 @@ def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
     raise Exit(code=found.exit_code)
 
 
-@task(positional=named_after("report", sys.argv, "build"), help=report_.HELP, auto_shortflags=False)
-@reported
+@command(positional=named_after("report", sys.argv, "build"), help=report_.HELP, auto_shortflags=False)
 def report(_: Context, build: str | None = None, out: str = "") -> None:
     """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
     print(report_.make(build or "", Layout.of(ROOT), Path(out)))
 
 
-@task(iterable=["release"], help=upstream.HELP)
-@reported
+@command(iterable=["release"], help=upstream.HELP)
 def facts(
     _: Context,
     check: bool = False,
@@ -238,4 +219,30 @@ def facts(
     print(maintenance.carry_out(orders, *_load()))
 
 
-namespace = Collection(fetch, matrix, explain, plan, jobs, deps, doctor, arch, diagnose, facts, report)
+@command(help=orders.STATUS_HELP)
+def status(_: Context, json: bool = False) -> None:
+    """Show what is stored where and how big, and who uses it."""
+    found = orders.status(*_load())
+    print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
+
+
+@command(iterable=["kind"], help=orders.CLEAN_HELP)
+def clean(  # noqa: PLR0917 - every one is an option
+    _: Context,
+    kind: list[str] | None = None,
+    age: str = "",
+    release: str = "",
+    free: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
+    said = orders.Orders(tuple(kind or ()), age, release, free, dry_run)
+    report = orders.clean(said, *_load())
+    print(json_.dumps(report.as_data(), indent=1) if json else report.as_text())
+    report.require()
+
+
+namespace = Collection(
+    fetch, matrix, explain, plan, jobs, deps, doctor, arch, diagnose, facts, report, status, clean
+)

@@ -8,7 +8,7 @@ import pytest
 from torchwright import estimate, lookup, matrix, plan
 from torchwright.doctor import room
 from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Facts, Host, Options, Range
+from torchwright.model import Facts, Host, Options, Range, Room
 
 LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
 
@@ -17,7 +17,7 @@ LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
     ("free", "verdict"), [(None, "unknown"), (99, "failure"), (100, "warning"), (199, "warning"), (200, "ok")]
 )
 def test_a_disk_that_may_not_do_is_a_warning(free: int | None, verdict: str) -> None:
-    assert room.disk(replace(LINUX, disk=free), Range(100, 200)).verdict == verdict
+    assert room.disk(free, Range(100, 200)).verdict == verdict
 
 
 def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> None:
@@ -50,3 +50,44 @@ def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
     scarce = replace(LINUX, disk=int(expected.tree.low))
     assert found(shipped, scarce, Options())["disk"].verdict == "failure"
     assert found(shipped, LINUX, Options())["disk"].verdict == "ok"
+
+
+def disks(*rooms: Room) -> list[tuple[str, str, str]]:
+    parts = {"tree": Range(1000, 3000), "kit": Range(500, 500), "environment": Range(100, 200)}
+    found = room.disks(replace(LINUX, rooms=rooms), parts)
+    return [(one.subject, one.needed, one.verdict) for one in found]
+
+
+def test_what_is_there_already_needs_no_room() -> None:
+    nothing = {"tree": 0, "kit": 0, "environment": 0}
+    assert disks(Room("/", 1700, nothing)) == [("disk", "1.6 KiB to 3.6 KiB", "warning")]
+    assert disks(Room("/", 1500, nothing))[0][2] == "failure"
+    assert disks(Room("/", 1500, {**nothing, "tree": 2500})) == [("disk", "600 B to 1.2 KiB", "ok")]
+    # more than enough of one part makes no room for another
+    assert disks(Room("/", 500, {**nothing, "tree": 9999}))[0][1:] == ("600 B to 700 B", "failure")
+
+
+def test_each_disk_has_to_do_for_its_own_parts() -> None:
+    build = Room("/a", 4000, {"tree": 0, "kit": 0, "cache": 0})
+    tools = Room("/b", 150, {"environment": 0})
+    assert disks(build, tools) == [
+        ("disk of /a", "1.5 KiB to 3.4 KiB", "ok"),
+        ("disk of /b", "100 B to 200 B", "warning"),
+    ]
+
+
+def test_the_cure_says_how_much_is_lacking() -> None:
+    lacking = room.disk(2**30, Range(2**31, 3 * 2**30))
+    assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` makes room")
+
+
+@pytest.mark.parametrize(
+    ("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])]
+)
+def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdicts: list[str]) -> None:
+    assert shipped.assumed is not None
+    facts = replace(shipped, assumed=replace(shipped.assumed, files=Range(2, 6)))
+    crowded = replace(LINUX, rooms=(Room("/", 2**40, {"tree": 0}, inodes, source=100),))
+    cell = lookup.find(facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1"))
+    asked = Question(facts, cell, crowded, plan.compute(facts, cell, crowded, Options()))
+    assert [one.verdict for one in room.check(asked) if one.subject == "files on /"] == verdicts

@@ -1,8 +1,14 @@
-"""Bytes as people write them."""
+"""Bytes and durations as people write them."""
 
 import pytest
 
-from torchwright.quantity import format_bytes, format_share, parse_bytes
+from torchwright.quantity import (
+    format_bytes,
+    format_duration,
+    format_share,
+    parse_bytes,
+    parse_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +56,33 @@ def test_quantities_are_written_in_their_largest_unit(count: int, text: str) -> 
 )
 def test_a_share_is_in_the_unit_of_the_whole(part: float, whole: float, text: str) -> None:
     assert format_share(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0s", 0), ("45min", 2700), ("12 h", 43200), ("30d", 2592000), ("1.5W", 907200)]
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "-3d", "3 m", "d", "3d 2h", "three days"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration such as 30d"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "a second"),
+        (2, "2 seconds"),
+        (119, "119 seconds"),
+        (120, "2 minutes"),
+        (7199, "119 minutes"),
+        (7200, "2 hours"),
+        (172800, "2 days"),
+        (20 * 86400, "2 weeks"),
+    ],
+)
+def test_durations_are_told_in_units_of_which_there_are_two(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

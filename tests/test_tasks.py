@@ -9,13 +9,13 @@ import pytest
 from commands import ROOT, environment, run
 
 KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
-KEYS |= {"commands", "jobs", "wheel"}
+KEYS |= {"commands", "jobs", "kit", "wheel"}
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 
 
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
-    names = "arch deps diagnose doctor explain facts fetch jobs matrix plan report"
+    names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status"
     for name in names.split():
         assert f"  {name} " in done.stdout
 
@@ -102,6 +102,9 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is impossible"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
         (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
+        (["clean"], 2, ["say what shall go: --kind KIND, --age 30d"]),
+        (["clean", "--kind=tree"], 2, ["--kind tree: there is no such kind; it is one of trees, outputs"]),
+        (["clean", "--release=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
     ],
 )
 def test_bad_input_is_one_message_with_its_own_exit_code(

@@ -8,7 +8,7 @@ from torchwright import console, lookup
 from torchwright.guard import limits
 from torchwright.guard.cgroups import Quota, Reading
 from torchwright.guard.jobs import Jobs, jobs, largest, slots
-from torchwright.host import native_system
+from torchwright.host import native_arch, native_system
 from torchwright.matrix import Cell, buildable, newest
 from torchwright.model import Facts, Options, Range, Release
 from torchwright.quantity import format_bytes
@@ -75,6 +75,15 @@ class Budget:
             "builds": [asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands],
             "warnings": list(_warnings(self)),
         }
+
+
+def answer(facts: Facts, identifier: str, release: Release | None, options: Options) -> Budget:
+    """Return what this machine allows the cell of that name, or where it is empty, the builds of a release.
+
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
+    """
+    asked = cells(facts, identifier, native_arch(), release)
+    return measure(demands(facts, asked), options)
 
 
 def measure(demands: Sequence[Demand], options: Options) -> Budget:

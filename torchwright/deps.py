@@ -4,9 +4,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
+from torchwright import source
 from torchwright.errors import ConfigError, HostError
-from torchwright.matrix import Cell
-from torchwright.model import Facts
+from torchwright.host import native_arch
+from torchwright.layout import Layout
+from torchwright.matrix import Cell, buildable
+from torchwright.model import Facts, Release
 from torchwright.rules import case, matches
 
 # In order of preference: a conda environment that is active beats the system below it.
@@ -17,6 +20,17 @@ INSTALL: Mapping[str, tuple[str, ...]] = {
     "brew": ("brew", "install"),
 }
 NEEDS_ROOT = frozenset({"apt", "dnf"})
+
+
+def installation(facts: Facts, layout: Layout, release: Release, manager: str) -> str:
+    """Return the command that installs what a release, as it was fetched, needs on this machine.
+
+    Raises ConfigError for a manager that the facts do not know.
+    """
+    fetched = source.load(layout, release.package, release.tag)
+    cells = buildable(facts, release, native_arch())
+    names = packages(facts, cells, manager, fetched.provider if fetched else None)
+    return " ".join(command(manager, names, root=is_root()))
 
 
 def packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:

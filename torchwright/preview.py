@@ -28,6 +28,10 @@ class Preview:
         """Return the plan and its cost as a JSON document."""
         return report.as_json(self.facts, self.plan, self.runs)
 
+    def choice(self) -> str:
+        """Return a sentence on the release that stands for the cell where none is selected."""
+        return f"no release is selected: {self.plan.release.tag} is the newest that supports it"
+
     def as_script(self) -> str:
         """Return a bash script that carries the plan out with nothing of the suite installed."""
         return render.as_script(self.plan, self.facts, self.host)

@@ -1,4 +1,4 @@
-"""Bytes as people write them."""
+"""Bytes and durations as people write them."""
 
 import re
 
@@ -21,6 +21,11 @@ _UNITS = {
 }
 _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
 _STEP = 1024
+
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
+_SECONDS = {"s": 1, "min": _MINUTE, "h": _HOUR, "d": _DAY, "w": _WEEK}
+_DURATION = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|min|h|d|w)\s*", re.IGNORECASE)
+_NAMES = ((_WEEK, "week"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second"))
 
 
 def parse_bytes(text: str) -> int:
@@ -50,3 +55,22 @@ def format_share(part: float, whole: float) -> str:
     text = format_bytes(whole)
     unit = text.split()[1]
     return f"{part / _UNITS[unit.lower()]:.1f} of {text}" if unit != "B" else f"{part:.0f} of {text}"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that "30d", "2 w", "12h" or "45min" stands for.
+
+    Raise ValueError, whose message is part of a sentence, for anything else.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is no duration such as 30d, 2w, 12h or 45min")
+    return float(match["number"]) * _SECONDS[match["unit"].lower()]
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are two: "13 days", "90 minutes"."""
+    for length, name in _NAMES:
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {name}s"
+    return "a second"

@@ -1,14 +1,21 @@
 """One visit to the doctor: which release and which cell are meant, and what is found."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torchwright import doctor, lookup, plan, source
+from torchwright import host as hosts
 from torchwright.doctor import machine, show
 from torchwright.doctor.finding import Finding
 from torchwright.errors import HostError
-from torchwright.layout import Layout
+from torchwright.housekeeping import foresight
+from torchwright.housekeeping.foresight import Folders
+from torchwright.housekeeping.running import environment_of
+from torchwright.layout import Layout, environments
+from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Options, Release
 
 HELP = {
@@ -47,6 +54,20 @@ class Visit:
             raise HostError(f"{self.subject} {self.refusal} ({failed}): the cures stand above")
 
 
+def patient(facts: Facts, layout: Layout, described: str, saved: str) -> Host:
+    """Return this machine, or the one that a file describes, and save it where a file is named.
+
+    Raises ConfigError for a file that cannot be read or written.
+    """
+    if described:
+        found = hosts.load(Path(described))
+    else:
+        found = doctor.survey(facts, hosts.measure(layout.root), os.environ)
+    if saved:
+        hosts.save(found, Path(saved))
+    return found
+
+
 def visit(facts: Facts, layout: Layout | None, host: Host, identifier: str, release: Release | None) -> Visit:
     """Examine a host for the cell of that name, or for itself where the name is empty.
 
@@ -57,8 +78,19 @@ def visit(facts: Facts, layout: Layout | None, host: Host, identifier: str, rele
         subject = "this machine" if layout else "the machine"
         return Visit(subject, machine.examine(facts, host, release), "cannot build anything yet")
     cell = lookup.find(facts, identifier, host.arch, release)
-    fetched = source.load(layout, cell.build.package, cell.release.tag) if layout else None
+    if layout is None:
+        findings = doctor.examine(facts, cell, host, plan.compute(facts, cell, host, Options()))
+        return Visit(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+    fetched = source.load(layout, cell.build.package, cell.release.tag)
     computed = plan.compute(facts, cell, host, Options(), fetched)
-    findings = doctor.examine(facts, cell, host, computed, fetched)
-    subject = f"{identifier} ({cell.release})"
-    return Visit(subject, findings, "cannot be built here yet")
+    folders = _folders(layout, cell, host)
+    here = foresight.looked_at(host, facts, layout, folders, fetched)
+    findings = doctor.examine(facts, cell, here, computed, fetched)
+    return Visit(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+
+
+def _folders(layout: Layout, cell: Cell, host: Host) -> Folders:
+    """Return where a build would go on, in the newest tree that may be its own."""
+    tag, identifier = cell.release.tag, cell.build.identifier(host.arch)
+    tree = foresight.newest_tree(layout, tag, cell.build.family(host.arch), identifier)
+    return Folders(tree, layout.tree(tag, identifier), environments() / environment_of(identifier))

@@ -122,8 +122,9 @@ class Question:
 
     def requirement(self, prefix: str) -> str | None:
         """Return the Python build requirement whose name starts so, None where there is none."""
-        wheels = (line for line in self.plan.requirements if not line.endswith(".whl"))
-        named = ((canonicalize_name(Requirement(line).name), line) for line in wheels)
+        every = (*self.plan.kit, *self.plan.requirements)
+        projects = (line for line in every if not line.endswith(".whl"))
+        named = ((canonicalize_name(Requirement(line).name), line) for line in projects)
         return next((line for name, line in named if name.startswith(prefix)), None)
 
     def library(self, name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from torchwright.model import Facts, Run
 
@@ -29,7 +30,15 @@ def _run(facts: Facts, manifest: Path) -> Run | None:
             cpu=float(said["cpu_seconds"]),
             wall=float(sum(said["seconds"].values())),
             wheel=int(said["size"]),
+            tree=_written(said, "tree", "outputs"),
+            environment=_written(said, "environment"),
             capabilities=said["switches"].get("TORCH_CUDA_ARCH_LIST", ""),
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration):
         return None
+
+
+def _written(said: dict[str, Any], *parts: str) -> int | None:
+    """Return the bytes that parts of a build took; older manifests do not say."""
+    disk = said.get("disk")
+    return sum(int(disk[part]) for part in parts) if disk else None

@@ -87,7 +87,7 @@ def _peak(table: Table) -> Peak:
 
 
 def _assumed(table: Table) -> Assumed:
-    spread = table.table("spread")
+    spread, installed = table.table("spread"), table.table("installed")
     assumed = Assumed(
         scaling=_number(table, "scaling"),
         years=_number(table, "years"),
@@ -97,8 +97,12 @@ def _assumed(table: Table) -> Assumed:
         spread={name: _number(spread, name) for name in SPREADS},
         packed=_numbers(table, "packed"),
         tree=_numbers(table, "tree"),
+        cached=_numbers(table, "cached"),
+        files=_numbers(table, "files"),
+        installed={name: installed.size(name) for name in list(installed.data)},
+        installed_spread=_number(table, "installed_spread"),
     )
-    for one in (spread, table):
+    for one in (spread, installed, table):
         one.done()
     return assumed
 

@@ -32,7 +32,8 @@ class Run:
     wall: float | None = None  # seconds
     peak: int | None = None  # bytes of the largest single compile
     typical: int | None = None  # bytes of a compile at its peak, averaged over time
-    tree: int | None = None  # bytes on disk at the end
+    tree: int | None = None  # bytes on disk at the end, of the tree and all that was made of it
+    environment: int | None = None  # bytes of what was installed for it, beside the tree
     wheel: int | None = None  # bytes
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
 
@@ -60,6 +61,10 @@ class Assumed:
     spread: Mapping[str, float]  # "own", "cpu", "cuda", "other" -> factor either way
     packed: Range  # bytes of a wheel for each byte of its libraries
     tree: Range  # bytes on disk for each byte of the libraries
+    cached: Range  # bytes that a compiler cache takes in for each byte of the libraries
+    files: Range  # of a finished build for each file of its source
+    installed: Mapping[str, int]  # project -> bytes that it takes with what comes along with it
+    installed_spread: float  # a factor either way: releases of a project differ
 
 
 @dataclass(frozen=True, slots=True)

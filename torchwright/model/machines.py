@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchwright.model.costs import Run
+
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
@@ -24,6 +26,17 @@ class Gpu:
 
     name: str  # "NVIDIA GeForce RTX 3090"
     capability: str | None = None  # "8.6"; None: an old driver does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A disk that a build writes to."""
+
+    folder: str  # by which the user knows it
+    free: int  # bytes
+    there: Mapping[str, int]  # part of the build that goes there -> bytes of it that are there already
+    inodes: int | None = None  # more files that it takes; None: any number
+    source: int = 0  # files of the source that is still to be copied there
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +74,5 @@ class Host:
     kernel_driver: str | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
     gpus: tuple[Gpu, ...] = ()
+    rooms: tuple[Room, ...] = ()  # the disks of one build, where they were looked at
+    runs: tuple[Run, ...] = ()  # builds that it has made, where they were looked at

@@ -17,7 +17,8 @@ def disk_full(where: Path) -> HostError:
     existing = next(folder for folder in (where, *where.parents) if folder.exists())
     free = format_bytes(shutil.disk_usage(existing).free)
     return HostError(
-        f"the disk of {where} is full ({free} free): make room, and run the command again to go on"
+        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
+        "`invoke clean` removes it), and run the command again to go on"
     )
 
 

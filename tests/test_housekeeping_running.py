@@ -1,0 +1,108 @@
+"""What processes tell of who is at work."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from commands import ROOT
+
+from torchwright.housekeeping import running
+from torchwright.housekeeping.running import Process, Running
+
+ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
+ELSEWHERE = "/elsewhere"
+
+
+def nox(*words: str, cwd: str = str(ROOT), environ: Mapping[str, str] | None = None) -> Running:
+    command = ("/usr/bin/python", "-m", "nox", *words)
+    return Running((Process(7, command, "/usr/bin/python", cwd, {} if environ is None else environ),))
+
+
+UNSEEN = Running((Process(7, ("nox", "-s", "wheel-3.10-cpu")),))  # another user's
+
+
+@pytest.mark.parametrize(
+    ("found", "means_it"),
+    [
+        (nox("-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "lint", "wheel-3.10-cpu", "--", "--jobs", "2"), True),
+        (nox("--session=wheel-3.10-cpu"), True),
+        (nox("-s", "wheel-3.11-cpu"), False),
+        (nox("-t", "cpu"), True),  # any session may follow
+        (nox(), True),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE), False),
+        (UNSEEN, True),
+        (nox("-f", str(ROOT / "noxfile.py"), "-s", "wheel-3.10-cpu", cwd=ELSEWHERE), True),
+        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), False),
+        (nox("-s", "wheel-3.10-cpu", environ={"NOX_ENVDIR": "/elsewhere/.nox"}), False),
+        (nox(f"--envdir={ENVIRONMENT.parent}", "-s", "wheel-3.10-cpu", cwd=ELSEWHERE), True),
+        (Running((Process(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),)), False),
+        (Running(), False),
+    ],
+)
+def test_a_nox_may_mean_an_environment(found: Running, means_it: bool) -> None:
+    assert (found.session(ENVIRONMENT) is not None) == means_it
+
+
+@pytest.mark.parametrize(
+    ("found", "builds"),
+    [
+        (nox("-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "wheel-3.10-cpu", environ={"TORCHWRIGHT_HOME": ELSEWHERE}), False),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHWRIGHT_HOME": str(ROOT)}), True),
+        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "tests"), False),
+        (UNSEEN, True),
+    ],
+)
+def test_a_nox_may_build_below_a_folder(found: Running, builds: bool) -> None:
+    assert (found.builder(ROOT, {"wheel-3-10-cpu", "wheel-3-11-cpu"}) is not None) == builds
+
+
+def test_an_environment_whose_name_nox_hashed_may_be_anyones() -> None:
+    hashed = ENVIRONMENT.with_name("0a1b2c3d")
+    assert nox("-s", "wheel-3.10-cpu").session(hashed) is not None
+    assert Running().session(hashed) is None
+
+
+@pytest.mark.parametrize("session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"])
+def test_environments_are_called_as_nox_calls_them(session: str) -> None:
+    from nox.sessions import _normalize_path  # noqa: PLC0415 - its rule is what ours must follow
+
+    assert _normalize_path("x", session) == os.path.join("x", running.environment_of(session))  # noqa: PTH118
+
+
+def test_who_runs_from_a_folder_is_found() -> None:
+    for words, program, cwd in [
+        ((f"{ENVIRONMENT}/bin/python", "a.py"), "", ""),
+        (("cc1plus", f"-I{ENVIRONMENT}/include"), "", ""),
+        (("bash",), "", str(ENVIRONMENT)),
+        (("python",), f"{ENVIRONMENT}/bin/python3.10", ""),
+    ]:
+        assert Running((Process(7, words, program, cwd),)).within(ENVIRONMENT) is not None
+    beside = Process(7, (f"{ENVIRONMENT}-aarch64/bin/python",), "", f"{ENVIRONMENT}-aarch64")
+    assert Running((beside,)).within(ENVIRONMENT) is None
+
+
+def test_a_build_with_other_caches_is_no_hindrance() -> None:
+    words = ("python", "-m", "torchwright.guard")
+    for environ, counts in [
+        ({"XDG_CACHE_HOME": "/a"}, True),
+        ({"HOME": "/a"}, False),
+        ({"HOME": "/home/a", "XDG_CACHE_HOME": "/b"}, False),
+        (None, True),
+    ]:
+        found = Running((Process(7, words, environ=environ),)).build(Path("/a/torchwright"))
+        assert (found is not None) == counts
+    for session, counts in [("wheel-3.10-cpu", True), ("tests", False)]:
+        begun = nox("-s", session, environ={"XDG_CACHE_HOME": "/a"})  # its guard comes later
+        assert (begun.build(Path("/a/torchwright")) is not None) == counts
+
+
+def test_this_machine_is_looked_at() -> None:
+    seen = running.now()
+    parent = [one for one in seen.processes if one.number == os.getppid()]
+    assert len(parent) == 1
+    assert all(one.number != os.getpid() for one in seen.processes)
+    assert str(parent[0]).startswith(f"process {os.getppid()} (")
