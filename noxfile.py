@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does 
 from torchwright import facts, host, interpreters, matrix, selection
 from torchwright.errors import SuiteError
 from torchwright.layout import Layout
+from torchwright.model import Facts
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
@@ -30,7 +31,7 @@ def reported(session: nox.Session) -> Iterator[None]:
         session.error(str(error))
 
 
-def add_session(cell: matrix.Cell, native: str, installed: Container[str]) -> None:
+def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:
     """Register the session that makes a build, named after it."""
     build, release = cell.build, cell.release
     # Of a missing interpreter nox would say no more than that; the matrix names it all the same.
@@ -45,15 +46,21 @@ def add_session(cell: matrix.Cell, native: str, installed: Container[str]) -> No
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchwright import console, pipeline, workshop  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchwright import stages, workshop  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
             if not python:
                 interpreters.resolve(build.python)
             venv = Path(session.virtualenv.location)
-            job = workshop.begin(ROOT, cell, session.posargs, venv)
+            job = workshop.begin(ROOT, known, cell, session.posargs, venv)
             if (base := workshop.missing_base(job)) is not None:
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
+            artifact = stages.delivered(job)
+            if artifact is not None:
+                session.log(f"{artifact.wheel.name} is there and nothing changed")
+                return
+            from torchwright import console, pipeline  # noqa: PLC0415 - slow to load, and there is work to do
+
             with console.build_line() as line:
                 artifact = pipeline.make(job, install=session.install, line=line)
             session.log(f"{artifact.wheel} is verified")
@@ -101,7 +108,7 @@ def main() -> None:
         native = host.native_arch()
         installed = interpreters.installed()
         for cell in matrix.buildable(known, chosen, native):
-            add_session(cell, native, installed)
+            add_session(known, cell, native, installed)
     except SuiteError as error:
         sys.exit(f"error: {error}")
 

@@ -1,51 +1,51 @@
 """A wheel in dist/ and its manifest: whole, or not there."""
 
-import hashlib
 import json
 from pathlib import Path
 
-from torchwright.artifact import find, manifest_of, publish
+from torchwright.artifact import manifest_of, publish, record, withdraw
 
 
-def made(folder: Path, text: str = "wheel") -> tuple[Path, Path, dict[str, object]]:
-    packed = folder / "tree" / "a.whl"
-    packed.parent.mkdir(exist_ok=True)
-    packed.write_text(text)
-    record: dict[str, object] = {"key": "k", "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    return packed, folder / "dist" / "a.whl", record
+def packed(folder: Path, text: str) -> Path:
+    file = folder / "tree" / "a.whl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
 
 
-def test_a_published_wheel_is_found_by_its_key(tmp_path: Path) -> None:
-    packed, wheel, record = made(tmp_path)
-    artifact = publish(packed, wheel, record)
+def test_a_wheel_appears_with_its_manifest(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    made = publish(packed(tmp_path, "wheel"), wheel, {"key": "k"})
     assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
-    assert json.loads(artifact.manifest.read_text())["key"] == "k"
-    assert find(wheel, "k") == artifact
-    assert find(wheel, "other") is None
-
-
-def test_an_edited_wheel_is_not_believed(tmp_path: Path) -> None:
-    packed, wheel, record = made(tmp_path)
-    publish(packed, wheel, record)
-    wheel.write_text("edited")
-    assert find(wheel, "k") is None
-
-
-def test_half_of_it_is_nothing(tmp_path: Path) -> None:
-    packed, wheel, record = made(tmp_path)
-    publish(packed, wheel, record)
-    for spoiled in ("", "[]", "{"):
-        manifest_of(wheel).write_text(spoiled)
-        assert find(wheel, "k") is None
-    manifest_of(wheel).unlink()
-    assert find(wheel, "k") is None
-    wheel.unlink()
-    assert find(wheel, "k") is None
+    assert json.loads(made.manifest.read_text()) == record(wheel) == {"key": "k"}
 
 
 def test_a_newer_wheel_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
-    publish(*made(tmp_path, "old"))
-    packed, wheel, record = made(tmp_path, "new")
-    publish(packed, wheel, record)
+    wheel = tmp_path / "dist" / "a.whl"
+    for text in ("old", "new"):
+        publish(packed(tmp_path, text), wheel, {"key": text})
     assert wheel.read_text() == "new"
-    assert find(wheel, "k") is not None
+    assert record(wheel) == {"key": "new"}
+
+
+def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    publish(packed(tmp_path, "wheel"), wheel, {"key": "old"})
+    publish(wheel, wheel, {"key": "new"})
+    assert (wheel.read_text(), record(wheel)) == ("wheel", {"key": "new"})
+
+
+def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) -> None:
+    wheel, aside = tmp_path / "dist" / "a.whl", tmp_path / "packed" / "a.whl"
+    publish(packed(tmp_path, "wheel"), wheel, {"key": "k"})
+    withdraw(wheel, aside)
+    assert list(wheel.parent.iterdir()) == []
+    assert aside.read_text() == "wheel"
+
+
+def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    assert record(wheel) == {}
+    for spoiled in ("", "[]", "{", "\0"):
+        manifest_of(wheel).write_text(spoiled)
+        assert record(wheel) == {}

@@ -19,7 +19,7 @@ from torchwright.guard.timeline import Ran, parse
 
 pytestmark = pytest.mark.slow
 
-WHEEL, VISION = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu"
+WHEEL, VISION, SHARED = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu", "wheel-cpu"
 SORT = "src/sort.cpp"
 # Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always.
 COMPILER = """\
@@ -48,7 +48,8 @@ class Build:
 
     @property
     def tree(self) -> Path:
-        return self.sample.home / ".torchwright" / "trees" / "v1.0.0" / WHEEL
+        (tree,) = (self.sample.home / ".torchwright" / "trees" / "v1.0.0").glob(f"{SHARED}-????????")
+        return tree
 
     def forget(self) -> None:
         """Keep the prepared tree, and nothing that was compiled in it."""
@@ -127,10 +128,9 @@ def test_every_compile_and_link_passed_the_gate(build: Build) -> None:
         ran = build.ran(session)
         assert {one.outcome for one in ran} == {"done"}
         assert min(one.peak for one in ran) > 2**20
-    sources = {path.name for path in (build.tree / "source/src").glob("*.cpp")} | {
-        "module.cpp",
-        "switches.cpp",
-    }
+    source = build.tree / "source"
+    files = (*source.glob("src/*.cpp"), *source.glob("python/*.cpp"))
+    sources = {path.name for path in files} | {"switches.cpp"}
     compiled = [one.key for one in build.ran(WHEEL) if one.family == "c++"]
     assert all(sum(f"/{name}" in f"/{key}" for key in compiled) == 1 for name in sources), compiled
     linked = [one.key for one in build.ran(WHEEL) if one.family == "link"]

@@ -10,6 +10,7 @@ from torchwright.gating import forgotten, replaced, variables
 from torchwright.guard import gate
 from torchwright.guard.session import Guarded
 from torchwright.model import Facts, Options
+from torchwright.toolchain.cache import Cache
 from torchwright.workshop import Job
 
 CONFIGURED = """\
@@ -74,13 +75,13 @@ def configure(begun: Job, launcher: str) -> None:
 
 def test_more_compilers_are_started_where_the_gate_holds_all(begun: Job) -> None:
     noted: list[str] = []
-    found = variables(begun, guarded(begun), {}, noted.append)
+    found = variables(begun, guarded(begun), Cache(), noted.append)
     assert found["MAX_JOBS"] == "18"
     assert found["TORCHWRIGHT_GATE"] == "/of/this/build"
     assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
     configure(begun, str(begun.tree.folder / "gate"))
-    assert variables(begun, guarded(begun), {}, noted.append) == found
+    assert variables(begun, guarded(begun), Cache(), noted.append) == found
     assert noted == []
 
 
@@ -89,21 +90,22 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
 ) -> None:
     launchers = dict.fromkeys(("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER"), "/usr/bin/ccache")
     caching = {"CCACHE_DIR": "/cache", **launchers}
+    cache = Cache("ccache", "/usr/bin/ccache", "4.7.5", caching)
     there = begun.tree.folder / "gate"
     hooks = gate.hooks(there, caching)
     guard = Guarded(there, begun.layout.root, None, hooks, hooks)
     noted: list[str] = []
-    assert variables(begun, guard, caching, noted.append)["MAX_JOBS"] == "18"
+    assert variables(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
     assert noted == []
     monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
-    assert variables(begun, guard, caching, noted.append)["MAX_JOBS"] == "4"
+    assert variables(begun, guard, cache, noted.append)["MAX_JOBS"] == "4"
     (sentence,) = noted
     assert sentence.startswith("CMAKE_CXX_COMPILER_LAUNCHER stays 'distcc', as you set it")
 
 
 def test_a_build_without_a_guard_has_the_fixed_number(begun: Job) -> None:
     noted: list[str] = []
-    found = variables(begun, Guarded(), {"CCACHE_DIR": "/cache"}, noted.append)
+    found = variables(begun, Guarded(), Cache("ccache", variables={"CCACHE_DIR": "/cache"}), noted.append)
     assert (found["MAX_JOBS"], found["CCACHE_DIR"]) == ("4", "/cache")
     assert not {name for name in found if name.endswith("_LAUNCHER")}
 
@@ -113,7 +115,7 @@ def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(
 ) -> None:
     monkeypatch.setenv("CMAKE_CXX_COMPILER_LAUNCHER", "distcc")
     noted: list[str] = []
-    found = variables(begun, guarded(begun), {}, noted.append)
+    found = variables(begun, guarded(begun), Cache(), noted.append)
     assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
     (sentence,) = noted
     assert sentence.endswith("so the guard sees not all compilers: compiling 4 at a time")
@@ -122,24 +124,24 @@ def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(
 def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: Job) -> None:
     configure(begun, "")
     noted: list[str] = []
-    assert variables(begun, guarded(begun), {}, noted.append)["MAX_JOBS"] == "4"
+    assert variables(begun, guarded(begun), Cache(), noted.append)["MAX_JOBS"] == "4"
     (sentence,) = noted
     assert "was configured without a gate for CXX and C (delete it" in sentence
 
 
 def test_what_the_user_asks_for_wins(begun: Job) -> None:
     two = replace(begun, options=Options(jobs=2))
-    assert variables(two, guarded(two), {}, print)["MAX_JOBS"] == "10"
+    assert variables(two, guarded(two), Cache(), print)["MAX_JOBS"] == "10"
     own = replace(
         begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"})
     )
-    assert variables(own, guarded(own), {}, print)["MAX_JOBS"] == "3"
+    assert variables(own, guarded(own), Cache(), print)["MAX_JOBS"] == "3"
 
 
 def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: Job) -> None:
     package = replace(begun.package, compilers="path")
     built = replace(begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package}))
-    found = variables(built, guarded(built), {}, print)
+    found = variables(built, guarded(built), Cache(), print)
     first = Path(found["PATH"].partition(":")[0])
     assert first == built.tree.folder / "bin"
     assert (first / "c++").stat().st_mode & 0o111

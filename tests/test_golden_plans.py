@@ -82,7 +82,7 @@ def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
     found = environment(shipped, "r3-cu110")
     assert found["TORCH_CUDA_ARCH_LIST"] == "6.1;7.0;7.5;8.0"
     assert found["TORCH_NVCC_FLAGS"] == "-Xfatbin -compress-all"
-    assert found["CMAKE_PREFIX_PATH"] == "${venv}"
+    assert found["CMAKE_PREFIX_PATH"] == "${kit}"
     assert found["PYTORCH_BUILD_NUMBER"] == "1"
     assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("1", "1")
 

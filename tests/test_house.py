@@ -26,14 +26,25 @@ RANKS = {
     **dict.fromkeys(
         ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream", "report"), 4
     ),
+    "housekeeping": 4,
     "doctor": 5,
     "workshop": 6,
-    **dict.fromkeys(("gating", "compiling", "pipeline"), 7),
+    **dict.fromkeys(("gating", "compiling", "preparing", "sharing"), 7),
+    **dict.fromkeys(("stages", "making", "manifest", "pipeline"), 7),
     **dict.fromkeys(("noxfile", "tasks"), 8),
 }
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite
 
-NOT_OF_ONE_MODULE = {"automation", "end_to_end", "golden_plans", "house", "noxfile", "sample", "tasks"}
+NOT_OF_ONE_MODULE = {
+    "automation",
+    "benchmarks",
+    "end_to_end",
+    "golden_plans",
+    "house",
+    "noxfile",
+    "sample",
+    "tasks",
+}
 
 
 def modules() -> dict[str, str]:

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright.ninja import Edge, Pace, parse_edge, plain
+from torchwright.ninja import Edge, Pace, dependencies, parse_edge, plain
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,76 @@ def test_a_repeated_count_is_no_edge() -> None:
     pace = paced([float(n) for n in range(1, 11)], total=20)
     pace.see(Edge(10, 20, "again"), 60)
     assert pace.left(10) == pytest.approx(10)
+
+
+MANIFEST = """\
+rule cc
+  command = cc -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+build a.o: cc ../a.c
+build b.o: cc ../b.c
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    """Return a folder in which ninja compiled two files."""
+    if not shutil.which("ninja") or not shutil.which("cc"):
+        pytest.skip("needs ninja and a C compiler")
+    for name, text in {"a.h": "", "a.c": '#include "a.h"\n', "b.c": "#include <stdint.h>\n"}.items():
+        (tmp_path / name).write_text(text)
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "build.ninja").write_text(MANIFEST)
+    subprocess.run(["ninja"], cwd=build, capture_output=True, check=True)
+    return build
+
+
+def by_ninja(build: Path) -> dict[str, list[str]]:
+    """Return what ninja itself says that was read."""
+    said = subprocess.run(
+        ["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True
+    ).stdout
+    blocks = [block.splitlines() for block in said.split("\n\n") if block.strip()]
+    return {lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks}
+
+
+def test_what_was_read_is_what_ninja_says(compiled: Path) -> None:
+    found = dependencies(compiled / ".ninja_deps")
+    assert found == by_ninja(compiled)
+    assert "../a.h" in found["a.o"]
+    assert any(path.endswith("/stdint.h") for path in found["b.o"])
+
+
+def test_what_was_read_last_counts(compiled: Path) -> None:
+    (compiled.parent / "a.c").write_text("\n")
+    subprocess.run(["ninja"], cwd=compiled, capture_output=True, check=True)
+    assert "../a.h" not in dependencies(compiled / ".ninja_deps")["a.o"]
+    assert dependencies(compiled / ".ninja_deps") == by_ninja(compiled)
+
+
+def test_a_log_that_was_cut_off_at_any_place_says_what_is_whole(compiled: Path) -> None:
+    log = compiled / ".ninja_deps"
+    whole, data = dependencies(log), log.read_bytes()
+    for length in range(16, len(data), 7):
+        log.write_bytes(data[:length])
+        found = dependencies(log)
+        assert found.items() <= whole.items()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"# ninjalog v5\n", b"# ninjadeps\n", b"# ninjadeps\n\x09\0\0\0", b"# ninjadeps\n\x04\0"]
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
+    log = tmp_path / ".ninja_deps"
+    log.write_bytes(data)
+    with pytest.raises(ValueError, match="no log of ninja's dependencies that can be read"):
+        dependencies(log)
+
+
+def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / ".ninja_deps"
+    log.write_bytes(b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0")
+    with pytest.raises(ValueError, match="names files that it does not list"):
+        dependencies(log)

@@ -61,6 +61,25 @@ def test_requirements_of_all_rules_are_joined(known: Facts) -> None:
     assert planned(known, "wheel-3.10-cpu", "v2.0.0").requirements == ("wheel", "numpy")
 
 
+def test_what_serves_every_python_is_the_kits(known: Facts) -> None:
+    base = replace(known.packages["base"], kit=("Wheel", "cmake"))
+    facts = replace(known, packages={**known.packages, "base": base})
+    made = planned(facts, "wheel-3.10-cpu", "v2.0.0")
+    assert (made.kit, made.requirements) == (("wheel",), ("numpy",)), "cmake is required by no rule"
+    assert made.set["PATH"] == "${kit}/bin:${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" in made.compile[0].argv, "`build` would not find it in the environment"
+    without = planned(known, "wheel-3.10-cpu", "v2.0.0")
+    assert without.set["PATH"] == "${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" not in without.compile[0].argv
+
+
+@pytest.mark.parametrize(("python", "family"), [("3.10", "wheel-cpu"), ("3.13t", "wheel-cpu")])
+def test_a_family_has_the_identifiers_words_but_the_python(known: Facts, python: str, family: str) -> None:
+    build = replace(planned(known, "wheel-3.10-cpu", "v2.0.0").build, python=python)
+    assert build.family("x86_64") == family
+    assert build.family("aarch64") == f"{family}-x86_64"
+
+
 def test_the_old_spelling_follows_from_the_release(known: Facts) -> None:
     user = Options(settings={"USE_FAST": "0"})
     old = planned(known, "wheel-3.10-cpu", "v1.0.0", options=user).set

@@ -29,6 +29,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "version",
         "environment",
         "requirements",
+        "kit",
         "patches",
         "commands",
         "jobs",

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from torchwright import lookup, matrix, plan, workshop
-from torchwright.errors import HostError
+from torchwright.errors import ConfigError, HostError
 from torchwright.layout import Layout
 from torchwright.model import Compiler, Facts, Host, Options, Source
+from torchwright.recall import Recall
 
 HOST = Host(
     arch="x86_64",
@@ -28,39 +29,35 @@ def job(known: Facts, tmp_path: Path, host: Host) -> workshop.Job:
     fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
     computed = plan.compute(known, cell, host, Options(), fetched)
     layout = Layout(tmp_path, tmp_path / "cache")
-    return workshop.Job(
-        layout, known, host, cell, Options(), fetched, computed, tmp_path / "venv", Path("/python"), {}
-    )
+    recall = Recall(tmp_path / "recall.json")
+    venv, python = tmp_path / "venv", Path("/python")
+    return workshop.Job(layout, known, host, cell, Options(), fetched, computed, venv, python, {}, {}, recall)
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
     noted: list[str] = []
     workshop.preflight(job(known, tmp_path, HOST), noted.append)
-    assert [line.partition(":")[0] for line in noted] == ["compiler cache", "glibc"]
-    assert "compiles everything again" in noted[0]
-    assert noted[0].endswith(": invoke deps")
+    assert [line.partition(":")[0] for line in noted] == ["glibc"]
 
 
 def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
-    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, disk=2**20, interpreters={})
+    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={})
     noted: list[str] = []
     with pytest.raises(HostError) as caught:
         workshop.preflight(job(known, tmp_path, machine), noted.append)
     head, *lines = str(caught.value).splitlines()
     assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
-    assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler", "disk"]
+    assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler"]
     assert lines[1].endswith(": invoke deps")
     assert noted == []
 
 
-def test_a_tree_that_is_there_has_taken_its_room(known: Facts, tmp_path: Path) -> None:
-    begun = job(known, tmp_path, replace(HOST, disk=0))
+def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp_path: Path) -> None:
+    large = replace(known.packages["base"], disk=2**60)
+    facts = replace(known, packages={**known.packages, "base": large})
     noted: list[str] = []
-    with pytest.raises(HostError, match="disk"):
-        workshop.preflight(begun, noted.append)
-    begun.tree.source.mkdir(parents=True)
-    workshop.preflight(begun, noted.append)
-    assert noted
+    with pytest.raises(HostError, match=r"disk: found .* \(the build does not fit\): `invoke clean --free"):
+        workshop.preflight(job(facts, tmp_path, HOST), noted.append)
 
 
 def test_a_cache_without_a_place_is_done_without_and_told(
@@ -70,10 +67,10 @@ def test_a_cache_without_a_place_is_done_without_and_told(
     begun = job(known, tmp_path, replace(HOST, tools={**HOST.tools, "ccache": "/usr/bin/ccache"}))
     noted: list[str] = []
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "own"))
-    assert "CCACHE_DIR" in workshop.caching(begun, noted.append)
+    assert "CCACHE_DIR" in workshop.caching(begun, noted.append).variables
     assert noted == []
     monkeypatch.delenv("CCACHE_DIR")
-    assert workshop.caching(begun, noted.append) == {}
+    assert workshop.caching(begun, noted.append).variables == {}
     (said,) = noted
     assert said.startswith(f"{tmp_path}/cache/ccache cannot be written (")
     assert said.endswith("XDG_CACHE_HOME=DIR gives it another place")
@@ -93,3 +90,11 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
     assert found["MAX_JOBS"] == "4"
     assert {"USE_FAST", "TORCHWRIGHT_GATE", "TORCHWRIGHT_GATED"}.isdisjoint(found)
+
+
+def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHWRIGHT_CACHE", "redis://")
+    with pytest.raises(ConfigError, match=r"TORCHWRIGHT_CACHE is 'redis://', but it names no host"):
+        workshop.preflight(job(known, tmp_path, HOST), print)

@@ -1,6 +1,5 @@
 """A verified wheel in dist/ and the manifest beside it."""
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,17 +13,20 @@ def manifest_of(wheel: Path) -> Path:
     return wheel.with_name(f"{wheel.name}.json")
 
 
-def find(wheel: Path, key: str) -> Artifact | None:
-    """Return the artifact if it was made for this key and its bytes are still those; else None."""
-    record = manifest_of(wheel)
+def record(wheel: Path) -> dict[str, Any]:
+    """Return the manifest of a wheel; an empty one where there is none, or it cannot be read."""
     try:
-        known = json.loads(record.read_text(encoding="utf-8"))
-        with wheel.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, ValueError):
-        return None
-    same = isinstance(known, dict) and (known.get("key"), known.get("sha256")) == (key, sha256)
-    return Artifact(wheel, record) if same else None
+        found = json.loads(manifest_of(wheel).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def withdraw(wheel: Path, to: Path) -> None:
+    """Take a wheel that must be verified again out of dist/."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    wheel.replace(to)
+    manifest_of(wheel).unlink(missing_ok=True)
 
 
 def publish(packed: Path, wheel: Path, record: dict[str, Any]) -> Artifact:

@@ -5,7 +5,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +23,8 @@ from torchwright.model import Command
 from torchwright.ninja import parse_edge
 from torchwright.plan import usable_memory
 from torchwright.process import CommandError, stream
+from torchwright.toolchain.cache import Hits, enter, hits
+from torchwright.toolchain.watch import watched
 from torchwright.workshop import Job, caching
 
 
@@ -35,6 +37,10 @@ class Compiled:
     cpu: float  # seconds
     slots: str  # how many compilers the build was told to start at a time
     account: Account | None  # None: there was no guard
+    seconds: Mapping[str, float] = field(default_factory=dict)  # of each step that led to it
+    waited: float = 0.0  # seconds, for another run that was in the tree
+    read: Mapping[str, str] = field(default_factory=dict)  # outside the tree, with digests
+    cache: Hits | None = None  # what the compiler cache did; None: there was none, or it does not say
 
 
 def compile_wheel(job: Job, line: Line) -> Compiled:
@@ -42,14 +48,14 @@ def compile_wheel(job: Job, line: Line) -> Compiled:
 
     Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
     """
-    shutil.rmtree(job.tree.raw, ignore_errors=True)
-    job.tree.raw.mkdir(parents=True)
+    shutil.rmtree(job.outputs.raw, ignore_errors=True)
+    job.outputs.raw.mkdir(parents=True)
     job.log.parent.mkdir(parents=True, exist_ok=True)
     edges = 0
     with contextlib.suppress(OSError):  # the guard tells of it
         timeline(job).unlink()  # one of an earlier build would be taken for this one's
     cache = caching(job, line.note)
-    with guarded(_site(job), cache) as guard, job.log.open("w", 1, "utf-8") as log:
+    with guarded(_site(job), cache.variables) as guard, job.log.open("w", 1, "utf-8") as log:
 
         def seen(text: str) -> None:
             nonlocal edges
@@ -61,16 +67,21 @@ def compile_wheel(job: Job, line: Line) -> Compiled:
         variables = gating.variables(job, guard, cache, line.note)
         before = _children_cpu()
         try:
-            for command in job.plan.compile:
-                _run(job, command, variables, log, seen, guard.account)
+            with watched(cache.watched if guard.gate else None, variables, guard.folder, guard.news.put):
+                for command in job.plan.compile:
+                    _run(job, command, variables, log, seen, guard.account)
         finally:
             _tell(guard, line)
         spent = _children_cpu() - before
+        known = hits(cache, variables)  # while its server is there
     _tell(guard, line)  # what could not be kept, it says only at its end
     books = guard.account if guard.gate else None
     if books is not None and books.units:
         line.note(books.summary())
-    return Compiled(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books)
+    if known is not None:
+        line.note(str(known))
+        enter(known, timeline(job), guard.account.now.at)
+    return Compiled(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books, cache=known)
 
 
 def timeline(job: Job) -> Path:
@@ -143,10 +154,10 @@ def _failure(job: Job, error: CommandError, account: Account) -> SuiteError:
 
 
 def _only_wheel(job: Job) -> Path:
-    wheels = list(job.tree.raw.glob("*.whl"))
+    wheels = list(job.outputs.raw.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
-            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.tree.raw}, not one: "
+            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.outputs.raw}, not one: "
             f"see {job.log}"
         )
     return wheels[0]

@@ -8,33 +8,33 @@ from torchwright.guard.jobs import slots
 from torchwright.guard.session import Guarded
 from torchwright.plan import usable_memory
 from torchwright.toolchain import sccache
+from torchwright.toolchain.cache import Cache
 from torchwright.workshop import Job, environment
 
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
 
 
-def variables(
-    job: Job, guard: Guarded, caching: Mapping[str, str], note: Callable[[str], None]
-) -> dict[str, str]:
+def variables(job: Job, guard: Guarded, cache: Cache, note: Callable[[str], None]) -> dict[str, str]:
     """Return the whole environment of the build; more compilers are started only where the gate holds all.
 
-    `caching` is the environment of the compiler cache. What goes past the gate is noted.
+    What goes past the gate is noted, and what the compiler cache has to do without.
     """
     if guard.gate is None:
-        return environment(job, caching)
-    own_server = sccache.server(guard.folder) if "SCCACHE_DIR" in caching else {}
-    found = environment(job, {**caching, **own_server, **guard.environment})
+        return environment(job, cache.variables)
+    own_server = sccache.server(guard.folder) if cache.tool == "sccache" else {}
+    found = environment(job, {**cache.variables, **own_server, **guard.environment})
     if own_server:
-        sccache.start(job.host.tools["sccache"], found)
+        found = sccache.started(cache.program, found, note)
     stand_ins = job.tree.folder / "bin"
     if job.package.compilers == "path":
-        ccache = job.host.tools["ccache"] if "CCACHE_DIR" in caching else None
+        ccache = cache.program if cache.tool == "ccache" else None
         found |= gate.stand_ins(stand_ins, guard.gate, ccache, found)
     if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
         found |= gate.nvcc(stand_ins, guard.gate, found)
     if guard.fifo is not None:
         found |= jobserver.environment(guard.fifo, found)
-    cached = {name: caching[name] for name in gate.LAUNCHERS if name in caching}  # the gate stands behind
+    # the gate stands behind these
+    cached = {name: cache.variables[name] for name in gate.LAUNCHERS if name in cache.variables}
     leading = {**cached, **guard.hooks}
     past = [*replaced(leading, found), *_forgotten(job, leading)]
     for sentence in past:

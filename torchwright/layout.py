@@ -46,10 +46,30 @@ class Layout:
         """Return the file that names the selected release."""
         return self.state / "selected.json"
 
+    @property
+    def demo(self) -> Path:
+        """Return the folder of everything that `nox -s demo` makes."""
+        return self.state / "demo"
+
+    @property
+    def sources(self) -> Path:
+        """Return the folder of the fetched sources of all packages."""
+        return self.state / "sources"
+
+    @property
+    def trees(self) -> Path:
+        """Return the folder in which everything is built, a folder for each tag in it."""
+        return self.state / "trees"
+
     def source(self, package: str) -> Path:
         """Return the folder of a package's fetched sources."""
-        return self.state / "sources" / package
+        return self.sources / package
 
     def tree(self, tag: str, identifier: str) -> Path:
         """Return the folder in which one cell is built."""
-        return self.state / "trees" / tag / identifier
+        return self.trees / tag / identifier
+
+
+def environments() -> Path:
+    """Return the folder in which nox keeps this checkout's environments, unless --envdir names another."""
+    return Path(os.environ.get("NOX_ENVDIR") or Path(__file__).parents[1] / ".nox")

@@ -1,13 +1,20 @@
-"""What a build tool's output says of its progress, and how long the rest may take."""
+"""What a build tool says of its progress, and how long the rest may take; what ninja noted of files read."""
 
 import re
+import struct
+from array import array
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
 _FEWEST = 5  # edges before an estimate is worth showing
+_SIGNATURE = b"# ninjadeps\n"
+_BEFORE = {3: 8, 4: 12}  # version of the log -> bytes of a record before its dependencies
+_IS_DEPENDENCIES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +75,40 @@ class Pace:
         seconds = self._at[-1] - self._at[since]
         rest = (self.edge.total - self._done[-1]) * seconds / edges
         return max(0.0, rest - (now - self._at[-1]))
+
+
+def dependencies(log: Path) -> dict[str, list[str]]:
+    """Return what was read for each output, as the compilers said it, from a `.ninja_deps`.
+
+    `ninja -t deps` says the same where build.ninja is whole, in a hundred times as much text. What a stopped
+    build wrote of its last record is left out. Raises ValueError for a log that cannot be understood, OSError
+    for one that cannot be read.
+    """
+    data = log.read_bytes()
+    start = len(_SIGNATURE) + 4
+    version = int.from_bytes(data[len(_SIGNATURE) : start], "little")
+    if not data.startswith(_SIGNATURE) or len(data) < start or version not in _BEFORE:
+        raise ValueError(f"{log}: no log of ninja's dependencies that can be read")
+    names: list[str] = []
+    needed: dict[int, array[int]] = {}
+    for is_dependencies, record in _records(data, start):
+        if is_dependencies:
+            needed[struct.unpack_from("<i", record)[0]] = array("i", record[_BEFORE[version] :])
+        else:
+            names.append(record[:-4].rstrip(b"\0").decode("utf-8", "surrogateescape"))
+    try:
+        return {names[output]: [names[each] for each in read] for output, read in needed.items()}
+    except IndexError:
+        raise ValueError(f"{log}: names files that it does not list") from None
+
+
+def _records(data: bytes, at: int) -> Iterator[tuple[bool, bytes]]:
+    """Yield the records of a log of dependencies; each says whether it is one of those, or a path."""
+    while at + 4 <= len(data):
+        (word,) = struct.unpack_from("<I", data, at)
+        size = word & ~_IS_DEPENDENCIES
+        record = data[at + 4 : at + 4 + size]
+        if len(record) < size:  # cut off
+            return
+        yield word != size, record
+        at += 4 + size

@@ -45,12 +45,11 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     version = release.version + local_label(build, system, options.label, commit)
     torch = _torch_version(facts, cell, system, options)
     options = replace(options, arch_list=capabilities.chosen(facts, cell, host, options.arch_list))
-    need = int(largest(facts, build, release.version).high)
-    parallel = jobs(host.cores, usable_memory(host, options), need, options.jobs)
-    variables = _environment(
-        facts, cell, rules, options, {"version": version, "torch": torch}, parallel.count
-    )
+    parallel = _at_a_time(facts, cell, host, options)
+    versions = {"version": version, "torch": torch}
+    variables = _environment(facts, cell, rules, options, versions, parallel)
     platform_tag = _platform_tag(facts, build, host, variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0"))
+    kit, requirements = _requirements(rules, package, torch, options)
     return Plan(
         build=build,
         identifier=build.identifier(host.arch),
@@ -59,16 +58,23 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         version=version,
         set=variables,
         unset=package.unset,
-        requirements=_requirements(rules, package, torch, options),
+        requirements=requirements,
+        kit=kit,
         patches=tuple(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
         prepare=_prepare(package, rules),
-        compile=(_front_end(rules, source),),
-        jobs=parallel.count,
+        compile=(_front_end(rules, package, source),),
+        jobs=parallel,
         wheel=f"{package.name}-{version}-{release.wheel_tag or python_tag(build.python)}-{platform_tag}.whl",
         platform_tag=platform_tag,
         reasons=tuple(rule.reason for rule in rules if _is_told(rule)),
         torch=f"{package.after}=={torch}" if torch else None,
     )
+
+
+def _at_a_time(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
+    """Return how many compilers may run where nobody watches their memory."""
+    need = int(largest(facts, cell.build, cell.release.version).high)
+    return jobs(host.cores, usable_memory(host, options), need, options.jobs).count
 
 
 def usable_memory(host: Host, options: Options) -> int:
@@ -131,7 +137,7 @@ def _environment(  # noqa: PLR0917 - the terms of one sum
     package = facts.packages[cell.build.package]
     release = cell.release
     variables = {
-        "PATH": "${venv}/bin:${PATH}",
+        "PATH": "${kit}/bin:${venv}/bin:${PATH}" if package.kit else "${venv}/bin:${PATH}",
         "GIT_CEILING_DIRECTORIES": "${tree}",  # a build tree below another checkout must not read its HEAD
         "MAX_JOBS": str(parallel),
     }
@@ -166,18 +172,22 @@ def _is_told(rule: Rule) -> bool:
 
 def _requirements(
     rules: Iterable[Rule], package: Package, torch: str | None, options: Options
-) -> tuple[str, ...]:
-    """Return what pip installs for the build: one line per project, the bounds of all rules joined."""
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what pip installs for the build, for all interpreters and for one: a line per project.
+
+    The bounds of all rules are joined.
+    """
     merged: dict[str, Requirement] = {}
     for text in (text for rule in rules for text in rule.requires):
         requirement = Requirement(text)
         known = merged.setdefault(canonicalize_name(requirement.name), requirement)
         known.specifier &= requirement.specifier
+    kit = [str(merged.pop(name)) for name in map(canonicalize_name, package.kit) if name in merged]
     lines = [str(requirement) for requirement in merged.values()]
     if package.after and torch:
         from_wheel = options.torch not in {None, "PyPI"}
         lines.append(str(options.torch) if from_wheel else f"{package.after}=={torch}")
-    return tuple(lines)
+    return tuple(kit), tuple(lines)
 
 
 def _prepare(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
@@ -194,7 +204,7 @@ def _prepare(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
     return (*patches, *(Command(argv[0], argv) for rule in ordered for argv in rule.prepare))
 
 
-def _front_end(rules: Iterable[Rule], source: Source | None) -> Command:
+def _front_end(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
     """Return the command that builds the wheel: what the source asks for, else what the facts say."""
     stated = next((rule.front_end for rule in reversed(list(rules)) if rule.front_end), "setup.py")
     if source is not None:
@@ -203,6 +213,9 @@ def _front_end(rules: Iterable[Rule], source: Source | None) -> Command:
     argv: tuple[str, ...]
     if stated == "pep517":
         argv = ("${python}", "-m", "build", "--wheel", "--no-isolation", "--outdir", "${raw}")
+        if package.kit:  # is not in the environment, where it would be looked for
+            argv = (*argv, "--skip-dependency-check")
     else:
-        argv = ("${python}", "setup.py", "bdist_wheel", "--dist-dir", "${raw}")
+        # the wheel is packed again when it is repaired: compressing it here would be for nothing
+        argv = ("${python}", "setup.py", "bdist_wheel", "--compression", "stored", "--dist-dir", "${raw}")
     return Command("build the wheel", argv)

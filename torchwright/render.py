@@ -20,6 +20,7 @@ def as_data(plan: Plan) -> dict[str, Any]:
         "version": plan.version,
         "environment": {"set": dict(plan.set), "unset": list(plan.unset)},
         "requirements": list(plan.requirements),
+        "kit": list(plan.kit),
         "patches": list(plan.patches),
         "commands": [list(command.argv) for command in (*plan.prepare, *plan.compile)],
         "jobs": plan.jobs,
@@ -39,6 +40,7 @@ def as_text(plan: Plan, host: Host) -> str:
         "",
         "requirements",
         *(f"  {requirement}" for requirement in plan.requirements),
+        *(f"  {requirement}, for every Python" for requirement in plan.kit),
     ]
     if plan.reasons:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
@@ -68,7 +70,7 @@ def as_script(plan: Plan, facts: Facts, host: Host) -> str:
         cuda_home=host.toolkits.get(plan.build.cuda or "", "/usr/local/cuda"),
         unset="|".join(pattern.replace("*", ".*") for pattern in plan.unset) or "^$",
         exports="\n".join(f"export {name}={_double(value)}" for name, value in plan.set.items()),
-        requirements=" ".join(shlex.quote(requirement) for requirement in plan.requirements),
+        requirements=" ".join(shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)),
         patches="\n".join(_embedded(plan, facts)),
         prepare="\n".join(_line(command) for command in plan.prepare) or ":",
         commands="\n".join(_line(command) for command in plan.compile),
@@ -173,7 +175,8 @@ set -euo pipefail
 
 work=$${WORK:-$$PWD/$identifier}
 export tree=$$work/tree source=$$work/tree/source raw=$$work/raw dist=$$work/dist
-export venv=$$work/venv python=$$work/venv/bin/python patches=$$work/patches cuda_home=$cuda_home
+export venv=$$work/venv kit=$$work/venv python=$$work/venv/bin/python
+export patches=$$work/patches cuda_home=$cuda_home
 mkdir -p "$$tree" "$$dist" "$$patches"
 rm -rf "$$raw"
 

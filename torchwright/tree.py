@@ -1,9 +1,7 @@
-"""The tree in which one cell is built: a patched copy of the source, kept until something changes."""
+"""The tree in which cells are built, shared by all interpreters where it can be, and what each cell makes."""
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,18 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from filelock import FileLock, Timeout
-
-from torchwright.errors import BusyError, ConfigError, HostError
-from torchwright.model import Plan, Source
+from torchwright.errors import ConfigError, HostError
+from torchwright.model import Source
 from torchwright.quantity import format_bytes
-
-IRRELEVANT = frozenset({"MAX_JOBS"})  # changes how fast, not what
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The folders of one cell: source (with its build folder), raw wheels, stage."""
+    """The folders in which a build works: the source, and what is compiled in it."""
 
     folder: Path
 
@@ -30,6 +24,48 @@ class Tree:
     def source(self) -> Path:
         """Return the patched copy of the source."""
         return self.folder / "source"
+
+    @property
+    def build(self) -> Path:
+        """Return the folder in which CMake and ninja work."""
+        return self.source / "build"
+
+    @property
+    def kit(self) -> Path:
+        """Return the folder of what every interpreter's build needs: CMake, ninja."""
+        return self.folder / "kit"
+
+    @property
+    def env(self) -> Path:
+        """Return the link to the environment of the cell whose turn it is."""
+        return self.folder / "env"
+
+    @property
+    def interpreter_file(self) -> Path:
+        """Return the file that says for which interpreter the tree was used last."""
+        return self.folder / "interpreter"
+
+    @property
+    def outside_file(self) -> Path:
+        """Return the file that says what was read outside of the tree."""
+        return self.folder / "outside"
+
+    @property
+    def patched_file(self) -> Path:
+        """Return the file that says which files of the source are not as they were fetched."""
+        return self.folder / "patched"
+
+    @property
+    def key_file(self) -> Path:
+        """Return the file that says what the tree was prepared for; its presence means: complete."""
+        return self.folder / "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The folders of what one cell makes: raw wheel, stage, packed wheel, its trial."""
+
+    folder: Path
 
     @property
     def raw(self) -> Path:
@@ -42,44 +78,19 @@ class Tree:
         return self.folder / "stage"
 
     @property
-    def key_file(self) -> Path:
-        """Return the file that says what the tree was prepared for; its presence means: complete."""
-        return self.folder / "key"
+    def packed(self) -> Path:
+        """Return the folder of the wheel that is not verified yet."""
+        return self.folder / "packed"
 
+    @property
+    def verify(self) -> Path:
+        """Return the folder in which the wheel is tried."""
+        return self.folder / "verify"
 
-def key(plan: Plan, source: Source, patches: Path, tools: Mapping[str, str]) -> str:
-    """Return a digest of everything that can change what the tree compiles to.
-
-    `tools` names versions that matter (compiler, interpreter).
-    """
-    parts = {
-        "set": {name: value for name, value in plan.set.items() if name not in IRRELEVANT},
-        "requirements": plan.requirements,
-        "patches": [(patches / patch).read_text(encoding="utf-8") for patch in plan.patches],
-        "prepare": [command.argv for command in plan.prepare],
-        "compile": [command.argv for command in plan.compile],
-        "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
-        "tools": dict(tools),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-@contextlib.contextmanager
-def locked(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder for this process alone.
-
-    Raises BusyError when another run holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"{what} is being built by another run: wait for it, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
+    @property
+    def ledger(self) -> Path:
+        """Return the file that says what each stage made, and of what."""
+        return self.folder / "ledger"
 
 
 @contextlib.contextmanager
@@ -90,7 +101,10 @@ def disk_full_told(folder: Path) -> Iterator[None]:
     except (OSError, shutil.Error) as error:
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
             free = format_bytes(shutil.disk_usage(folder).free)
-            raise HostError(f"the disk of {folder} is full ({free} free): make room and run again") from error
+            raise HostError(
+                f"the disk of {folder} is full ({free} free): make room (`invoke status` shows what builds "
+                "keep, `invoke clean` removes it) and run again"
+            ) from error
         raise
 
 
@@ -102,9 +116,10 @@ def is_prepared(tree: Tree, wanted: str) -> bool:
 def copy_source(tree: Tree, source: Source) -> None:
     """Make a fresh copy of the source, without its history."""
     tree.key_file.unlink(missing_ok=True)
-    for folder in (tree.source, tree.raw, tree.stage):
-        if folder.exists():
-            shutil.rmtree(folder)
+    for note in (tree.interpreter_file, tree.outside_file, tree.patched_file):
+        note.unlink(missing_ok=True)
+    if tree.source.exists():
+        shutil.rmtree(tree.source)
     with disk_full_told(tree.folder):
         shutil.copytree(source.path, tree.source, symlinks=True, copy_function=_clone)
 
@@ -127,17 +142,3 @@ def resolve(text: str, places: Mapping[str, str]) -> str:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:
         raise ConfigError(f"'{text}' in build_configs: {error} stands for nothing") from None
-
-
-def places(tree: Tree, venv: Path, python: Path, patches: Path, cuda_home: str | None) -> Mapping[str, str]:
-    """Return what the ${…} of a plan stand for on this machine."""
-    found = {
-        "tree": str(tree.folder),
-        "source": str(tree.source),
-        "raw": str(tree.raw),
-        "venv": str(venv),
-        "python": str(python),
-        "patches": str(patches),
-        "PATH": os.environ.get("PATH", os.defpath),
-    }
-    return found | ({"cuda_home": cuda_home} if cuda_home else {})

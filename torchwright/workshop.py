@@ -1,6 +1,5 @@
 """What one session works with: the plan of its cell, and where its steps happen."""
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,20 +7,20 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from torchwright import doctor, facts, host, plan, source
+from torchwright import host, keys, plan, source
 from torchwright import tree as trees
-from torchwright.doctor.system import fetch_command
 from torchwright.errors import HostError, SourceError
+from torchwright.ground import ground, interpreter
 from torchwright.layout import Layout
 from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Options, Package, Plan, Source
 from torchwright.options import parse
-from torchwright.process import capture
-from torchwright.toolchain import cache, sccache
+from torchwright.recall import Recall
+from torchwright.toolchain import cache, remote
+from torchwright.toolchain.cache import Cache, Site
 
-COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 # Never the build's business.
-FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHWRIGHT_GATE*")
+FOREIGN = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHWRIGHT_*")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,9 @@ class Job:
     plan: Plan
     venv: Path
     interpreter: Path  # the base interpreter, for the clean environment of the checks
-    tools: Mapping[str, str]  # versions that change what is built
+    tools: Mapping[str, str]  # what tells the interpreter from others, by name
+    ground: Mapping[str, str]  # what the machine puts into every build: compilers, libraries, variables
+    recall: Recall  # what files held and programs said
 
     @property
     def package(self) -> Package:
@@ -50,9 +51,29 @@ class Job:
         return self.facts.packages[self.package.after] if self.package.after else None
 
     @property
+    def outputs(self) -> trees.Outputs:
+        """Return the folders of what the cell makes."""
+        return trees.Outputs(self.layout.tree(self.plan.release.tag, self.plan.identifier))
+
+    @property
+    def shares(self) -> bool:
+        """Tell whether all interpreters are built in one tree: not what is built against another package.
+
+        All of that depends on the interpreter. Nor is it done where links are not everyone's to make.
+        """
+        return self.package.after is None and self.host.system != "windows"
+
+    @cached_property
     def tree(self) -> trees.Tree:
         """Return the tree that the cell is built in."""
-        return trees.Tree(self.layout.tree(self.plan.release.tag, self.plan.identifier))
+        if not self.shares:
+            return trees.Tree(self.outputs.folder)
+        return trees.Tree(self.layout.tree(self.plan.release.tag, f"{self.family}-{self.tree_key[:8]}"))
+
+    @property
+    def family(self) -> str:
+        """Return what the identifiers of all interpreters have in common."""
+        return self.plan.build.family(self.host.arch)
 
     @property
     def python(self) -> Path:
@@ -60,10 +81,20 @@ class Job:
         return in_environment(self.venv)
 
     @cached_property
-    def key(self) -> str:
-        """Return the digest of everything that can change the result; it reads the whole base wheel."""
-        built_against = _base_digest(self)
-        return trees.key(self.plan, self.source, self.facts.patches, {**self.tools, "base": built_against})
+    def tree_key(self) -> str:
+        """Return the digest of everything that can change what is the same for every interpreter."""
+        return keys.tree_key(self.plan, self.source, self.facts.patches, self.ground)
+
+    @cached_property
+    def environment_key(self) -> str:
+        """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
+        tools = {**self.tools, "base": _base_digest(self)}
+        return keys.environment_key(self.plan, tools)
+
+    @cached_property
+    def compile_key(self) -> str:
+        """Return the digest of everything that can change what is compiled."""
+        return keys.compile_key(self.tree_key, self.environment_key, self.plan)
 
     @property
     def wheel(self) -> Path:
@@ -78,33 +109,53 @@ class Job:
     @property
     def places(self) -> Mapping[str, str]:
         """Return what the ${…} of the plan stand for here."""
+        venv = self.tree.env if self.shares else self.venv
         home = self.host.toolkits.get(self.plan.build.cuda or "")
-        return trees.places(self.tree, self.venv, self.python, self.facts.patches, home)
+        found = {
+            "tree": str(self.tree.folder),
+            "source": str(self.tree.source),
+            "raw": str(self.outputs.raw),
+            "kit": str(self.tree.kit if self.shares else venv),
+            "venv": str(venv),
+            "python": str(in_environment(venv)),
+            "patches": str(self.facts.patches),
+            "PATH": os.environ.get("PATH", os.defpath),
+        }
+        return found | ({"cuda_home": home} if home else {})
 
 
-def begin(root: Path, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
-    """Bring together what one session needs; nothing is changed yet.
+def begin(root: Path, known: Facts, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
+    """Bring together what tells whether there is anything to do; nothing is changed yet.
 
-    Raises SuiteError for everything that forbids the build before it starts.
+    Of the machine, no more is measured than a plan needs: see `equipped`. Raises SuiteError for everything
+    that forbids the build before it starts.
     """
     layout = Layout.of(root)
-    known = facts.chosen(root)
-    machine = host.measure(layout.root)
+    recall = Recall(layout.cache / "recall.json")
+    machine = host.measure(layout.root) if cell.build.cuda else host.basis(recall)
     options = parse(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
     if fetched is None:
+        from torchwright.doctor.system import fetch_command  # noqa: PLC0415 (slow to load, for an error only)
+
         raise SourceError(
             f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(known, cell)}`"
         )
-    source.check(fetched)
+    source.assure(fetched, recall)
     computed = plan.compute(known, cell, machine, options, fetched)
-    base, version = _interpreter(venv, cell.build.python)
-    tools = {"compiler": str(machine.compiler or ""), "python": version}
-    return Job(layout, known, machine, cell, options, fetched, computed, venv, base, tools)
+    base = _interpreter(venv, cell.build.python)
+    tools = interpreter(base, recall)
+    around = ground(machine, computed, os.environ, recall)
+    return Job(layout, known, machine, cell, options, fetched, computed, venv, base, tools, around, recall)
 
 
-def _interpreter(venv: Path, python: str) -> tuple[Path, str]:
-    """Return the interpreter that the session's environment was made from, and what it says of itself.
+def equipped(job: Job) -> Job:
+    """Return the job with all that is to be known of the machine before something is done on it."""
+    return job if job.host.complete else replace(job, host=host.measure(job.layout.root))
+
+
+def _interpreter(venv: Path, python: str) -> Path:
+    """Return the interpreter that the session's environment was made from.
 
     Raises HostError when the environment is not one that `python -m venv` made.
     """
@@ -115,9 +166,7 @@ def _interpreter(venv: Path, python: str) -> tuple[Path, str]:
         raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
     home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
     names = (f"python{python}", "python3", "python", "python.exe")
-    base = next((home / name for name in names if (home / name).exists()), in_environment(venv))
-    version = capture([str(base), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"])
-    return base, version.strip()
+    return next((home / name for name in names if (home / name).exists()), in_environment(venv))
 
 
 def in_environment(venv: Path) -> Path:
@@ -155,20 +204,21 @@ def _base_digest(job: Job) -> str:
     """Return the sha256 of the wheel that a dependent package is built against, "" where there is none."""
     own = Path(job.options.torch) if job.options.torch and job.options.torch != "PyPI" else None
     wheel = own or (base_wheel(job) if job.options.torch is None else None)
-    if wheel is None:
-        return ""
-    with wheel.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return (wheel and job.recall.digest(wheel)) or ""
 
 
 def preflight(job: Job, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
-    Raises HostError that lists everything missing.
+    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
     """
+    remote.parse(os.environ.get(remote.VARIABLE, ""))
+    from torchwright import doctor  # noqa: PLC0415 (slow to load, and not needed where nothing is done)
+    from torchwright.housekeeping import foresight  # noqa: PLC0415
+
+    folders = foresight.Folders(job.tree.folder, job.outputs.folder, job.venv)
     machine = doctor.survey(job.facts, job.host, os.environ)
-    if job.tree.source.exists():  # it has taken its room already
-        machine = replace(machine, disk=None)
+    machine = foresight.looked_at(machine, job.facts, job.layout, folders, job.source)
     findings = doctor.examine(job.facts, job.cell, machine, job.plan, job.source)
     if not doctor.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
@@ -178,23 +228,10 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
             note(one.sentence())
 
 
-def caching(job: Job, note: Callable[[str], None]) -> Mapping[str, str]:
-    """Return the variables that put the compiler cache of this machine to use; none where it has no place."""
-    version = cache.ccache_version(job.host)
-    variables = cache.environment(job.host, job.layout.root, job.layout.cache, version)
-    for name in cache.FOLDERS & variables.keys() - os.environ.keys():
-        if (why := cache.unwritable(Path(variables[name]))) is not None:
-            note(
-                f"{variables[name]} cannot be written ({why}): building without a compiler cache; "
-                "XDG_CACHE_HOME=DIR gives it another place"
-            )
-            return {}
-    if "SCCACHE_DIR" not in variables or job.host.system == "windows":
-        return variables
-    named = {os.environ.get("CC", "cc"), os.environ.get("CXX", "c++"), *job.host.compilers, *COMPILERS}
-    compilers = sccache.found(named, os.environ.get("PATH"))
-    stand_ins = job.layout.cache / "stand-ins"
-    return sccache.by_the_gate(variables, job.host.tools["sccache"], compilers, stand_ins)
+def caching(job: Job, note: Callable[[str], None]) -> Cache:
+    """Return the compiler cache of the build; what it has to do without is noted."""
+    log, digest = job.log.with_suffix(".ccache"), job.recall.digest
+    return cache.set_up(Site(job.host, job.layout.root, job.layout.cache, log, os.environ, note, digest))
 
 
 def environment(job: Job, ours: Mapping[str, str]) -> dict[str, str]:

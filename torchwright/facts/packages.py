@@ -28,6 +28,7 @@ def package(path: Path, problems: list[str]) -> Package:
         memory_per_job=file.size("memory_per_job"),
         disk=file.size("disk"),
         rules=tuple(_rule(table) for table in file.tables("rule")),
+        kit=file.texts("kit", ()),
         compilers=file.choice("compilers", ("cmake", "path"), "cmake"),
         debian=debian.mapping("sources"),
         debian_fill=debian.mapping("fill"),

@@ -14,8 +14,9 @@ from torchwright.host.native import native_arch, native_system
 
 if TYPE_CHECKING:
     from torchwright.model import Host
+    from torchwright.recall import Recall
 
-__all__ = ["describe", "load", "measure", "native_arch", "native_system", "save"]
+__all__ = ["basis", "describe", "load", "measure", "native_arch", "native_system", "save"]
 
 
 def measure(
@@ -28,6 +29,13 @@ def measure(
     from torchwright.host import measuring  # noqa: PLC0415
 
     return measuring.measure(builds, environ, root, home or Path.home())
+
+
+def basis(recall: Recall, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Host:
+    """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
+    from torchwright.host import measuring, programs  # noqa: PLC0415
+
+    return measuring.basis(environ, root, programs.remembered(environ, recall))
 
 
 def load(path: Path) -> Host:

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -15,14 +15,21 @@ _NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
 
 
-def command(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the command of the C++ compiler that a build would use; None where that is not installed."""
+CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of C++, and its usual names
+C = ("CC",), ("cc", "cl")
+
+
+def command(
+    environ: Mapping[str, str], language: tuple[Sequence[str], Sequence[str]] = CPP
+) -> list[str] | None:
+    """Return the command of the compiler that a build would use; None where that is not installed."""
     path = environ.get("PATH")
-    for name in ("CXX", "CC"):
+    variables, usual = language
+    for name in variables:
         words = shlex.split(environ.get(name) or "")
         if words:  # a build fails on a wrong one, so we do not look past it
             return words if shutil.which(words[0], path=path) else None
-    return next(([name] for name in ("c++", "cc", "cl") if shutil.which(name, path=path)), None)
+    return next(([name] for name in usual if shutil.which(name, path=path)), None)
 
 
 def identify(words: list[str], environ: Mapping[str, str], run: Run) -> Compiler | None:

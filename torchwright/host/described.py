@@ -42,6 +42,8 @@ def load(path: Path) -> Host:
         kernel_driver=_version(table, "kernel_driver"),
         compat=table.texts("compat", ()),
         gpus=_gpus(table),
+        rooms=(),
+        runs=(),
         **{name: table.mapping(name) for name in _mappings()},
     )
     table.done()

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from torchwright import interpreters
@@ -16,40 +17,50 @@ from torchwright.model import Host
 _THREADS = 8  # programs wait for their files more than they compute
 
 
+def basis(environ: Mapping[str, str], root: Path, run: programs.Run) -> Host:
+    """Measure what the plan of a build without CUDA follows from; `run` asks compilers what they are."""
+    arch, translated = _arch(programs.runner(environ))
+    tools = programs.tools(environ)
+    toolkits = cuda.toolkits(environ, root, run)
+    return Host(
+        arch=arch,
+        system=native.native_system(),
+        cores=limits.cores(environ=environ).count,
+        memory=limits.memory(environ=environ).bytes,
+        disk=None,
+        glibc=_glibc(),
+        translated=translated,
+        compiler=compilers.used(environ, run),
+        cuda_compiler=compilers.for_cuda(environ, run),
+        tools=tools | _compiler(environ),
+        libraries=libraries.found(environ, root, toolkits),
+        toolkits=toolkits,
+    )
+
+
 def measure(builds: Path, environ: Mapping[str, str], root: Path, home: Path) -> Host:
     """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
     run = programs.runner(environ)
-    arch, translated = _arch(run)
     tools = programs.tools(environ)
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
         known = threads.submit(compilers.installed, environ, root, run, probes)
         versions = threads.submit(programs.versions, tools, run, probes)
-        used = threads.submit(compilers.used, environ, run)
         gpus = threads.submit(driver.gpus, root, run)
         broken = threads.submit(interpreters.broken, environ, home)
         headless = threads.submit(interpreters.headless, environ, home)
-        toolkits = cuda.toolkits(environ, root, run)
+        host = basis(environ, root, run)
         places = interpreters.installed(environ, home)
-        return Host(
-            arch=arch,
-            system=native.native_system(),
-            cores=limits.cores(environ=environ).count,
-            memory=limits.memory(environ=environ).bytes,
+        return replace(
+            host,
             disk=_free(builds),
-            glibc=_glibc(),
             complete=True,
-            translated=translated,
-            compiler=used.result(),
-            cuda_compiler=compilers.for_cuda(environ, run),
             compilers=known.result(),
-            tools=tools | _compiler(environ) | apple.tools(tools, run),
+            tools={**host.tools, **apple.tools(tools, run)},
             versions=versions.result() | apple.versions(run),
-            libraries=libraries.found(environ, root, toolkits),
-            toolkits=toolkits,
             interpreters=_texts(places),
             broken_interpreters=_texts(pythons.shadowed(places, environ, home) | broken.result()),
             headless_interpreters=_texts(headless.result()),
-            translated_interpreters=_texts(pythons.translated(places, arch)),
+            translated_interpreters=_texts(pythons.translated(places, host.arch)),
             driver=driver.library_version(environ, root),
             kernel_driver=driver.kernel_version(root),
             compat=driver.compat(environ, root),

@@ -1,18 +1,24 @@
 """The programs of a machine, and what they say of themselves."""
 
 import re
+import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 
 from torchwright.errors import HostError
 from torchwright.process import CommandError, capture
+from torchwright.recall import Recall
 
 Run = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 
 TOOLS = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf", "nvidia-smi", "xcode-select")
 _ASKED = ("git", "cmake", "ninja", "ccache", "sccache", "nvcc", "patchelf")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
+LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
+_SEARCH = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH")  # change where a compiler looks
 
 
 def runner(environ: Mapping[str, str]) -> Run:
@@ -28,6 +34,28 @@ def runner(environ: Mapping[str, str]) -> Run:
             return ""
 
     return run
+
+
+def remembered(environ: Mapping[str, str], recall: Recall) -> Run:
+    """Return what runs compilers, each question once for as long as the compiler stays the same file."""
+    ask = runner(environ)
+    searched = " ".join(environ.get(name, "") for name in _SEARCH)
+
+    def run(argv: Sequence[str]) -> str:
+        found = shutil.which(argv[0], path=environ.get("PATH"))
+        if found is None or leads_elsewhere(Path(found)):
+            return ask(argv)
+        question = f"{shlex.join([found, *argv[1:]])} {searched}"
+        return recall.said(question, [Path(found).resolve()], lambda: ask(argv))
+
+    return run
+
+
+def leads_elsewhere(program: Path) -> bool:
+    """Tell whether a program starts another, which may change while it does not."""
+    if sys.platform == "darwin" and program.parent == Path("/usr/bin"):  # Xcode's, whichever is selected
+        return True
+    return program.resolve().stem in LAUNCHERS
 
 
 def tools(environ: Mapping[str, str]) -> dict[str, str]:

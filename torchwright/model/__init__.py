@@ -25,7 +25,7 @@ from torchwright.model.known import (
     Toolkit,
     When,
 )
-from torchwright.model.machines import Compiler, Gpu, Host
+from torchwright.model.machines import Compiler, Gpu, Host, Room
 
 __all__ = [
     "Arch",
@@ -52,6 +52,7 @@ __all__ = [
     "Plan",
     "Range",
     "Release",
+    "Room",
     "Rule",
     "Run",
     "Source",

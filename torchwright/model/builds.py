@@ -26,6 +26,11 @@ class Build:
         name = f"{self.session}-{self.python}-{self.variant}"
         return name if self.arch == native_arch else f"{name}-{self.arch}"
 
+    def family(self, native_arch: str) -> str:
+        """Return what the identifiers of all interpreters have in common: "wheel-cpu"."""
+        name = f"{self.session}-{self.variant}"
+        return name if self.arch == native_arch else f"{name}-{self.arch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -87,6 +92,7 @@ class Plan:
     set: Mapping[str, str]
     unset: tuple[str, ...]  # patterns
     requirements: tuple[str, ...]
+    kit: tuple[str, ...]  # requirements that serve every interpreter: CMake, ninja
     patches: tuple[str, ...]
     prepare: tuple[Command, ...]
     compile: tuple[Command, ...]

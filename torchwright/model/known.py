@@ -119,6 +119,7 @@ class Package:
     memory_per_job: int  # bytes; the largest compile seen
     disk: int  # bytes that a build of it needs
     rules: tuple[Rule, ...]
+    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
     debian: Mapping[str, str] = field(default_factory=dict)  # version -> source package in Debian
     debian_fill: Mapping[str, str] = field(default_factory=dict)  # submodule path -> source package

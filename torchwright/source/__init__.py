@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchwright.errors import BusyError, InterruptedBuildError
+from torchwright.errors import BusyError, InterruptedBuildError, SourceError
 from torchwright.layout import Layout
 from torchwright.model import Source
-from torchwright.source.checking import check, moved, refuse_changes, refuse_unrecorded
+from torchwright.source.checking import assure, check, cure, moved, refuse_changes, refuse_unrecorded
 from torchwright.source.request import (
     DEBIAN,
     Bar,
@@ -21,7 +21,21 @@ from torchwright.source.request import (
 )
 from torchwright.source.slot import Record, Slot, latest, read, refresh
 
-__all__ = ["Bar", "Progress", "Request", "Silent", "SilentBar", "check", "fetch", "load", "requests"]
+__all__ = [
+    "Bar",
+    "Progress",
+    "Request",
+    "Silent",
+    "SilentBar",
+    "assure",
+    "check",
+    "fetch",
+    "kept",
+    "load",
+    "requests",
+]
+
+_PATIENCE = 600.0  # seconds for another run to be done with a source
 
 
 def fetch(request: Request, layout: Layout, progress: Progress) -> Source:
@@ -49,6 +63,30 @@ def load(layout: Layout, package: str, tag: str | None = None) -> Source | None:
     folder = Slot(home, tag).folder if tag else latest(home)
     record = read(folder) if folder else None
     return record.source if record else None
+
+
+@contextlib.contextmanager
+def kept(layout: Layout, source: Source) -> Iterator[None]:
+    """Keep a source in its place while it is copied: no fetch replaces it meanwhile and no clean removes it.
+
+    Waits for another copy, or for a fetch. Raises SourceError where the source is gone, BusyError where
+    somebody keeps it for long.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 (checking a source needs no lock)
+
+    home = layout.source(source.package)
+    lock = FileLock(home / "lock", timeout=_PATIENCE)
+    try:
+        lock.acquire()
+    except (Timeout, FileNotFoundError):
+        what = f"{source.package} {source.tag}"
+        raise BusyError(f"{what} is being fetched by another run ({home}): wait for it, or stop it") from None
+    try:
+        if not source.path.is_dir():
+            raise SourceError(f"{source.path} is gone since this run began: run {cure(source)}")
+        yield
+    finally:
+        lock.release()
 
 
 def _whole(slot: Slot) -> Record | None:

@@ -7,9 +7,10 @@ from torchwright import process
 from torchwright.errors import SourceError
 from torchwright.model import Source
 from torchwright.process import CommandError
+from torchwright.recall import Recall, look_below
 from torchwright.source.gitcommand import Cause, diagnose, environment, foreign
 from torchwright.source.reading import changes, git_folder, head
-from torchwright.source.slot import Fingerprint, Record, Slot, fingerprint, newer, read
+from torchwright.source.slot import Fingerprint, Record, Slot, contents, fingerprint, newer, read
 
 _NAMED = 5  # files that a message names
 
@@ -31,6 +32,32 @@ def check(source: Source) -> None:
     if found:
         raise SourceError(f"{found}: run {cure(source)}")
     refuse_changes(record)
+
+
+def assure(source: Source, recall: Recall) -> None:
+    """Raise SourceError as `check` does, also for what times and sizes do not show.
+
+    A tree that looks as it did when it was last found unchanged is not looked through again.
+    """
+    seen = look_below(source.path)
+    what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
+    if recall.told(what, seen) == fetched and moved(source) is None:
+        return
+    check(source)
+    if source.provider == "git":
+        refuse_uncommitted(source.path)
+    else:
+        _refuse_other_contents(source)
+    recall.keep(what, seen, fetched)
+
+
+def _refuse_other_contents(source: Source) -> None:
+    record = read(source.path.parent)
+    if record is not None and record.contents not in {None, contents(source.path)}:
+        raise SourceError(
+            f"{source.path} was changed after it was fetched, though its files are as large and as old as "
+            f"before: delete {source.path.parent}, and run {cure(source)}"
+        )
 
 
 def cure(source: Source) -> str:

@@ -1,11 +1,12 @@
 """Where the source of one release is kept: it appears, and changes, by rename."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Record:
     source: Source
     asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
     fingerprint: Fingerprint
+    contents: str | None = None  # digest of all files, where no commit stands for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Slot:
     def publish(self, made: Path, source: Source, asked: Mapping[str, str | None]) -> Source:
         """Put the folder `made` (its tree is whole) in place of what is there, and return its source."""
         source = relocated(source, self.tree)
-        _write(made / RECORD, Record(source, asked, fingerprint(made / "tree")))
+        held = None if source.provider == "git" else contents(made / "tree")
+        _write(made / RECORD, Record(source, asked, fingerprint(made / "tree"), held))
         if self.folder.exists():
             self.folder.rename(self.old)
         made.rename(self.folder)
@@ -102,7 +105,8 @@ def read(folder: Path) -> Record | None:
     try:
         raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         asked, seen = raw.pop("asked"), Fingerprint(**raw.pop("fingerprint"))
-        return Record(Source(**raw, path=folder / "tree"), asked, seen)
+        held = raw.pop("contents", None)
+        return Record(Source(**raw, path=folder / "tree"), asked, seen, held)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -117,7 +121,7 @@ def refresh(folder: Path, record: Record, seen: Fingerprint) -> None:
     if seen == record.fingerprint:
         os.utime(folder / RECORD)
     else:
-        _write(folder / RECORD, Record(record.source, record.asked, seen))
+        _write(folder / RECORD, replace(record, fingerprint=seen))
 
 
 def latest(home: Path) -> Path | None:
@@ -135,6 +139,22 @@ def fingerprint(tree: Path) -> Fingerprint:
         size += seen.st_size
         newest = max(newest, seen.st_mtime_ns)
     return Fingerprint(files, newest, size)
+
+
+def contents(tree: Path) -> str:
+    """Return a digest of all that a tree holds, git's own files left out: names, modes and contents."""
+    whole = hashlib.sha256()
+    for path in sorted(entry.path for entry in walk(tree)):
+        mode = os.lstat(path).st_mode & 0o111
+        link = os.path.islink(path)  # noqa: PTH114
+        held = hashlib.sha256(os.fsencode(os.readlink(path))).digest() if link else _sha256(path)  # noqa: PTH115
+        whole.update(os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + held)
+    return whole.hexdigest()
+
+
+def _sha256(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def newer(tree: Path, than: int) -> Iterator[str]:
@@ -164,6 +184,7 @@ def _write(file: Path, record: Record) -> None:
     }
     values["submodules"] = dict(record.source.submodules)
     values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
+    values["contents"] = record.contents
     fresh = file.with_suffix(".new")
     fresh.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     fresh.replace(file)

@@ -3,6 +3,7 @@
 import glob
 import importlib
 import os
+import platform
 import sys
 
 from harness import differing, expect, expect_equal, run, switches_of
@@ -47,6 +48,14 @@ def check_switches(expected):
     )
 
 
+def check_headers(expected):
+    """Compare the interpreter with the one whose headers the extension was compiled with."""
+    told = getattr(module(expected), "built_with", None)
+    if told is None:
+        return "nothing to compare"
+    return expect_equal(told()["python"], platform.python_version(), "the Python whose headers were read")
+
+
 def check_library(expected):
     if expected["import"] != "tinytorch":
         return "only tinytorch has a library"
@@ -60,6 +69,7 @@ CHECKS = [
     ("git_version", check_git_version),
     ("value", check_value),
     ("switches", check_switches),
+    ("headers", check_headers),
     ("library", check_library),
 ]
 

@@ -3,20 +3,9 @@
 
 #include <tiny/ops.h>
 
-namespace {
+#include "values.h"
 
-// Returns false, with a Python exception set, unless `object` is a sequence of numbers.
-bool read(PyObject* object, tiny::Values<double>& values) {
-  PyObject* items = PySequence_Fast(object, "expected a sequence of numbers");
-  if (items == nullptr) {
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i) {
-    values.push_back(PyFloat_AsDouble(PySequence_Fast_GET_ITEM(items, i)));
-  }
-  Py_DECREF(items);
-  return PyErr_Occurred() == nullptr;
-}
+namespace {
 
 PyObject* add(PyObject*, PyObject* arguments) {
   double left = 0;
@@ -73,12 +62,17 @@ PyObject* config(PyObject*, PyObject*) {
   return switches;
 }
 
+PyObject* built_with(PyObject*, PyObject*) {
+  return Py_BuildValue("{s:s,s:z}", "python", PY_VERSION, "tinynum", tinynum_version());
+}
+
 PyMethodDef methods[] = {
     {"add", add, METH_VARARGS, "Return the sum of two numbers."},
     {"scale", scale, METH_VARARGS, "Return a number times a factor."},
     {"total", total, METH_O, "Return the sum of a sequence of numbers."},
     {"fit", fit, METH_VARARGS, "Return the polynomial of a degree nearest to points, constant first."},
     {"config", config, METH_NOARGS, "Return the switches that were compiled in."},
+    {"built_with", built_with, METH_NOARGS, "Return whose headers were read, and of which version."},
     {nullptr, nullptr, 0, nullptr},
 };
 

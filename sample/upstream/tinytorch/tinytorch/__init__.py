@@ -3,7 +3,18 @@
 import ctypes
 from pathlib import Path
 
-__all__ = ["__version__", "add", "config", "fit", "git_version", "include_path", "lib_path", "scale", "total"]
+__all__ = [
+    "__version__",
+    "add",
+    "built_with",
+    "config",
+    "fit",
+    "git_version",
+    "include_path",
+    "lib_path",
+    "scale",
+    "total",
+]
 
 
 def lib_path():
@@ -19,5 +30,5 @@ def include_path():
 # Global, so that the extensions of other packages find it already there.
 ctypes.CDLL(lib_path(), mode=ctypes.RTLD_GLOBAL)
 
-from ._C import add, config, fit, scale, total  # noqa: E402
+from ._C import add, built_with, config, fit, scale, total  # noqa: E402
 from .version import __version__, git_version  # noqa: E402

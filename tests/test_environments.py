@@ -1,0 +1,64 @@
+"""What an environment is made for, and who uses a tree."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from torchwright.environments import MADE_FOR, installed, provide, read, user
+
+INTERPRETER = """\
+#!/bin/sh
+# stands for an interpreter: python -m venv --clear FOLDER
+rm -rf "$4" && mkdir -p "$4" && touch "$4/pyvenv.cfg"
+"""
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Path:
+    program = tmp_path / "python"
+    program.write_text(INTERPRETER)
+    program.chmod(0o755)
+    return program
+
+
+def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpreter: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    left = venv / "left-by-another-release"
+    asked: list[tuple[str, ...]] = []
+    for wanted, survives in (("a", False), ("a", True), ("b", False)):
+        left.touch()
+        provide(venv, interpreter, wanted, lambda *what: asked.append(what), "numpy", "wheel")
+        assert left.exists() == survives, wanted
+        assert (venv / MADE_FOR).read_text() == wanted
+    assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
+
+
+def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter: Path) -> None:
+    def fails(*_: str) -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        provide(tmp_path / "venv", interpreter, "a", fails)
+    assert installed(tmp_path / "venv", "a") is None
+
+
+def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path: Path) -> None:
+    venv, link = tmp_path / "venv", tmp_path / "env"
+    packages = venv / "lib" / "python3.10" / "site-packages"
+    (packages / "numpy-1.26.3.dist-info").mkdir(parents=True)
+    (venv / MADE_FOR).write_text("a")
+    first = user(venv, Path(sys.executable), "a", link)
+    assert first == user(venv, Path(sys.executable), "a", link) == read(first.text())
+    assert sysconfig.get_path("include") in first.headers
+    assert {str(link), str(venv), *first.headers} <= set(first.folders)
+    (packages / "numpy-1.26.3.dist-info").rename(packages / "numpy-1.26.4.dist-info")
+    assert user(venv, Path(sys.executable), "a", link).identity != first.identity
+    assert user(tmp_path / "other", Path(sys.executable), "a", link).identity != first.identity
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": "a"}', "null"])
+def test_what_says_nothing_of_a_user(text: str) -> None:
+    assert read(text) is None

@@ -1,0 +1,85 @@
+"""What a machine and its user put into a build: compilers as they are, variables that matter."""
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchwright import ground, host, matrix, plan
+from torchwright.model import Build, Facts, Options, Plan
+from torchwright.recall import Recall
+
+
+@pytest.fixture
+def recall(tmp_path: Path) -> Recall:
+    return Recall(tmp_path / "recall.json")
+
+
+@pytest.fixture
+def planned(shipped: Facts, recall: Recall) -> Plan:
+    build = Build("torch", "wheel", "3.10", "cpu", "x86_64")
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    machine = replace(host.basis(recall), arch="x86_64", system="linux", glibc="2.36")
+    return plan.compute(shipped, matrix.Cell(build, release), machine, Options())
+
+
+def test_variables_that_compilers_read_count_and_others_do_not(planned: Plan) -> None:
+    heard = {"CXX": "c++", "LD_LIBRARY_PATH": "/x", "Foo_ROOT": "/x", "CONDA_PREFIX": "/x", "AR": "ar"}
+    unheard = {
+        "HOME": "/x", "LANG": "C", "TERM": "x", "PATH": "/x", "GITHUB_PATH": "/x", "XDG_DATA_HOME": "/x",
+        "PYENV_ROOT": "/x", "NVM_DIR": "/x", "MAX_JOBS": "2", "NO_COLOR": "1", "SLURM_SUBMIT_DIR": "/x",
+    }  # fmt: skip
+    assert ground.read({**heard, **unheard}, planned) == heard
+    kept_away = {"USE_MPI": "1", **dict.fromkeys(planned.set, "x")}
+    assert ground.read(kept_away, planned) == {}, "the plan decides of these"
+
+
+def test_a_compiler_is_known_by_its_parts(planned: Plan, recall: Recall, tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    machine = host.basis(recall)
+    before = ground.ground(machine, planned, os.environ, recall)
+    assert {"compiler", "C++: driver", "C: driver"} <= before.keys()
+    wrapper = tmp_path / "c++"
+    wrapper.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    wrapper.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    after = ground.ground(machine, planned, {**os.environ, "PATH": path}, recall)
+    assert {name for name in after if after[name] != before.get(name)} == {"C++: driver"}
+
+
+def test_a_launcher_is_no_compiler(planned: Plan, recall: Recall, tmp_path: Path) -> None:
+    """Links to ccache may stand before the compilers on PATH, and ccache may be upgraded."""
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    launcher = tmp_path / "ccache"
+    launcher.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    launcher.chmod(0o755)
+    (tmp_path / "c++").symlink_to(launcher)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    found = ground.ground(host.basis(recall), planned, {**os.environ, "PATH": path}, recall)
+    assert "C++: driver" not in found
+    assert "C++: as" in found
+
+
+def test_an_interpreter_is_known_by_what_it_says_and_its_files(recall: Recall, tmp_path: Path) -> None:
+    known = ground.interpreter(Path(sys.executable), recall)
+    assert known["version"].startswith(sys.version.split()[0])
+    assert Path(sys.executable).resolve().name in known
+    other = tmp_path / "bin" / "python"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    again = ground.interpreter(other, recall)
+    assert again["version"] == known["version"]
+    assert again != known
+
+
+def test_the_basis_says_of_a_machine_what_measuring_says(recall: Recall, tmp_path: Path) -> None:
+    basis, whole = host.basis(recall), host.measure(tmp_path)
+    assert not basis.complete
+    for name in ("arch", "system", "cores", "glibc", "compiler", "libraries", "toolkits"):
+        assert getattr(basis, name) == getattr(whole, name)

@@ -1,0 +1,83 @@
+"""The environment of a cell: what its interpreter is, and what is installed for it."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchwright.process import capture
+
+Install = Callable[..., Any]
+MADE_FOR = "torchwright"  # the file in an environment that says what was installed in it
+
+_PACKAGES = ("lib/python*/site-packages/*.dist-info", "Lib/site-packages/*.dist-info")
+
+_PROBE = """\
+import json, sys, sysconfig
+paths = sysconfig.get_paths()
+print(json.dumps([sys.version, paths["include"], paths["platinclude"]]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who uses a tree: an interpreter and its packages, which compilers read."""
+
+    identity: str  # digest; "" of who has not made it his own yet
+    headers: tuple[str, ...]  # folders of the interpreter's own headers
+    folders: tuple[str, ...]  # folders of all that an object may depend on and that is this user's
+
+    def text(self) -> str:
+        """Return it as `read` takes it."""
+        return json.dumps(asdict(self))
+
+
+def read(text: str) -> User | None:
+    """Return the user that a text tells of; None where it tells of none."""
+    try:
+        said = json.loads(text)
+        return User(str(said["identity"]), tuple(said["headers"]), tuple(said["folders"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def provide(venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str) -> None:
+    """Bring an environment to what a build requires; one that was made for anything else is emptied first.
+
+    `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
+    compile everything again.
+    """
+    made_for = venv / MADE_FOR
+    if not made_for.is_file() or made_for.read_text(encoding="utf-8") != wanted:
+        # What another release, or another plan, left in it must not be found.
+        capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
+    install(*requirements)
+    made_for.write_text(wanted, encoding="utf-8")
+
+
+def installed(venv: Path, wanted: str) -> list[str] | None:
+    """Return what is installed in an environment that `provide` filled for this; None where it did not."""
+    made_for = venv / MADE_FOR
+    if not made_for.is_file() or made_for.read_text(encoding="utf-8") != wanted:
+        return None
+    return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
+
+
+def user(venv: Path, python: Path, wanted: str, link: Path) -> User:
+    """Return who uses a tree in which `link` leads to this environment, which was filled for `wanted`.
+
+    Two with one identity compile the same: interpreter, headers and installed packages are the same.
+    """
+    version, *said = json.loads(capture([str(python), "-I", "-c", _PROBE]))
+    headers = _with_real(said)
+    parts = json.dumps([str(venv), wanted, version, headers, installed(venv, wanted)])
+    folders = _with_real([str(link), str(venv), *headers])
+    return User(hashlib.sha256(parts.encode()).hexdigest(), headers, folders)
+
+
+def _with_real(folders: list[str]) -> tuple[str, ...]:
+    """Return the folders as they were said and as they are, each once."""
+    return tuple(dict.fromkeys(one for folder in folders for one in (folder, os.path.realpath(folder))))

@@ -1,0 +1,168 @@
+"""What each stage of a wheel does, and what is written down of it."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchwright import kit, removal, sharing, stages, verify
+from torchwright.buildline import Line
+from torchwright.compiling import timeline
+from torchwright.errors import VerifyError
+from torchwright.guard.timeline import Account
+from torchwright.housekeeping import foresight
+from torchwright.ledger import Entry
+from torchwright.pack import metadata, repair, stage, wheel
+from torchwright.process import capture
+from torchwright.workshop import Job, base_wheel
+
+Install = Callable[..., Any]
+MEMBERS = 10 * 2**30  # bytes of compressed members that are kept
+LOADER = Path("/etc/ld.so.cache")  # by which libraries of the system are found
+
+
+def located(job: Job, stage: str, sha256: str) -> Path | None:
+    """Return where a file lies that a stage made; None where it is gone, or was changed."""
+    packed = [job.wheel, job.outputs.packed / job.wheel.name]
+    places = job.outputs.raw.glob("*.whl") if stage == "compile" else packed
+    return next((path for path in places if job.recall.digest(path) == sha256), None)
+
+
+def compiled(job: Job, install: Install, line: Line) -> tuple[Path, Entry]:
+    """Build the raw wheel, and tell of it."""
+    parts = stages.parts(job, "compile", {})  # as they are now: what changes meanwhile is seen next time
+    built = sharing.compiled(job, install, line)
+    parts |= stages.installed(job)
+    said = {
+        "requirements": _installed(job),
+        "edges": built.edges,
+        "cpu_seconds": round(built.cpu, 1),
+        "jobs": job.plan.jobs,
+        "slots": built.slots,
+        "guard": _guarded(job, built.account),
+        "cache": asdict(built.cache) if built.cache else None,
+        "seconds": dict(built.seconds),
+        "waited": built.waited,
+    }
+    return built.raw, Entry(parts, job.recall.digest(built.raw) or "", built.read, said)
+
+
+def packed(job: Job, raw: Path, entries: Mapping[str, Entry]) -> tuple[Path, Entry]:
+    """Stage, repair and pack what was compiled, and tell of it."""
+    start = time.monotonic()
+    parts = stages.parts(job, "pack", entries)
+    staged, repaired = _stage(job, raw)
+    members = job.layout.cache / "members"
+    made = wheel.pack(staged.root, job.outputs.packed / job.plan.wheel, members=members)
+    removal.trim(members, MEMBERS)
+    said = {
+        "size": made.size,
+        "bundled": [asdict(one) for one in repaired.bundled],
+        "could_be": repaired.could_be,
+        "notes": list(repaired.notes),
+        "packing": {"codec": made.codec, "kept": made.kept},
+        "seconds": {"pack": round(time.monotonic() - start, 1)},
+    }
+    return made.path, Entry(parts, made.sha256, _from_system(job, repaired.bundled), said)
+
+
+def verified(job: Job, wheel: Path, entries: Mapping[str, Entry]) -> Entry:
+    """Try the wheel in a clean environment, and tell of it; raises VerifyError where it fails."""
+    start = time.monotonic()
+    parts = stages.parts(job, "verify", entries)
+    extra: list[Path | str] = [one for one in job.plan.requirements if one.startswith("numpy")]
+    if job.plan.torch:
+        own = base_wheel(job) if job.options.torch is None else None
+        extra.append(own or job.plan.requirements[-1])
+    with job.log.open("a", encoding="utf-8") as log:
+        report = verify.verify(
+            wheel,
+            job.plan,
+            job.package,
+            python=job.interpreter,
+            scratch=job.outputs.verify,
+            extra=extra,
+            log=log,
+        )
+    said = {
+        "checks": {name: asdict(check) for name, check in report.checks.items()},
+        "seconds": {"verify": round(time.monotonic() - start, 1)},
+        **_disk(job),
+    }
+    return Entry(parts, entries["pack"].made, {}, said)
+
+
+def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
+    """Unpack the raw wheel, carry its libraries along and correct what it says of itself."""
+    shutil.rmtree(job.outputs.stage, ignore_errors=True)
+    job.outputs.stage.mkdir()
+    staged = stage.unpack(raw, job.outputs.stage)
+    version_file = f"{job.package.import_name}/version.py"
+    if job.source.provider != "git" and job.source.commit and (staged.root / version_file).is_file():
+        metadata.set_git_version(staged, version_file, job.source.commit)
+    repaired = repair.repair(
+        staged,
+        job.plan.platform_tag,
+        folders=[job.venv / "lib", job.tree.kit / "lib"],
+        provided=_provided(job),
+    )
+    name = metadata.set_platform(staged, job.plan.platform_tag)
+    if name != job.plan.wheel:
+        raise VerifyError(
+            f"{job.plan.identifier}: the build made {name}, the plan says {job.plan.wheel}: see {job.log}"
+        )
+    return staged, repaired
+
+
+def _provided(job: Job) -> frozenset[str]:
+    """Return the libraries that the base package has loaded before a dependent one is imported."""
+    if job.base is None:
+        return frozenset()
+    found = job.venv.glob(f"lib/python*/site-packages/{job.base.import_name}/**/*.so*")
+    return frozenset(path.name for path in found)
+
+
+def _from_system(job: Job, bundled: Iterable[repair.Bundled]) -> dict[str, str]:
+    """Return the libraries of the machine that came along, and what the loader finds them by."""
+    own = (job.tree.folder, job.venv)
+    found = {
+        str(one.source): one.sha256
+        for one in bundled
+        if not any(one.source.is_relative_to(folder) for folder in own)
+    }
+    loader = job.recall.digest(LOADER) if found else None
+    return found | ({str(LOADER): loader} if loader else {})
+
+
+def _disk(job: Job) -> dict[str, Any]:
+    """Return what a build takes of the disk, where it is all there."""
+    if not job.tree.source.exists():
+        return {}
+    folders = foresight.Folders(job.tree.folder, job.outputs.folder, job.venv)
+    return {"disk": foresight.written(folders)}
+
+
+def _guarded(job: Job, account: Account | None) -> dict[str, Any] | None:
+    """Return what the guard of a build saw and did; None where it had none."""
+    if account is None:
+        return None
+    return {
+        "peak": account.peak,
+        "allowed": account.now.allowed,
+        "cores": job.options.jobs or job.host.cores,
+        "units": account.units,
+        "pauses": account.counts.get("pause", 0),
+        "reruns": account.counts.get("rerun", 0),
+        "kills": account.counts.get("kill", 0),
+        "short": round(account.now.short, 1),
+        "timeline": os.path.relpath(timeline(job), job.layout.dist),
+    }
+
+
+def _installed(job: Job) -> list[str]:
+    """Return what the build had, for its interpreter and for all, "name==version" each."""
+    own = capture([str(job.python), "-m", "pip", "list", "--format=freeze"]).split()
+    return sorted({*own, *kit.contents(job.tree.kit)})
