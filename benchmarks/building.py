@@ -62,18 +62,15 @@ class Site:
         if contender == OURS:
             argv, dist = self._session(python), self.home / "dist"
         else:
-            argv, dist = self._script(python), self._work(python) / "dist"
+            argv, dist = self._script(python), self.home / "work" / "dist"
         before = set(dist.glob("*.whl"))
         log = self.kept / f"{contender} {python}.log".replace(" ", "-")
-        took = spent.spend(argv, ROOT, self._environment(contender, python), self.compilers, log)
+        took = spent.spend(argv, ROOT, self._environment(contender), self.compilers, log)
         made = set(dist.glob("*.whl")) - before
         if took.code or len(made) != 1:
             sys.stderr.write(log.read_text(encoding="utf-8", errors="replace")[-2000:])
             return took, None
         return took, made.pop()
-
-    def _work(self, python: str) -> Path:
-        return self.home / self.project.session(python)
 
     def _session(self, python: str) -> list[str]:
         envs = str(self.home / "envs")
@@ -83,13 +80,13 @@ class Site:
         """Write the plan as a script, which is not what is measured; return how it is run."""
         name = self.project.session(python)
         argv = [sys.executable, "-m", "invoke", "plan", name, "--tag", self.project.tag, "--sh"]
-        environment = self._environment(CLEAN, python)
+        environment = self._environment(CLEAN)
         text = subprocess.run(argv, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE).stdout
         script = self.kept / f"{name}.sh"
         script.write_bytes(text)
         return ["bash", str(script)]
 
-    def _environment(self, contender: str, python: str) -> dict[str, str]:
+    def _environment(self, contender: str) -> dict[str, str]:
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -106,7 +103,9 @@ class Site:
             "TORCHWRIGHT_TAG": self.project.tag,
             "XDG_CACHE_HOME": str(self.kept),
             "PIP_CACHE_DIR": pip,  # the network is no part of the contest
-            "WORK": str(self._work(python)),
+            "WORK": str(
+                self.home / "work"
+            ),  # the same for every Python: a cache may know files by their paths
             "SOURCE": str(self.project.source),
             "FIND_LINKS": str(self.home),
         }
