@@ -51,18 +51,23 @@ class Build:
         (tree,) = (self.sample.home / ".torchwright" / "trees" / "v1.0.0").glob(f"{SHARED}-????????")
         return tree
 
+    def forget_wheels(self) -> None:
+        for folder in (self.sample.home / "dist", self.tree.with_name(WHEEL)):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def forget(self) -> None:
         """Keep the prepared tree, and nothing that was compiled in it."""
-        shutil.rmtree(self.sample.home / "dist", ignore_errors=True)
+        self.forget_wheels()
         shutil.rmtree(self.tree / "source" / "build", ignore_errors=True)
 
     def forget_cache(self) -> None:
-        shutil.rmtree(self.sample.home / "cache" / "torchwright" / "ccache", ignore_errors=True)
+        for tool in ("ccache", "sccache"):
+            shutil.rmtree(self.sample.home / "cache" / "torchwright" / tool, ignore_errors=True)
 
     def forget_sort(self) -> None:
         """Keep all but `sort.cpp` compiled, and what is linked of it."""
         self.forget_cache()
-        shutil.rmtree(self.sample.home / "dist", ignore_errors=True)
+        self.forget_wheels()
         for file in (self.tree / "source" / "build").rglob("sort.cpp.o"):
             file.unlink()
 

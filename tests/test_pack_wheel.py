@@ -24,11 +24,11 @@ INFO = "tiny-1.0.dist-info"
 CODECS = sorted(deflate.codecs())
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 PACK = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from torchwright.pack import deflate, wheel
 wheel.pack(Path(sys.argv[1]), Path(sys.argv[2]), members=Path(sys.argv[3]), codec=deflate.codecs()["zlib"])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])  # rusage counts the parent's too
 """
 
 

@@ -82,13 +82,15 @@ def contents(folder: Path) -> list[Path]:
 
 
 def is_being_deleted(path: Path) -> bool:
-    """Tell whether the process that put a path away may still be at it."""
+    """Tell whether the process that put a path away may still be at it, or has just ended it."""
     import psutil  # noqa: PLC0415 (slow to load, and seldom needed)
 
     number = path.name.removeprefix(GONE).partition("-")[0]
-    return (
-        number.isdecimal() and psutil.pid_exists(int(number)) and time.time() - path.lstat().st_ctime < _DAY
-    )
+    try:
+        put_away = path.lstat().st_ctime
+    except FileNotFoundError:
+        return True
+    return number.isdecimal() and psutil.pid_exists(int(number)) and time.time() - put_away < _DAY
 
 
 def delete(paths: Iterable[Path]) -> None:
