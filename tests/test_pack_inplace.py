@@ -12,7 +12,7 @@ import pytest
 import tiny_wheels as tiny
 from elftools.elf.elffile import ELFFile
 
-from torchwright.errors import BuildError
+from torchwright.errors import BuildError, HostError
 from torchwright.pack import elf, inplace, patchelf
 from torchwright.pack.edit import Edit
 from torchwright.pack.image import LOAD, opened
@@ -134,6 +134,28 @@ def test_it_can_be_edited_again(library: Path) -> None:
     assert ctypes.CDLL(str(library)).tiny_scale is not None
 
 
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+@pytest.mark.parametrize("times", range(1, 6))
+def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times: int) -> None:
+    for number in range(times):
+        edit = replace(EDIT if number == 0 else Edit(), rpath=("$ORIGIN", "$ORIGIN/" + "x" * number))
+        assert inplace.apply(edit, library)
+    subprocess.run(["strip", library], check=True)
+    assert facts(library).rpath == ("$ORIGIN", "$ORIGIN/" + "x" * (times - 1))
+    assert added(library) == "3.5\n"
+
+
+def test_a_full_disk_is_told(library: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (library.stat().st_size, before[1]))
+    try:
+        with pytest.raises(HostError, match=r"libtiny\.so: cannot be written \(.+\): free some space"):
+            inplace.apply(EDIT, library)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     program = tmp_path / "program"
     source = tmp_path / "program.c"
@@ -145,22 +167,58 @@ def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     assert program.read_bytes() == before
 
 
+def filled(library: Path, spare: int) -> None:
+    """Leave so many free entries at the end of the dynamic section; the others say what nobody knows."""
+    with opened(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        used = len(image.dynamic)
+    data = bytearray(library.read_bytes())
+    for number in range(used, table.size // 16 - spare):
+        tag = (0x6FFFFEF5 + 0x1000 + number).to_bytes(8, sys.byteorder)
+        data[table.offset + number * 16 : table.offset + number * 16 + 16] = tag + bytes(8)
+    library.write_bytes(data)
+
+
 def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
-    library = tiny.shared("", tmp_path / "libfull.so")
-    count = 0
-    while inplace.apply(Edit(soname=None, rpath=("$ORIGIN",)), library):
-        assert facts(library).rpath == ("$ORIGIN",)
-        data = bytearray(library.read_bytes())
-        with opened(library) as image:
-            at = next(each for each in image.segments if each.kind == 2).offset
-            runpath = at + 16 * next(n for n, (tag, _) in enumerate(image.dynamic) if tag == 29)
-        data[runpath : runpath + 8] = (0x6FFFFEF5 + 0x1000 + count).to_bytes(8, sys.byteorder)
-        library.write_bytes(data)  # the run path has become an entry that nobody knows
-        count += 1
-        assert count < 50
-    before = facts(library)
-    patchelf.apply(Edit(rpath=("$ORIGIN",)), library)
-    assert facts(library) == replace(before, rpath=("$ORIGIN",))
+    library = tiny.shared(tiny.TINY, tmp_path / "libfull.so")
+    full = Path(shutil.copy(library, tmp_path / "libfuller.so"))
+    filled(library, 2)
+    assert inplace.apply(Edit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    filled(full, 1)
+    before = full.read_bytes()
+    assert not inplace.apply(Edit(rpath=("$ORIGIN",)), full)
+    assert full.read_bytes() == before
+    patchelf.apply(Edit(rpath=("$ORIGIN",)), full)
+    assert facts(full) == facts(library)
+
+
+def test_section_headers_behind_the_table_of_segments_are_not_overwritten(library: Path) -> None:
+    data = bytearray(library.read_bytes())
+    with opened(library) as image:
+        at, count, shared = image.header[4], image.header[9], image.header[11]
+        start = image.sections[0].at
+    both = data[at : at + 56 * count] + data[start : start + 64 * shared]
+    end = -(-len(data) // 8) * 8
+    for place, number in ((32, end), (40, end + 56 * count)):
+        data[place : place + 8] = number.to_bytes(8, sys.byteorder)
+    library.write_bytes(bytes(data).ljust(end, b"\0") + both)
+    before = library.read_bytes()
+    assert not inplace.apply(EDIT, library)
+    assert library.read_bytes() == before
+
+
+def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
+    library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
+    with opened(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        behind = table.offset + 16 * (len(image.dynamic) + 1)
+    data = bytearray(library.read_bytes())
+    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(8, sys.byteorder)  # nobody reads so far
+    library.write_bytes(data)
+    assert inplace.apply(Edit(rpath=("$ORIGIN",)), library)
+    with opened(library) as image:
+        assert image.dynamic[-1][0] == 29
 
 
 @pytest.mark.parametrize("length", [3, 20, 100, 1000])

@@ -1,6 +1,8 @@
 """Removing such that nobody meets half of it."""
 
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,21 @@ def test_the_least_recently_used_are_trimmed(tmp_path: Path) -> None:
     assert removal.trim(tmp_path, 2000) == 1000
     assert not files[0].exists()
     assert removal.trim(tmp_path / "absent", 0) == 0
+
+
+def test_folders_that_go_while_it_looks_are_no_trouble(tmp_path: Path) -> None:
+    for number in range(300):
+        write(tmp_path / str(number) / "inner" / "member", 1)
+
+    def clean() -> None:
+        for number in reversed(range(300)):
+            shutil.rmtree(tmp_path / str(number))
+
+    other = threading.Thread(target=clean)
+    other.start()
+    while other.is_alive():
+        assert removal.trim(tmp_path, 10**9) == 0
+    other.join()
 
 
 def test_names_are_taken_by_process_and_number(tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ def trim(folder: Path, limit: int) -> int:
     is writing, stay.
     """
     found = []
-    for path in folder.rglob("*"):
+    # unlike rglob, it goes on where a folder has gone meanwhile
+    for path in (Path(inner, name) for inner, _, names in os.walk(folder) for name in names):
         with contextlib.suppress(OSError):
             if not path.name.startswith(".") and path.is_file():
                 seen = path.stat()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
+from torchwright.errors import HostError
 from torchwright.pack.edit import Edit
 from torchwright.pack.image import (
     DYNAMIC,
@@ -85,16 +86,19 @@ def apply(edit: Edit, path: Path) -> bool:
     """Edit `path` and return True; return False, with nothing changed, where this is no way for that file.
 
     Programs are such, and 32-bit files, and those where something stands in the way that cannot be moved.
-    Raise BuildError where the file is damaged.
+    Raise BuildError where the file is damaged, HostError where the disk refuses what is new.
     """
     with opened(path) as image:
         writes = changes(image, edit)
     if writes is None:
         return False
-    with path.open("r+b") as file:
-        for at, data in writes:
-            file.seek(at)
-            file.write(data)
+    try:
+        with path.open("r+b") as file:
+            for at, data in writes:
+                file.seek(at)
+                file.write(data)
+    except OSError as error:
+        raise HostError(f"{path}: cannot be written ({error.strerror}): free some space") from error
     return True
 
 
@@ -110,6 +114,9 @@ def changes(image: Image, edit: Edit) -> Sequence[Write] | None:
     libraries = dict(_libraries(image, dict(edit.replaced), names))
     if way is None or (len(entries) + 1) * 16 > table.size:
         return None
+    left = _left(image, way)
+    if image.segment(LOAD) not in left:
+        return None
     added = _added(image, -(-len(names.table) // ALIGNED) * ALIGNED, way)
     behind = added.size - (way[1] - way[0])
     moved = _Moved(*way, added.offset + behind, added.address + behind)
@@ -121,9 +128,9 @@ def changes(image: Image, edit: Edit) -> Sequence[Write] | None:
         (added.offset, bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end]),
         (old[0], bytes(old[1])),  # nothing refers to them any more, and zeros compress well
         (moved.start, bytes(moved.end - moved.start)),
-        (image.header[4], _table(image, added, moved)),
-        (SEGMENT_COUNT_AT, struct.pack(image.order + "H", len(image.segments) + 1)),
-        (table.offset, packed.ljust(len(image.dynamic) * 16 + 16, b"\0")),
+        (image.header[4], _table(image, left, added, moved)),
+        (SEGMENT_COUNT_AT, struct.pack(image.order + "H", len(left) + 1)),
+        (table.offset, packed.ljust(max(len(image.dynamic), len(entries)) * 16 + 16, b"\0")),
         *((place, struct.pack(image.order + "I", name)) for place, name in libraries.items()),
         *_headers(image, added, moved, len(names.table)),
     ]
@@ -166,19 +173,33 @@ def _in_the_way(image: Image) -> tuple[int, int] | None:
     first = next((segment for segment in image.segments if segment.kind == LOAD), None)
     if first is None or first.offset or first.address or not image.sections:
         return None
+    headers = image.sections[0].at  # their table
+    behind = image.sections[-1].at + struct.calcsize(image.order + image.layout.section)
     end, grown = start, start + size
     while grown > end:
         end = grown
-        sections = [
-            each for each in image.sections if each.address and each.offset < end and start < each.end
-        ]
+        sections = [each for each in image.sections if each.offset < end and start < each.end]
         notes = [each for each in image.segments if each.offset < end and start < each.end and each.offset]
-        if not all(each.kind in MOVABLE for each in sections):
+        if not all(each.address and each.kind in MOVABLE for each in sections):
+            return None
+        if headers < end and start < behind:
             return None
         if not all(each.kind in {NOTE, PROPERTY} for each in notes):
             return None
         grown = max([end, *(each.end for each in sections), *(each.end for each in notes)])
     return start, end
+
+
+def _left(image: Image, way: tuple[int, int]) -> list[Segment]:
+    """Return the segments but for those that lose their last section: strip would spoil them."""
+    found = []
+    for segment in image.segments:
+        places = (each.offset for each in image.sections if each.address)
+        inside = [at for at in places if segment.offset <= at < segment.end]
+        going = [at for at in inside if at == image.strings or way[0] <= at < way[1]]
+        if segment.kind != LOAD or not inside or len(going) < len(inside):
+            found.append(segment)
+    return found
 
 
 def _added(image: Image, names: int, way: tuple[int, int]) -> Segment:
@@ -190,10 +211,10 @@ def _added(image: Image, names: int, way: tuple[int, int]) -> Segment:
     return Segment(LOAD, READABLE, offset, address, size, size, page)
 
 
-def _table(image: Image, added: Segment, moved: _Moved) -> bytes:
+def _table(image: Image, left: Sequence[Segment], added: Segment, moved: _Moved) -> bytes:
     """Return the table of segments with the new one, in order of addresses as the loader wants it."""
-    last = max(number for number, segment in enumerate(image.segments) if segment.kind == LOAD)
-    everything = [_segment(segment, moved) for segment in image.segments]
+    last = max(number for number, segment in enumerate(left) if segment.kind == LOAD)
+    everything = [_segment(segment, moved) for segment in left]
     everything.insert(last + 1, added)
     layout = struct.Struct(image.order + image.layout.segment)
     rows = (astuple(segment) for segment in everything)

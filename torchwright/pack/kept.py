@@ -46,9 +46,10 @@ class Kept:
             return None
         try:
             file = path.open("rb")
-            os.utime(path)  # the least recently used go first when room is made
         except OSError:  # never kept, or taken away meanwhile
             return None
+        with contextlib.suppress(OSError):  # somebody else's, or taken away just now
+            os.utime(path)  # the least recently used go first when room is made
         return self._parts(path, file, content)
 
     def read(self, content: bytes) -> bytes | None:

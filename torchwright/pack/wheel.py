@@ -23,6 +23,7 @@ from torchwright.pack.kept import Kept
 from torchwright.pack.press import File, Press, read
 
 EPOCH = 315532800  # 1980-01-01, before which the zip format knows no time
+END = 4354819200  # 2108-01-01, from which on it knows none either
 MOST_THREADS = 64  # each holds a block or two, and memory is to stay below 300 MB
 
 
@@ -133,8 +134,11 @@ def _write(tree: Path, sink: BinaryIO, codec: Codec, kept: Kept, threads: int) -
 def _stamp() -> time.struct_time:
     """Return the time that every member carries, by default the earliest there is."""
     given = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH))
-    if not given.isdecimal():
-        raise ConfigError(f"SOURCE_DATE_EPOCH={given}: not a number of seconds: unset it or correct it")
+    if not given.isdecimal() or len(given) > len(str(END)) or int(given) >= END:
+        raise ConfigError(
+            f"SOURCE_DATE_EPOCH={given[:40]}: not a number of seconds that ends before 2108: "
+            "unset it or correct it"
+        )
     return time.gmtime(max(EPOCH, int(given)))
 
 
