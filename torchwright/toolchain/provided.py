@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -44,5 +45,6 @@ def _fetch(home: Path) -> None:
         try:
             fresh.rename(home)
         except OSError:
-            if not home.is_dir():  # else another build was first
-                raise
+            if not (home / "bin" / "sccache").is_file():  # else another build was first
+                shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
+                fresh.rename(home)

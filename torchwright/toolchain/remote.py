@@ -113,7 +113,11 @@ def _remote(url: SplitResult, *, read_only: bool) -> Remote:
 
 
 def _wrong(text: str, why: str) -> ConfigError:
-    shown = text if "@" not in text else f"{text.partition(':')[0]}://…@{text.rpartition('@')[2]}"
+    before, sign, place = text.rpartition("@")
+    who = before.partition("://")[2]
+    if sign and ("@" in why or any(part in who for part in why.split("'")[1::2])):
+        why = "what stands before the @ is no user and password: in these write / ? # [ as %2F %3F %23 %5B"
+    shown = f"{text.partition(':')[0]}://…@{place}" if sign else text
     return ConfigError(f"{VARIABLE} is '{shown}', but {why}: write {FORMS}")
 
 
@@ -131,4 +135,6 @@ def unreachable(remote: Remote, environ: Mapping[str, str]) -> str | None:
         socket.create_connection(remote.endpoint, PATIENCE).close()
     except OSError as error:  # a name that is unknown, nobody who listens, nobody who answers
         return error.strerror or str(error)
+    except UnicodeError:  # "cache..example"
+        return f"{remote.host} is no name of a host"
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones h
 PATIENCE = 15.0  # seconds that it gets to put the last objects away
 ADDRESS = "SCCACHE_SERVER_UDS"
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
+_VERSION = re.compile(r"sccache (\d+(?:\.\d+)+)")
 _MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
 _KINDS = {
@@ -31,6 +33,12 @@ _KINDS = {
     "s3": "s3",
     "gha": "gha",
 }
+
+
+def parse_version(said: str) -> str | None:
+    """Return the version in what `sccache --version` says."""
+    match = _VERSION.match(said)
+    return match[1] if match else None
 
 
 def reaches(remote: Remote) -> bool:
@@ -70,7 +78,8 @@ def _told(remote: Remote) -> dict[str, str]:
     """Return how a shared cache is named; what is empty says nothing."""
     kind = _KINDS[remote.scheme]
     if kind == "gha":
-        return {"SCCACHE_GHA_ENABLED": "on"}
+        # without the second it asks the service that GitHub has switched off
+        return {"SCCACHE_GHA_ENABLED": "on", "ACTIONS_CACHE_SERVICE_V2": "on"}
     if kind == "s3":
         own = remote.more.get("endpoint", "")
         return {

@@ -76,7 +76,7 @@ def place(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> 
 
 def _write(file: Path, text: str) -> None:
     """Write a script by rename: another build may be running it."""
-    if file.is_file() and file.read_text(encoding="utf-8") == text:
+    if file.is_file() and file.read_bytes() == text.encode():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
