@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import nox
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchwright import facts, host, interpreters, matrix, selection
-from torchwright.errors import SuiteError
+from torchwright.errors import HostError, SuiteError
 from torchwright.layout import Layout
 from torchwright.model import Facts
 
@@ -29,6 +30,22 @@ def reported(session: nox.Session) -> Iterator[None]:
         yield
     except SuiteError as error:
         session.error(str(error))
+
+
+def own_environment(session: nox.Session, python: str) -> Path:
+    """Return the folder of a session's environment; raises HostError where that is not its own."""
+    location = getattr(session.virtualenv, "location", None)
+    if location is None or session.python != python:
+        raise HostError(
+            f"{session.name} needs an environment of its own, with Python {python}: leave out --no-venv, "
+            "--force-python and --extra-python"
+        )
+    return Path(location)
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install with pip: nox's own would leave it to uv where told so, and silently do nothing with -R."""
+    session.run("python", "-m", "pip", "install", *requirements, silent=True)
 
 
 def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:
@@ -51,7 +68,7 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
         with reported(session):
             if not python:
                 interpreters.resolve(build.python)
-            venv = Path(session.virtualenv.location)
+            venv = own_environment(session, build.python)
             job = workshop.begin(ROOT, known, cell, session.posargs, venv)
             if (base := workshop.missing_base(job)) is not None:
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
@@ -62,7 +79,7 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
             from torchwright import console, pipeline  # noqa: PLC0415 - slow to load, and there is work to do
 
             with console.build_line() as line:
-                artifact = pipeline.make(job, install=session.install, line=line)
+                artifact = pipeline.make(job, install=partial(install, session), line=line)
             session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"

@@ -113,8 +113,12 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     dependent = next(name for name in sample.wheels() if name.startswith("tinyvision"))
     before = sample.manifest(dependent)["key"]
     assert "nothing changed" in sample.nox("-s", session).stderr
-    changed = sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0")
+    changed = sample.nox("-R", "-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0")
     assert changed.returncode == 0, changed.stdout + changed.stderr
+    kits = sorted(sample.home.glob(".torchwright/trees/v1.0.0/*/kit"))
+    assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], (
+        "also where nox is to install nothing"
+    )
     assert sample.nox("-s", session).returncode == 0
     assert sample.manifest(dependent)["key"] != before
 

@@ -6,13 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.environments import MADE_FOR, installed, provide, read, user
+from torchwright.environments import MADE_FOR, held, installed, provide, read, user
+from torchwright.errors import BusyError
+from torchwright.handover import last_user
+from torchwright.tree import Tree, is_prepared
 
 INTERPRETER = """\
 #!/bin/sh
 # stands for an interpreter: python -m venv --clear FOLDER
 rm -rf "$4" && mkdir -p "$4" && touch "$4/pyvenv.cfg"
 """
+
+
+def test_cells_of_one_name_do_not_share_an_environment_at_a_time(tmp_path: Path, interpreter: Path) -> None:
+    venv = tmp_path / "wheel-3-10-cpu"
+    with held(venv, "wheel-3.10-cpu"):
+        provide(venv, interpreter, "a", lambda *_: None)
+        with held(tmp_path / "wheel-3-11-cpu", "wheel-3.11-cpu"):
+            pass
+        with (
+            pytest.raises(BusyError, match=r"wheel-3\.10-cpu of another release"),
+            held(venv, "wheel-3.10-cpu"),
+        ):
+            pass
 
 
 @pytest.fixture
@@ -34,6 +50,18 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
         assert left.exists() == survives, wanted
         assert (venv / MADE_FOR).read_text() == wanted
     assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
+
+
+def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
+    """As a disk leaves it after a crash."""
+    tree = Tree(tmp_path)
+    for note in (tmp_path / MADE_FOR, tree.interpreter_file, tree.key_file):
+        note.write_bytes(b"\xff\xfe")
+    assert installed(tmp_path, "a") is None
+    assert last_user(tree) is None
+    assert not is_prepared(tree, "a")
+    provide(tmp_path, interpreter, "a", lambda *_: None)
+    assert installed(tmp_path, "a") == []
 
 
 def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter: Path) -> None:

@@ -275,6 +275,17 @@ def test_a_library_that_changed_is_in_no_object(site: Site, old: Python) -> None
     assert handover.renew(site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]) is None
 
 
+def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(site: Site, old: Python) -> None:
+    """As make leaves it, or FindCUDA."""
+    begun(site, old)
+    header = str(old.headers / "Python.h")
+    for place, gone in (("build/temp.linux/stub.o", 1), ("third_party/nccl/core.o", None)):
+        (site.tree.source / place).parent.mkdir(parents=True)
+        (site.tree.source / place).touch()
+        assert handover.renew(site.tree, [header]) == gone
+        site.built(old)
+
+
 def test_objects_with_the_headers_of_another_interpreter_are_found(
     site: Site, old: Python, new: Python
 ) -> None:

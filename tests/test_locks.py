@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from guards import until
 
-from torchwright.errors import BusyError
-from torchwright.locks import awaited, holder, locked, taken_at
+from torchwright.errors import BusyError, HostError
+from torchwright.locks import LOCK, awaited, holder, locked, taken_at
 
 ROOT = Path(__file__).parents[1]
 WAITING = """\
@@ -47,6 +47,16 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_the_same_process_cannot_take_a_folder_twice(tmp_path: Path) -> None:
     with locked(tmp_path, "cell"), pytest.raises(BusyError), locked(tmp_path, "cell"):
         pass
+
+
+def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    (tmp_path / "file").touch()
+    for folder in (tmp_path, tmp_path / "file" / "cell"):
+        with pytest.raises(HostError, match="cannot be locked"), locked(folder, "cell"):
+            pass
+        with pytest.raises(HostError, match="cannot be locked"), awaited(folder, "cell", pytest.fail):
+            pass
 
 
 def test_who_waits_says_for_whom_and_goes_on_after_it(tmp_path: Path) -> None:

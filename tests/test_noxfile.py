@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, environment, run
 
-from torchwright import host, matrix
+from torchwright import host, interpreters, matrix
 from torchwright.model import Facts
 
 
@@ -43,6 +43,16 @@ def test_plain_nox_builds_no_wheel(tmp_path: Path) -> None:
     done = run("nox", "--list", home=tmp_path)
     chosen = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("* ")]
     assert chosen == ["lint", "tests"]
+
+
+def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) -> None:
+    this = "{}.{}".format(*sys.version_info)
+    others = [one for one in interpreters.installed() if one != this]
+    for words in (["--no-venv"], *(["--force-python", one] for one in others[-1:])):
+        done = run("nox", "--envdir", str(tmp_path), *words, "-s", f"wheel-{this}-cpu", home=tmp_path)
+        assert done.returncode != 0
+        assert f"needs an environment of its own, with Python {this}: leave out" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_nox_script_finds_the_package_beside_the_noxfile(tmp_path: Path) -> None:

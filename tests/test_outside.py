@@ -70,3 +70,5 @@ def test_without_a_log_all_headers_of_the_system_count(tmp_path: Path) -> None:
     assert "/usr/include/" in read
     assert list(outside.changed(read, recall)) == []
     assert list(outside.changed({**read, "/usr/include/": "another look"}, recall)) == ["/usr/include/"]
+    meanwhile = outside.read(tmp_path, [], recall, 1.0)
+    assert meanwhile["/usr/include/"] == outside.UNKNOWN, "it changed after the build began"

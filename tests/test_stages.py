@@ -162,6 +162,14 @@ def test_packages_changed_by_hand_are_seen(built: Sample) -> None:
     (packages / "numpy-9.9.9.dist-info").rmdir()
 
 
+def test_the_same_cell_of_another_release_has_the_environment_first(built: Sample) -> None:
+    lock = environment(built).with_name(".locks") / environment(built).name / "lock"
+    with FileLock(lock):
+        done = built.nox("-s", SESSION, "--", "--set", "USE_TINY_FAST=0")
+    assert done.returncode != 0
+    assert "in the same environment" in done.stderr
+
+
 def test_changed_facts_and_patches_are_seen(built: Sample) -> None:
     patch = built.configs / "patches" / "tinytorch" / "limits-header.patch"
     text = patch.read_text()

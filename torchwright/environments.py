@@ -1,13 +1,15 @@
 """The environment of a cell: what its interpreter is, and what is installed for it."""
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchwright import locks
 from torchwright.process import capture
 
 Install = Callable[..., Any]
@@ -44,26 +46,40 @@ def read(text: str) -> User | None:
         return None
 
 
+@contextlib.contextmanager
+def held(venv: Path, who: str) -> Iterator[None]:
+    """Hold an environment, which cells of one name share: those of other releases, and of other checkouts.
+
+    Raises BusyError where another run holds it, HostError where it cannot be locked.
+    """
+    beside = venv.with_name(".locks") / venv.name  # in it, the lock would not outlive `--clear`
+    with locks.locked(beside, f"{who} of another release or checkout, in the same environment ({venv}),"):
+        yield
+
+
 def provide(venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str) -> None:
     """Bring an environment to what a build requires; one that was made for anything else is emptied first.
 
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again.
     """
-    made_for = venv / MADE_FOR
-    if not made_for.is_file() or made_for.read_text(encoding="utf-8") != wanted:
+    if not _is_made_for(venv, wanted):
         # What another release, or another plan, left in it must not be found.
         capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
     install(*requirements)
-    made_for.write_text(wanted, encoding="utf-8")
+    (venv / MADE_FOR).write_text(wanted, encoding="utf-8")
 
 
 def installed(venv: Path, wanted: str) -> list[str] | None:
     """Return what is installed in an environment that `provide` filled for this; None where it did not."""
-    made_for = venv / MADE_FOR
-    if not made_for.is_file() or made_for.read_text(encoding="utf-8") != wanted:
+    if not _is_made_for(venv, wanted):
         return None
     return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
+
+
+def _is_made_for(venv: Path, wanted: str) -> bool:
+    said = venv / MADE_FOR
+    return said.is_file() and said.read_text(encoding="utf-8", errors="replace") == wanted
 
 
 def user(venv: Path, python: Path, wanted: str, link: Path) -> User:

@@ -33,7 +33,7 @@ _SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
 def last_user(tree: Tree) -> User | None:
     """Return who used a tree last; None where nobody did, or that was not written down."""
     try:
-        return environments.read(tree.interpreter_file.read_text(encoding="utf-8"))
+        return environments.read(tree.interpreter_file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
 
@@ -80,10 +80,11 @@ def _write(tree: Tree, user: User) -> None:
 def renew(tree: Tree, changed: Collection[str]) -> int | None:
     """Delete what read files that changed since; return how many objects it was.
 
-    None: not only compilers read them (a library was linked), and the tree must be made anew.
+    None: not only compilers whose reading is known read them (a library was linked, make or FindCUDA
+    compiled something), and the tree must be made anew.
     """
     known = recorded(tree.source) or ()
-    if not set(changed) <= {file for _, files in known for file in files}:
+    if not set(changed) <= {file for _, files in known for file in files} or _unknown(tree, known):
         return None
     return _forget(tree, readers(known, set(changed).__contains__))
 
@@ -99,6 +100,13 @@ def _forget(tree: Tree, objects: Collection[str]) -> int:
     if (manifest := tree.build / "build.ninja").exists():
         os.utime(manifest, (1, 1))
     return len(objects)
+
+
+def _unknown(tree: Tree, known: Recorded) -> bool:
+    """Tell whether there are objects of which nobody wrote down what they read, beside setuptools' own."""
+    told, setuptools = {output for output, _ in known}, f"{tree.build / 'temp.'}"
+    objects = map(str, _files(tree.source, lambda name: name.endswith(OBJECTS)))
+    return any(path not in told for path in objects if not path.startswith(setuptools))
 
 
 def recorded(source: Path) -> Recorded | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from torchwright.errors import BusyError, InterruptedBuildError
+from torchwright.errors import BusyError, HostError, InterruptedBuildError
 
 LOCK = "lock"
 HOLDER = "holder"  # says who took the folder last; its time says when
@@ -61,7 +61,7 @@ def awaited(folder: Path, who: str, note: Callable[[str], None]) -> Iterator[Non
 def holder(folder: Path) -> str:
     """Return who took the folder last."""
     with contextlib.suppress(OSError):
-        if who := (folder / HOLDER).read_text(encoding="utf-8"):
+        if who := (folder / HOLDER).read_text(encoding="utf-8", errors="replace"):
             return who
     return "another run"
 
@@ -75,11 +75,19 @@ def taken_at(folder: Path) -> float:
 
 
 def _taken(folder: Path, patience: float = 0.0) -> FileLock | None:
-    """Return the folder's lock, taken; None where another run holds it for longer than `patience` seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Return the folder's lock, taken; None where another run holds it for longer than `patience` seconds.
+
+    Raises HostError where nothing can be locked: another user's folder, a full disk.
+    """
     lock = FileLock(folder / LOCK, timeout=patience)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         return None
+    except OSError as error:
+        raise HostError(
+            f"{folder} cannot be locked ({error.strerror or error}): see whose it is, and how much room its "
+            "disk has (`invoke status`), or let TORCHWRIGHT_HOME name another folder"
+        ) from error
     return lock

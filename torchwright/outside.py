@@ -27,7 +27,8 @@ def read(source: Path, own: Sequence[Path], recall: Recall, began: float) -> dic
     """
     logs = sorted(source.glob("build/**/.ninja_deps"))
     if not logs:
-        return {folder: look_below(folder).text for folder in _HEADERS}
+        looks = {folder: look_below(folder) for folder in _HEADERS}
+        return {folder: UNKNOWN if seen.since > began * 1e9 else seen.text for folder, seen in looks.items()}
     try:
         found = {path for log in logs for path in _used(log)}
     except (OSError, ValueError) as error:

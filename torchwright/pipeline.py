@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchwright import artifact, ledger, locks, making, manifest, stages
+from torchwright import artifact, environments, ledger, locks, making, manifest, stages
 from torchwright import tree as trees
 from torchwright.buildline import Line
 from torchwright.ledger import Entry
@@ -24,7 +24,11 @@ def make(job: Job, install: Install, line: Line) -> Artifact:
     standing = stages.standing(job)
     if standing.known:
         line.note(f"not as it was when {job.wheel.name} was made: {standing.why or 'the wheel'}")
-    with locks.locked(job.outputs.folder, job.plan.identifier), trees.disk_full_told(job.outputs.folder):
+    with (
+        locks.locked(job.outputs.folder, job.plan.identifier),
+        environments.held(job.venv, job.plan.identifier),
+        trees.disk_full_told(job.outputs.folder),
+    ):
         try:
             return _Work(job, install, line).deliver()
         finally:

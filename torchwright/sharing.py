@@ -67,14 +67,14 @@ def _taken(job: Job, line: Line) -> Iterator[None]:
 def retire(job: Job, note: Callable[[str], None]) -> None:
     """Empty the trees of the cell's family that were unused longest, unless somebody is at work.
 
-    Whoever packs needs the kit of a tree that he has given back.
+    What is another user's stays. Whoever packs needs the kit of a tree that he has given back.
     """
     own = job.tree.folder
     alike = own.parent.glob(f"{job.family}-{'?' * 8}")
     others = [one for one in alike if one != own and Tree(one).source.is_dir()]
     cells = [one for one in own.parent.glob(f"*/{locks.LOCK}") if one.parent not in {own, job.outputs.folder}]
     for folder in sorted(others, key=locks.taken_at, reverse=True)[KEPT - 1 :]:
-        with contextlib.suppress(BusyError):
+        with contextlib.suppress(BusyError, OSError):
             with removal.holding(cells):
                 away = removal.put_away(removal.contents(folder))
             note(f"removed {folder}, the tree that was unused longest")

@@ -110,7 +110,7 @@ def disk_full_told(folder: Path) -> Iterator[None]:
 
 def is_prepared(tree: Tree, wanted: str) -> bool:
     """Tell whether the tree is complete and was made for this key."""
-    return tree.key_file.is_file() and tree.key_file.read_text(encoding="utf-8") == wanted
+    return tree.key_file.is_file() and tree.key_file.read_text(encoding="utf-8", errors="replace") == wanted
 
 
 def copy_source(tree: Tree, source: Source) -> None:
