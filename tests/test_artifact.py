@@ -1,7 +1,10 @@
 """A wheel in dist/ and its manifest: whole, or not there."""
 
 import json
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from torchwright.artifact import manifest_of, publish, record, withdraw
 
@@ -41,6 +44,21 @@ def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) 
     withdraw(wheel, aside)
     assert list(wheel.parent.iterdir()) == []
     assert aside.read_text() == "wheel"
+
+
+def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("this machine has one disk")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        (tmp_path / "dist").symlink_to(folder)
+        wheel = tmp_path / "dist" / "a.whl"
+        source = packed(tmp_path, "wheel")
+        publish(source, wheel, {"key": "k"})
+        assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
+        assert (wheel.read_text(), source.exists()) == ("wheel", False)
+        withdraw(wheel, source)
+        assert (source.read_text(), list(wheel.parent.iterdir())) == ("wheel", [])
 
 
 def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """A verified wheel in dist/ and the manifest beside it."""
 
+import errno
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ def record(wheel: Path) -> dict[str, Any]:
 def withdraw(wheel: Path, to: Path) -> None:
     """Take a wheel that must be verified again out of dist/."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    wheel.replace(to)
+    _move(wheel, to)
     manifest_of(wheel).unlink(missing_ok=True)
 
 
@@ -37,9 +39,22 @@ def publish(packed: Path, wheel: Path, record: dict[str, Any]) -> Artifact:
     fresh.write_text(json.dumps(record, indent=1, default=_plain) + "\n", encoding="utf-8")
     # A wheel without a manifest is made again; a manifest of another wheel would be believed.
     manifest.unlink(missing_ok=True)
-    packed.replace(wheel)
+    _move(packed, wheel)
     fresh.replace(manifest)
     return Artifact(wheel, manifest)
+
+
+def _move(file: Path, to: Path) -> None:
+    """Move a file, to another disk too, on which dist/ may lie; it appears whole."""
+    try:
+        file.replace(to)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        fresh = to.with_name(f".{to.name}.new")
+        shutil.copy2(file, fresh)
+        fresh.replace(to)
+        file.unlink()
 
 
 def _plain(value: object) -> object:
