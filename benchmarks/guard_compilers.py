@@ -130,9 +130,7 @@ def main() -> None:
     parser.add_argument("--caps", default="1.9,2.4,3.6,none", help="GiB; 2.3,3,4.5,none with -O2")
     results.choice(parser, "--contenders", (ONE, FOUR, FIRST, OURS))
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which a build is given up")
-    asked = parser.parse_args()
-    if asked.render is None and asked.tree is None:
-        parser.error("--tree is missing: the build tree whose compile commands are to be run")
+    asked = results.given(parser, "tree", "the build tree whose compile commands are to be run")
     results.run_or_render(asked, run, render)
 
 

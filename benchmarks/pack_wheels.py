@@ -193,9 +193,7 @@ def main() -> None:
     parser.add_argument("--members", type=Path)
     parser.add_argument("--threads", type=int)
     results.choice(parser, "--contenders", contenders())
-    asked = parser.parse_args()
-    if asked.render is None and asked.wheel is None:
-        parser.error("--wheel is needed")
+    asked = results.given(parser, "wheel", "the raw wheel that is to be packed")
     results.run_or_render(asked, run, render)
 
 

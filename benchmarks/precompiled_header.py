@@ -157,9 +157,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to work")
     results.choice(parser, "--headers", tuple(HEADERS))
     results.choice(parser, "--sources", SOURCES)
-    asked = parser.parse_args()
-    if asked.render is None and asked.tree is None:
-        parser.error("--tree is missing: the build tree whose compile commands are to be run")
+    asked = results.given(parser, "tree", "the build tree whose compile commands are to be run")
     results.run_or_render(asked, run, render)
 
 

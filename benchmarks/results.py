@@ -46,6 +46,14 @@ def run_or_render(
     print(*render(rows), origin(rows), sep="\n\n")
 
 
+def given(parser: argparse.ArgumentParser, option: str, what: str) -> argparse.Namespace:
+    """Return what is asked for; wherever something is to be run, an option must be there: `what` it means."""
+    asked = parser.parse_args()
+    if asked.render is None and getattr(asked, option) is None:
+        parser.error(f"--{option} is missing: {what}")
+    return asked
+
+
 def choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -> None:
     """Let an option take some of the names, separated by commas; all of them where it is not given."""
 

@@ -9,7 +9,8 @@ import pytest
 
 from torchwright.errors import ConfigError, HostError
 from torchwright.model import Source
-from torchwright.tree import Tree, copy_source, disk_full_told, is_prepared, resolve
+from torchwright.source.disk import disk_full_told
+from torchwright.tree import Tree, copy_source, is_prepared, resolve
 
 
 def source(path: Path) -> Source:

@@ -12,7 +12,7 @@ from typing import Any
 from torchwright import locks
 from torchwright.process import capture
 
-Install = Callable[..., Any]
+Install = Callable[..., Any]  # pip's install, given its arguments
 MADE_FOR = "torchwright"  # the file in an environment that says what was installed in it
 
 _PACKAGES = ("lib/python*/site-packages/*.dist-info", "Lib/site-packages/*.dist-info")

@@ -4,11 +4,10 @@ It comes from Python packages, but no Python is in it: found on PATH, it would b
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-Install = Callable[..., Any]
+from torchwright.environments import Install
 
 
 def provide(folder: Path, requirements: Sequence[str], install: Install) -> None:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from torchwright import kit, removal, sharing, stages, verify
 from torchwright.buildline import Line
 from torchwright.compiling import timeline
+from torchwright.environments import Install
 from torchwright.errors import VerifyError
 from torchwright.guard.timeline import Account
 from torchwright.housekeeping import foresight
@@ -19,7 +20,6 @@ from torchwright.pack import metadata, repair, stage, wheel
 from torchwright.process import capture
 from torchwright.workshop import Job, base_wheel
 
-Install = Callable[..., Any]
 MEMBERS = 10 * 2**30  # bytes of compressed members that are kept
 LOADER = Path("/etc/ld.so.cache")  # by which libraries of the system are found
 

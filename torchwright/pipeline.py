@@ -1,17 +1,14 @@
 """The stages of one wheel, each done only where what it made before will not do: compile, pack, verify."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torchwright import artifact, environments, ledger, locks, making, manifest, stages
-from torchwright import tree as trees
 from torchwright.buildline import Line
+from torchwright.environments import Install
 from torchwright.ledger import Entry
 from torchwright.model import Artifact
+from torchwright.source.disk import disk_full_told
 from torchwright.workshop import Job, equipped, preflight
-
-Install = Callable[..., Any]
 
 
 def make(job: Job, install: Install, line: Line) -> Artifact:
@@ -27,7 +24,7 @@ def make(job: Job, install: Install, line: Line) -> Artifact:
     with (
         locks.locked(job.outputs.folder, job.plan.identifier),
         environments.held(job.venv, job.plan.identifier),
-        trees.disk_full_told(job.outputs.folder),
+        disk_full_told(job.outputs.folder),
     ):
         try:
             return _Work(job, install, line).deliver()
@@ -41,7 +38,7 @@ class _Work:
     def __init__(self, job: Job, install: Install, line: Line) -> None:
         self.job, self.install, self.line = job, install, line
         self.before = artifact.record(job.wheel)
-        standing = stages.standing(job)
+        standing = stages.standing(job)  # anew: another run may have ended meanwhile
         self.known = dict(standing.known)
         self.entries = dict(standing.held)
 

@@ -5,17 +5,14 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from torchwright import handover, kit, outside
 from torchwright import source as sources
 from torchwright import tree as trees
-from torchwright.environments import User
+from torchwright.environments import Install, User
 from torchwright.errors import BuildError
 from torchwright.process import CommandError, capture
 from torchwright.workshop import Job, environment
-
-Install = Callable[..., Any]
 
 
 def prepare(job: Job, user: User, install: Install, note: Callable[[str], None]) -> None:

@@ -4,16 +4,15 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from torchwright import environments, locks, preparing, removal
 from torchwright.buildline import Line
 from torchwright.compiling import Compiled, compile_wheel
+from torchwright.environments import Install
 from torchwright.errors import BusyError
 from torchwright.tree import Tree
 from torchwright.workshop import Job
 
-Install = Callable[..., Any]
 KEPT = 2  # trees of one family: whoever tries a switch, and goes back, finds both
 
 

@@ -1,17 +1,16 @@
 """The tree in which cells are built, shared by all interpreters where it can be, and what each cell makes."""
 
 import contextlib
-import errno
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from torchwright.errors import ConfigError, HostError
+from torchwright.errors import ConfigError
 from torchwright.model import Source
-from torchwright.quantity import format_bytes
+from torchwright.source.disk import disk_full_told
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +90,6 @@ class Outputs:
     def ledger(self) -> Path:
         """Return the file that says what each stage made, and of what."""
         return self.folder / "ledger"
-
-
-@contextlib.contextmanager
-def disk_full_told(folder: Path) -> Iterator[None]:
-    """Turn a full disk into one sentence."""
-    try:
-        yield
-    except (OSError, shutil.Error) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-            free = format_bytes(shutil.disk_usage(folder).free)
-            raise HostError(
-                f"the disk of {folder} is full ({free} free): make room (`invoke status` shows what builds "
-                "keep, `invoke clean` removes it) and run again"
-            ) from error
-        raise
 
 
 def is_prepared(tree: Tree, wanted: str) -> bool:

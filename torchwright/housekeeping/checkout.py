@@ -1,11 +1,10 @@
 """What builds of this checkout leave behind: trees, outputs, sources, environments, logs, wheels, a demo."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from torchwright.artifact import manifest_of
+from torchwright.artifact import manifest_of, record
 from torchwright.errors import SuiteError
 from torchwright.guard.timeline import SUFFIX
 from torchwright.host import native_arch
@@ -169,19 +168,11 @@ def wheels(place: Place) -> Iterator[Item]:
     for wheel in children(place.layout.dist):
         manifest = manifest_of(wheel)
         if wheel.suffix == ".whl" and manifest.is_file():
-            said = _manifest(manifest)
+            said = record(wheel)
             tag = str(said.get("tag", ""))
             used = newest((wheel, manifest))
             locks = tuple(_users(place, said))
             yield Item("wheels", wheel.name, just(manifest, wheel), used, tag, locks)
-
-
-def _manifest(path: Path) -> Mapping[str, object]:
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _users(place: Place, said: Mapping[str, object]) -> Iterable[Path]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from torchwright.errors import BuildError, ConfigError, HostError
+from torchwright.guard import limits
 from torchwright.pack import deflate
 from torchwright.pack.archive import Archive
 from torchwright.pack.deflate import Codec
@@ -144,5 +145,4 @@ def _stamp() -> time.struct_time:
 
 def _threads(asked: int | None) -> int:
     """Return how many threads compress: by default one on each processor that this process may use."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(asked or allowed, MOST_THREADS)
+    return min(asked or limits.cores().count, MOST_THREADS)
