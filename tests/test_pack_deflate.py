@@ -60,3 +60,13 @@ def test_the_best_codec_is_the_first_and_says_what_it_is() -> None:
     assert deflate.best() is next(iter(deflate.codecs().values()))
     assert str(deflate.codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
     assert list(deflate.codecs())[-1] == "zlib"
+
+
+def test_blocks_take_the_levels_in_turn(tmp_path: Path) -> None:
+    mixed = deflate.Codec("zlib", "1", (9, 0, 0), zlib)
+    path, size = tmp_path / "file", 5 * BLOCK
+    path.write_bytes(text(size))
+    packed = [len(block.deflated(mixed)) > BLOCK for block in blocks(path, size)]
+    assert packed == [False, True, True, False, True]
+    assert len(mixed.whole(text(BLOCK))) > BLOCK, "small files take the last"
+    assert str(mixed) == "zlib-1-level-1x9-2x0"

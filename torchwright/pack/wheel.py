@@ -35,7 +35,7 @@ class Packed:
     path: Path
     sha256: str
     size: int  # bytes
-    codec: str  # what its bytes depend on beside the files: "zlib-ng-2.3.3-level-7"
+    codec: str  # what its bytes depend on beside the files: "zlib-1.3.1-level-6"
     kept: int  # bytes of members that were copied, not compressed
 
 
