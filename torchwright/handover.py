@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchwright import environments, ninja
+from torchwright import atomic, environments, ninja
 from torchwright.environments import User
 from torchwright.tree import Tree
 
@@ -44,7 +44,7 @@ def claim(tree: Tree, user: User, venv: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(venv)
     fresh.replace(tree.env)
-    _write(tree, user)
+    atomic.write(tree.interpreter_file, user.text())
 
 
 def hand_over(tree: Tree, to: User, venv: Path) -> int | None:
@@ -58,7 +58,7 @@ def hand_over(tree: Tree, to: User, venv: Path) -> int | None:
         return None
     if former.identity == to.identity and tree.env.is_symlink() and tree.env.readlink() == venv:
         return 0
-    _write(tree, replace(former, identity=""))
+    atomic.write(tree.interpreter_file, replace(former, identity="").text())
     known = recorded(tree.source)
     if known is None and _has_objects(tree.source):
         return None
@@ -69,12 +69,6 @@ def hand_over(tree: Tree, to: User, venv: Path) -> int | None:
         path.unlink()
     claim(tree, to, venv)
     return gone
-
-
-def _write(tree: Tree, user: User) -> None:
-    fresh = tree.interpreter_file.with_name(f"{tree.interpreter_file.name}.new")
-    fresh.write_text(user.text(), encoding="utf-8")
-    fresh.replace(tree.interpreter_file)
 
 
 def renew(tree: Tree, changed: Collection[str]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torchwright import outside
+from torchwright import atomic, outside
 from torchwright.recall import Recall
 
 STAGES = ("compile", "pack", "verify")
@@ -69,10 +69,8 @@ def read(file: Path) -> dict[str, Entry]:
 
 def write(file: Path, entries: Mapping[str, Entry]) -> None:
     """Write the entries of a cell; the file appears whole."""
-    fresh = file.with_name(f".{file.name}.new")
-    whole = {name: asdict(entry) for name, entry in entries.items()}
-    fresh.write_text(json.dumps({"stages": whole}, default=str), encoding="utf-8")
-    fresh.replace(file)
+    stages = {name: asdict(entry) for name, entry in entries.items()}
+    atomic.write(file, json.dumps({"stages": stages}, default=str))
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:

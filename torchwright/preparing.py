@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from torchwright import handover, kit, outside
+from torchwright import atomic, handover, kit, outside
 from torchwright import source as sources
 from torchwright import tree as trees
 from torchwright.environments import Install, User
@@ -33,7 +33,7 @@ def prepare(job: Job, user: User, install: Install, note: Callable[[str], None])
     if job.shares:
         handover.claim(tree, user, job.venv)
     _run_once(job)
-    _write(tree.patched_file, _differing(job, {}))
+    atomic.write(tree.patched_file, json.dumps(_differing(job, {})))
     tree.key_file.write_text(wanted, encoding="utf-8")
 
 
@@ -123,12 +123,6 @@ def _noted(file: Path) -> Mapping[str, str]:
     return {}
 
 
-def _write(file: Path, digests: Mapping[str, str]) -> None:
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(json.dumps(digests), encoding="utf-8")
-    fresh.replace(file)
-
-
 def write_down(job: Job, user: User, began: float) -> Mapping[str, str]:
     """Note in the tree what was read outside of it by a build that began then, and return that.
 
@@ -137,7 +131,7 @@ def write_down(job: Job, user: User, began: float) -> Mapping[str, str]:
     read = outside.read(job.tree.source, [job.tree.folder, job.venv], job.recall, began)
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
-    _write(job.tree.outside_file, lasting)
+    atomic.write(job.tree.outside_file, json.dumps(lasting))
     return read
 
 

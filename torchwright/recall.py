@@ -15,6 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
+from torchwright import atomic
+
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.
 SETTLED = 2.0
@@ -91,11 +93,8 @@ class Recall:
         if not self._changed:
             return
         known = self._memory() if len(self._memory()) <= MOST else {}
-        fresh = self.file.with_name(f".{self.file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(known, separators=(",", ":")), encoding="utf-8")
-            fresh.replace(self.file)
+            atomic.write(self.file, json.dumps(known, separators=(",", ":")))
         self._changed = False
 
     def _memory(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 
+from torchwright import atomic
 from torchwright.errors import SourceError
 from torchwright.layout import Layout
 from torchwright.matrix import base_package, find_release, newest
@@ -29,10 +30,7 @@ def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> 
 
 def select(layout: Layout, release: Release) -> None:
     """Record a release as the selected one."""
-    layout.state.mkdir(parents=True, exist_ok=True)
-    fresh = layout.selection.with_suffix(".new")
-    fresh.write_text(json.dumps({"tag": release.tag}) + "\n", encoding="utf-8")
-    fresh.replace(layout.selection)
+    atomic.write(layout.selection, json.dumps({"tag": release.tag}) + "\n")
 
 
 def _recorded(layout: Layout) -> str | None:

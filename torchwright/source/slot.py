@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from torchwright import atomic
 from torchwright.errors import SourceError
 from torchwright.model import Source
 
@@ -185,6 +186,4 @@ def _write(file: Path, record: Record) -> None:
     values["submodules"] = dict(record.source.submodules)
     values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
     values["contents"] = record.contents
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    fresh.replace(file)
+    atomic.write(file, json.dumps(values, indent=2) + "\n")

@@ -7,11 +7,11 @@ who asked. So it is told a stand-in that goes by the gate; what it knows already
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from torchwright import atomic
 from torchwright.toolchain.compilers import Digest, identity
 
 IN_USE = "TORCHWRIGHT_SCCACHE"  # the program, for the launcher; without it nothing is cached
@@ -76,10 +76,5 @@ def place(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> 
 
 def _write(file: Path, text: str) -> None:
     """Write a script by rename: another build may be running it."""
-    if file.is_file() and file.read_bytes() == text.encode():
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o755)
-    fresh.replace(file)
+    if not (file.is_file() and file.read_bytes() == text.encode()):
+        atomic.write(file, text, 0o755)
