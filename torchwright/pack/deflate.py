@@ -83,8 +83,8 @@ def codecs() -> Mapping[str, Codec]:
     """Return the codecs of this interpreter by name, the one to take first.
 
     isal is by far the fastest, but its wheels are a tenth larger: it counts only where zlib-ng is missing.
-    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with a block in eight at 9 it is less,
-    and still faster than 7 (docs/packing.md).
+    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with a block in eight at 9 it is
+    less, and that is still faster than 7 for all (docs/packing.md).
     """
     found = {
         "zlib-ng": _installed(
