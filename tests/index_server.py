@@ -1,5 +1,6 @@
 """A small package index on this machine: pages in both formats, files that answer range requests."""
 
+import base64
 import html
 import io
 import json
@@ -41,6 +42,7 @@ class Index:
     json: bool = True
     url: str = ""
     asked: list[str] = field(default_factory=list)  # "GET /files/x.whl bytes=-1048576"
+    users: list[str] = field(default_factory=list)  # "name:password" of each request that had one
 
     def add(self, name: str, content: bytes, **attributes: Any) -> None:
         """Put a file on the index."""
@@ -49,7 +51,7 @@ class Index:
 
     def page(self, project: str) -> tuple[str, bytes]:
         """Return the type and the text of a project's page."""
-        names = [name for name in self.files if name.split("-")[0] == project]
+        names = [name for name in self.files if name.split("-")[0].replace("_", "-") == project]
         if self.json:
             entries = [
                 {
@@ -82,6 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with a page, or with a file or a range of it."""
         wanted = self.headers.get("Range", "")
         self.index.asked.append(f"GET {self.path} {wanted}".strip())
+        if said := self.headers.get("Authorization", "").removeprefix("Basic "):
+            self.index.users.append(base64.b64decode(said).decode())
         if match := re.fullmatch(r"/simple/([^/]+)/", self.path):
             kind, content = self.index.page(match[1])
             self._send(200, content, {"Content-Type": kind})

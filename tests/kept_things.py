@@ -87,7 +87,16 @@ def fill(home: Path) -> None:
     (where.dist / f"{WHEEL}.json").write_text(json.dumps(said))
     write(where.dist / "foreign-1.0-py3-none-any.whl", 100)
     write(where.demo / "envs" / "a", 100_000)
-    for name in ("members/ab/cd", "debian/downloads/a.tar", "upstream/a.json", "gates/0123", "units.sqlite"):
+    for name in (
+        "members/ab/cd",
+        "debian/downloads/a.tar",
+        "upstream/a.json",
+        "gates/0123",
+        "units.sqlite",
+        "downloads/pypi/a.whl",
+        "toolkits/11.8-x86_64/bin/nvcc",
+        "toolkits/.making-12.4-x86_64/whole/a",
+    ):
         write(where.cache / name, 100_000)
 
 

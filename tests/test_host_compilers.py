@@ -85,12 +85,14 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     program(tmp_path / "bin", "g++-9")  # broken: it says nothing
     file(tmp_path / "bin/g++-8")  # not executable
     toolset = gcc(tmp_path / "opt/rh/gcc-toolset-13/root/usr/bin", "g++", "13.1.1")
+    mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
     environ = only(tmp_path / "bin")
     with ThreadPoolExecutor() as threads:
-        found = compilers.installed(environ, tmp_path, runner(environ), threads)
+        found = compilers.installed(environ, tmp_path, [mine], runner(environ), threads)
     assert {name: str(one) for name, one in found.items()} == {
         "clang++-14": "clang 14.0.6",
         "g++": "gcc 12.2.0",
         "g++-11": "gcc 11.4.0",
         str(toolset): "gcc 13.1.1",
+        str(mine): "gcc 10.2.1",
     }

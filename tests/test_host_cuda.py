@@ -5,7 +5,8 @@ from pathlib import Path
 
 from machines import made_up_programs, only, program
 
-from torchwright.host import cuda
+from torchwright.host import cuda, native_arch
+from torchwright.host.kept import RECORD, Record, beside_toolkits, compilers, written
 from torchwright.host.programs import runner
 
 pytestmark = made_up_programs
@@ -19,7 +20,7 @@ def toolkit(home: Path, nvcc_says: str = "") -> Path:
 
 
 def toolkits(environ: dict[str, str], root: Path) -> dict[str, str]:
-    return cuda.toolkits(environ, root, runner(environ))
+    return cuda.toolkits(environ, root, root / "home", runner(environ))
 
 
 def test_toolkits_are_found_and_asked_in_three_ways(tmp_path: Path) -> None:
@@ -52,3 +53,51 @@ def test_the_toolkit_that_is_named_goes_first(tmp_path: Path) -> None:
 def test_a_toolkit_that_does_not_tell_its_version_is_left_out(tmp_path: Path) -> None:
     toolkit(tmp_path / "usr/local/cuda", "no idea")
     assert toolkits(only(tmp_path), tmp_path) == {}
+
+
+def kept(home: Path, name: str, kind: str = "toolkit") -> Path:
+    folder = home / ".cache/torchwright/toolkits" / f"{name}-{native_arch()}"
+    toolkit(folder, "not asked")
+    record = Record(kind, name, f"{name}.89", "debian", ())
+    (folder / RECORD).write_text(
+        written(record, native_arch(), "2026-11-22T00:00:00+00:00"), encoding="utf-8"
+    )
+    return folder
+
+
+def test_a_kept_toolkit_goes_before_the_systems_and_after_the_named_one(tmp_path: Path) -> None:
+    toolkit(tmp_path / "usr/local/cuda-11.8", "release 11.8, V11.8.89")
+    mine = toolkit(tmp_path / "mine", "release 11.8, V11.8.89")
+    folder = kept(tmp_path / "home", "11.8")
+    gcc = kept(tmp_path / "home", "gcc-11", "compiler")
+    cache = tmp_path / "home/.cache/torchwright"
+    assert compilers(cache, native_arch()) == [gcc / "bin/g++-11"]
+    assert beside_toolkits(cache, native_arch()) == {"gcc-11": str(gcc)}
+    assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(folder)}
+    assert toolkits(only(tmp_path, CUDA_HOME=str(mine)), tmp_path) == {"11.8": str(mine)}
+    (folder / RECORD).unlink()  # half removed
+    assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(tmp_path / "usr/local/cuda-11.8")}
+
+
+def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
+    active = toolkit(tmp_path / "somewhere/env", "release 11.3, V11.3.109")
+    noted = toolkit(tmp_path / "elsewhere", "release 11.4, V11.4.100")
+    usual = toolkit(tmp_path / "home/miniforge3/envs/cuda", "release 12.1, V12.1.105")
+    program(tmp_path / "home/miniforge3/bin", "nvcc", "release 12.6, V12.6.20")  # headers lie elsewhere
+    sdk = toolkit(tmp_path / "opt/nvidia/hpc_sdk/Linux_x86_64/23.1/cuda/12.0", "release 12.0, V12.0.76")
+    site = toolkit(tmp_path / "apps/cuda", "release 11.7, V11.7.64")
+    (tmp_path / "home/.conda").mkdir()
+    (tmp_path / "home/.conda/environments.txt").write_text(
+        f"{noted}\n{tmp_path / 'gone'}\n", encoding="utf-8"
+    )
+    (tmp_path / "modules/cuda").mkdir(parents=True)
+    (tmp_path / "modules/cuda/11.7").write_text(f"setenv CUDA_HOME {site}\n", encoding="utf-8")
+    environ = only(tmp_path, CONDA_PREFIX=str(active), MODULEPATH=str(tmp_path / "modules"))
+    seen = cuda.found(environ, tmp_path, tmp_path / "home", runner(environ))
+    assert [(one.version, one.home, one.by) for one in seen] == [
+        ("11.7", site, "module cuda/11.7"),
+        ("11.3", active, "conda"),
+        ("11.4", noted, "conda"),
+        ("12.1", usual, "conda"),
+        ("12.0", sdk, "HPC SDK"),
+    ]

@@ -61,6 +61,9 @@ def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
         "members members/ab/cd",
         "downloads debian",
         "downloads upstream",
+        "downloads downloads",
+        "toolkits 11.8-x86_64",
+        "toolkits 12.4-x86_64 (unfinished)",
         "tools gates",
         "history units.sqlite",
     }
@@ -75,8 +78,9 @@ def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
     assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchwright"}
     clean(tmp_path, known, older="0s")
     left = {f"dist/{kept.WHEEL}", f"dist/{kept.WHEEL}.json", "dist/foreign-1.0-py3-none-any.whl"}
-    assert kept.present(tmp_path) == left | {"cache/torchwright/units.sqlite"}
-    clean(tmp_path, known, "wheels", "history")
+    caches = {path for path in before if "units.sqlite" in path or "/toolkits/" in path}
+    assert kept.present(tmp_path) == left | caches
+    clean(tmp_path, known, "wheels", "history", "toolkits")
     assert kept.present(tmp_path) == {"dist/foreign-1.0-py3-none-any.whl"}, "nobody here built that one"
 
 
@@ -87,6 +91,28 @@ def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:
     clean(tmp_path, known, "trees")
     assert lock.stat().st_ino == inode
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
+
+
+def test_a_toolkit_that_is_being_brought_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    lock = kept.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
+    with kept.held(lock):
+        outcome = clean(tmp_path, known, "toolkits", "downloads")
+    assert {item.name for item, _ in outcome.kept} == {"12.4-x86_64 (unfinished)", "downloads"}
+    assert "toolkits 11.8-x86_64" in names(outcome)
+    clean(tmp_path, known, "toolkits", "downloads")
+    left = {path for path in kept.present(tmp_path) if "toolkits" in path or "downloads" in path}
+    assert (left, lock.is_file()) == (set(), True)
+
+
+def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    home = kept.layout(tmp_path).cache / "toolkits/11.8-x86_64"
+    kept.age(home, 40)
+    os.utime(home / "bin/nvcc", (time.time(), home.stat().st_mtime))
+    assert names(clean(tmp_path, known, "toolkits", older="30d")) == set()
+    kept.age(home, 0)
+    assert names(clean(tmp_path, known, "toolkits", older="30d")) == {"toolkits 11.8-x86_64"}
 
 
 def test_nothing_said_is_not_everything(known: Facts) -> None:

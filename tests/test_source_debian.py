@@ -120,7 +120,7 @@ def test_source_packages_that_apt_lists() -> None:
     ],
 )
 def test_what_apt_complains_of(tmp_path: Path, output: str, kind: type[Exception], said: str) -> None:
-    error = explained(output, tmp_path, asked())
+    error = explained(output, tmp_path, "torch v1.13.1", "name a mirror (`--mirror URL`)")
     assert type(error) is kind
     with pytest.raises(kind, match=said):
         raise error

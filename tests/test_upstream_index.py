@@ -37,6 +37,19 @@ def test_an_html_page_says_the_same() -> None:
     assert (second.requires_python, second.uploaded, second.yanked) == (None, "2023-01-01", True)
 
 
+def test_what_a_file_is_known_by_is_read() -> None:
+    index = Index()
+    index.add(NAME, b"x", hashes={"sha256": "12ab"}, size=1)
+    index.add(NAME.replace("1.0.0", "1.0.1"), b"x", url="../../files/other.whl")
+    with serving(index), requests.Session() as session:
+        first, second = files(session, index.url, "base")
+        index.json = False
+        (third, _) = files(session, index.url, "base")
+    assert (first.sha256, first.size) == ("12ab", 1)
+    assert (second.sha256, second.size) == (None, None)
+    assert (third.sha256, third.size) == ("0", None), "a page has it at the end of the link"
+
+
 def test_an_index_that_does_not_answer_is_told() -> None:
     with serving(Index()) as index:
         gone = index.url

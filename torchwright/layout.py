@@ -1,6 +1,7 @@
 """Where things are kept: the only module that knows the folder names."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,7 @@ class Layout:
         home = os.environ.get("TORCHWRIGHT_HOME")
         if home and Path(home).exists() and not Path(home).is_dir():
             raise ConfigError(f"TORCHWRIGHT_HOME is {home}, which is a file: name a folder, or unset it")
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return cls(Path(home).resolve() if home else root.resolve(), Path(cache) / "torchwright")
+        return cls(Path(home).resolve() if home else root.resolve(), cache(os.environ, Path.home()))
 
     @property
     def state(self) -> Path:
@@ -68,6 +68,11 @@ class Layout:
     def tree(self, tag: str, identifier: str) -> Path:
         """Return the folder in which one cell is built."""
         return self.trees / tag / identifier
+
+
+def cache(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the folder of what all checkouts of a user share."""
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "torchwright"
 
 
 def environments() -> Path:

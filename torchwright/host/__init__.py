@@ -31,11 +31,16 @@ def measure(
     return measuring.measure(builds, environ, root, home or Path.home())
 
 
-def basis(recall: Recall, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> Host:
+def basis(
+    recall: Recall,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    home: Path | None = None,
+) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
     from torchwright.host import measuring, programs  # noqa: PLC0415
 
-    return measuring.basis(environ, root, programs.remembered(environ, recall))
+    return measuring.basis(environ, root, home or Path.home(), programs.remembered(environ, recall))
 
 
 def load(path: Path) -> Host:

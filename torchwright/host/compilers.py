@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -59,9 +59,14 @@ def for_cuda(environ: Mapping[str, str], run: Run) -> Compiler | None:
     return identify(words, environ, run) if words else None
 
 
-def installed(environ: Mapping[str, str], root: Path, run: Run, threads: Executor) -> dict[str, Compiler]:
-    """Return every gcc and clang by its command, "g++-11"; those outside PATH by their place."""
-    commands = dict.fromkeys((*_on_path(environ), *_beside(root)))
+def installed(
+    environ: Mapping[str, str], root: Path, kept: Iterable[Path], run: Run, threads: Executor
+) -> dict[str, Compiler]:
+    """Return every gcc and clang by its command, "g++-11"; those outside PATH by their place.
+
+    `kept` are those in the user's cache.
+    """
+    commands = dict.fromkeys((*_on_path(environ), *_beside(root), *map(str, kept)))
     known = threads.map(lambda name: identify([name], environ, run), commands)
     return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
 

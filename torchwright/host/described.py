@@ -101,7 +101,7 @@ def _text(text: str) -> str:
 
 def _mappings() -> Iterator[str]:
     """Yield the fields of Host that are tables of plain strings."""
-    yield from ("tools", "versions", "libraries", "packages", "toolkits", "interpreters")
+    yield from ("tools", "versions", "libraries", "packages", "toolkits", "kept", "interpreters")
     yield from ("broken_interpreters", "headless_interpreters", "translated_interpreters")
 
 

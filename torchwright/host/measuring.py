@@ -11,17 +11,18 @@ from pathlib import Path
 
 from torchwright import interpreters
 from torchwright.guard import limits
-from torchwright.host import apple, compilers, cuda, driver, libraries, native, programs, pythons
+from torchwright.host import apple, compilers, cuda, driver, kept, libraries, native, programs, pythons
+from torchwright.layout import cache
 from torchwright.model import Host
 
 _THREADS = 8  # programs wait for their files more than they compute
 
 
-def basis(environ: Mapping[str, str], root: Path, run: programs.Run) -> Host:
+def basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.Run) -> Host:
     """Measure what the plan of a build without CUDA follows from; `run` asks compilers what they are."""
     arch, translated = _arch(programs.runner(environ))
     tools = programs.tools(environ)
-    toolkits = cuda.toolkits(environ, root, run)
+    toolkits = cuda.toolkits(environ, root, home, run)
     return Host(
         arch=arch,
         system=native.native_system(),
@@ -35,6 +36,7 @@ def basis(environ: Mapping[str, str], root: Path, run: programs.Run) -> Host:
         tools=tools | _compiler(environ),
         libraries=libraries.found(environ, root, toolkits),
         toolkits=toolkits,
+        kept=kept.beside_toolkits(cache(environ, home), arch),
     )
 
 
@@ -42,13 +44,14 @@ def measure(builds: Path, environ: Mapping[str, str], root: Path, home: Path) ->
     """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
     run = programs.runner(environ)
     tools = programs.tools(environ)
+    brought = kept.compilers(cache(environ, home), native.native_arch())
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
-        known = threads.submit(compilers.installed, environ, root, run, probes)
+        known = threads.submit(compilers.installed, environ, root, brought, run, probes)
         versions = threads.submit(programs.versions, tools, run, probes)
         gpus = threads.submit(driver.gpus, root, run)
         broken = threads.submit(interpreters.broken, environ, home)
         headless = threads.submit(interpreters.headless, environ, home)
-        host = basis(environ, root, run)
+        host = basis(environ, root, home, run)
         places = interpreters.installed(environ, home)
         return replace(
             host,

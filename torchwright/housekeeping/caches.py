@@ -1,18 +1,23 @@
-"""What all checkouts of a user share: members of wheels, downloads, gates, the compiler caches."""
+"""What all checkouts of a user share: members of wheels, downloads, gates, toolkits, the compiler caches."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from torchwright.host.kept import FOLDER as TOOLKITS
+from torchwright.host.kept import MAKING, RECORD, WHOLE
 from torchwright.housekeeping.items import Hindrance, Item, Place, just, nothing
 from torchwright.housekeeping.running import Running
 from torchwright.housekeeping.usage import children, newest
 from torchwright.locks import LOCK
 from torchwright.removal import GONE, contents
 
-MEMBERS, DEBIAN, UPSTREAM = "members", "debian", "upstream"
+MEMBERS, DEBIAN, UPSTREAM, DOWNLOADS = "members", "debian", "upstream", "downloads"
 TOOLS = ("gates", "stand-ins", "compilers", "programs")
 CCACHE, SCCACHE, HISTORY, RECALL = "ccache", "sccache", "units.sqlite", "recall.json"
-CLAIMED = frozenset({MEMBERS, DEBIAN, UPSTREAM, *TOOLS, CCACHE, SCCACHE, HISTORY, RECALL})
+CLAIMED = frozenset(
+    {MEMBERS, DEBIAN, UPSTREAM, DOWNLOADS, TOOLKITS, *TOOLS, CCACHE, SCCACHE, HISTORY, RECALL}
+)
 
 
 def members(place: Place) -> Iterator[Item]:
@@ -21,12 +26,29 @@ def members(place: Place) -> Iterator[Item]:
 
 
 def downloads(place: Place) -> Iterator[Item]:
-    """Yield what was downloaded from Debian's archive and read from the package index."""
+    """Yield what was downloaded of sources and for toolkits, and read from the package index."""
     debian, upstream = place.layout.cache / DEBIAN, place.layout.cache / UPSTREAM
     if debian.is_dir() and (inside := contents(debian)):
         yield Item("downloads", DEBIAN, lambda: contents(debian), newest(inside), "", (debian / LOCK,))
     if upstream.is_dir():
         yield Item("downloads", UPSTREAM, just(upstream), newest((upstream,)))
+    unfinished = place.layout.cache / DOWNLOADS  # of a toolkit that came to be, nothing is left here
+    if unfinished.is_dir() and (inside := [path for one in children(unfinished) for path in children(one)]):
+        locks = tuple((place.layout.cache / TOOLKITS).glob(f"{MAKING}*/{LOCK}"))
+        yield Item("downloads", DOWNLOADS, just(unfinished), newest(inside), "", locks)
+
+
+def toolkits(place: Place) -> Iterator[Item]:
+    """Yield toolkits, libraries and compilers that were brought, and what is left of those that were not."""
+    for folder in children(place.layout.cache / TOOLKITS):
+        name = folder.name.removeprefix(MAKING)
+        lock = folder.with_name(f"{MAKING}{name}") / LOCK
+        whole = folder / WHOLE
+        if name == folder.name and not name.startswith(GONE):
+            used = max(newest((folder, folder / RECORD)), _last_read(folder))
+            yield Item("toolkits", name, just(folder), used, "", (lock,), _unbuilt(place, folder))
+        elif whole.is_dir():
+            yield Item("toolkits", f"{name} (unfinished)", just(whole), newest((whole,)), "", (lock,))
 
 
 def tools(place: Place) -> Iterator[Item]:
@@ -72,6 +94,16 @@ def other(place: Place) -> Iterator[Item]:
         claimed = path.name in CLAIMED or path.name.startswith((GONE, HISTORY))
         if path not in ours and not claimed and path != place.layout.selection:
             yield Item("other", str(path), just(path), newest((path,)))
+
+
+def _last_read(folder: Path) -> float:
+    """Return when a build last read a program or a header, to the day: so often file systems note it."""
+    found = [0.0]
+    for path in (*children(folder / "bin"), *children(folder / "include")):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                found.append(path.stat().st_atime)
+    return max(found)
 
 
 def _files(kind: str, folder: Path, hindrance: Hindrance) -> Iterator[Item]:

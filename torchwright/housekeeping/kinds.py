@@ -39,6 +39,7 @@ KINDS = (
     Kind("recall", "programs are asked again what they are, in a second", (caches.recall,)),
     Kind("demo", "`nox -s demo` takes a minute again", (checkout.demo,)),
     Kind("compilers", "every file is compiled anew once", (caches.ccache, caches.sccache), "named"),
+    Kind("toolkits", "brought again, gigabytes for a toolkit", (caches.toolkits,), "named"),
     Kind("history", "the guard has to learn again what files take", (caches.history,), "named"),
     Kind("wheels", "built again", (checkout.wheels,), "named"),
     Kind("other", "not known", (caches.other,), "never"),

@@ -4,7 +4,8 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ _ONE_LINE = re.compile(
 )
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _KEPT = ("signed-by", "trusted")  # fields that say whom to believe
+_FRESH = 86400.0  # seconds that lists are good for
+
+SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,11 @@ class Archive:
     suite: str
     components: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
+    lists: str = SOURCES
 
     def stanza(self) -> str:
-        """Return it as a deb822 stanza for sources."""
-        fields = [("Types", "deb-src"), ("URIs", self.uri), ("Suites", self.suite)]
+        """Return it as a deb822 stanza."""
+        fields = [("Types", self.lists), ("URIs", self.uri), ("Suites", self.suite)]
         fields += [("Components", " ".join(self.components)), *self.options]
         return "".join(f"{key}: {value}\n" for key, value in fields)
 
@@ -61,8 +66,14 @@ class Apt:
         """Return where tarballs are kept."""
         return self.folder / "downloads"
 
-    def configure(self, archives: Iterable[Archive]) -> None:
-        """Write the settings. Idempotent."""
+    @property
+    def fresh(self) -> bool:
+        """Tell whether the lists are of today."""
+        stamp = self.folder / "updated"
+        return stamp.exists() and time.time() - stamp.stat().st_mtime < _FRESH
+
+    def configure(self, archives: Iterable[Archive], more: Mapping[str, object] | None = None) -> None:
+        """Write the settings, with `more` of them. Idempotent."""
         for name in ("lists/partial", "cache/archives/partial", "sources", "downloads"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         text = "\n".join(archive.stanza() for archive in archives)
@@ -70,6 +81,8 @@ class Apt:
         settings = {
             "Dir::State::lists": self.folder / "lists",
             "Dir::Cache": self.folder / "cache",
+            "Dir::Cache::pkgcache": "pkgcache.bin",  # images of containers switch these off, to be small
+            "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
             "Dir::Etc::sourcelist": "/dev/null",
             "Dir::Etc::sourceparts": self.folder / "sources",
             "APT::Sandbox::User": "",  # the _apt user cannot write here, and nothing here needs it
@@ -77,18 +90,20 @@ class Apt:
             "Acquire::Retries": "1",
             "Acquire::http::Timeout": "10",
             "Acquire::https::Timeout": "10",
+            **(more or {}),
         }
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
         (self.folder / "apt.conf").write_text(lines, encoding="utf-8")
 
     def update(self) -> None:
-        """Fetch the lists of sources. Raises CommandError."""
-        self._run("apt-get", "-q", "update")
+        """Fetch the lists. Raises CommandError."""
+        self.run("apt-get", "-q", "update")
+        (self.folder / "updated").touch()
 
     def find(self, name: str, upstream: str | None = None) -> SourcePackage | None:
         """Return the newest version listed, of that upstream version if one is given, or None."""
         try:
-            listed = self._run("apt-cache", "showsrc", "--only-source", name)
+            listed = self.run("apt-cache", "showsrc", "--only-source", name)
         except CommandError:  # "unable to locate", or no lists yet
             return None
         found = [package for package in parse_showsrc(listed) if upstream in {None, package.upstream}]
@@ -102,7 +117,7 @@ class Apt:
         target = self.downloads / package.tarball
         if not (target.exists() and sha256(target) == package.sha256):
             wanted = f"{package.name}={package.version}"
-            self._run("apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted)
+            self.run("apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted)
         seen = sha256(target) if target.exists() else "missing"
         if seen != package.sha256:
             raise SourceError(
@@ -110,11 +125,18 @@ class Apt:
             )
         return target
 
-    def _run(self, program: str, *arguments: str) -> str:
-        env = {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
-        return process.capture(
-            [program, "-c", str(self.folder / "apt.conf"), *arguments], cwd=self.downloads, env=env
-        )
+    def run(self, program: str, *arguments: str) -> str:
+        """Return what a program of apt's prints. Raises CommandError."""
+        return process.capture(self.command(program, *arguments), cwd=self.downloads, env=self.environment())
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """Return the command of one of apt's programs with these settings."""
+        return [program, "-c", str(self.folder / "apt.conf"), *arguments]
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """Return the variables that apt runs with: it is read in English."""
+        return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
 
 
 def sha256(file: Path) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from torchwright.source.request import DEBIAN, Bar, Progress, Request
 from torchwright.source.slot import Slot
 from torchwright.source.unpack import unpack
 
-_FRESH = 86400.0  # seconds that lists of sources are good for
 _WAIT = 600.0  # seconds for another fetch to be done with the same apt
 _ETC = Path("/etc/apt")
 _UNREACHABLE = re.compile(
@@ -47,7 +45,7 @@ def fetch(request: Request, slot: Slot, cache: Path, progress: Progress) -> Sour
     tree = slot.unpacked / "tree"
     bar = progress.task(request.what)
     try:
-        with _alone(cache):
+        with alone(cache):
             apt = _ready(Apt(cache), bar)
             source = _download(apt, name, release.version, request, bar)
             unpack(apt.downloads / source.tarball, tree, bar)
@@ -83,17 +81,14 @@ def _download(apt: Apt, name: str, version: str | None, request: Request, bar: B
         bar.update(0, None, f"downloading {found.tarball}")
         apt.download(found)
     except CommandError as error:
-        raise explained(error.output, apt.folder, request) from None
+        raise explained(error.output, apt.folder, request.what, ways_out(request)) from None
     return found
 
 
 def _listed(apt: Apt, name: str, version: str | None) -> SourcePackage | None:
     """Look in the lists we have if they are fresh, else, or if they lack it, in new ones."""
-    stamp = apt.folder / "updated"
-    if stamp.exists() and time.time() - stamp.stat().st_mtime < _FRESH:
-        found = apt.find(name, version)
-        if found is not None:
-            return found
+    if apt.fresh and (found := apt.find(name, version)) is not None:
+        return found
     try:
         apt.update()
     except CommandError:
@@ -102,7 +97,6 @@ def _listed(apt: Apt, name: str, version: str | None) -> SourcePackage | None:
         if found is None:
             raise
         return found
-    stamp.touch()
     return apt.find(name, version)
 
 
@@ -131,22 +125,24 @@ def _fill(apt: Apt, tree: Path, request: Request, bar: Bar) -> tuple[str, ...]:
     return tuple(filled)
 
 
-def explained(output: str, folder: Path, request: Request) -> SuiteError:
-    """Return the error to show for what apt said."""
-    lines = [line.strip().removeprefix("E:").strip() for line in output.splitlines() if line.startswith("E:")]
-    said = lines[0] if lines else gist(output)
+def explained(output: str, folder: Path, what: str, ways: str) -> SuiteError:
+    """Return the error to show for what apt said; `ways` are those around it."""
+    said = complaint(output)
     if "no space left" in output.lower():
         return disk_full(folder)
     if re.search(r"\b404\b", output):
         return SourceError(
-            f"Debian's archive lists {request.what}, but does not have its file any more ({said}): "
-            f"{ways_out(request)}"
+            f"Debian's archive lists {what}, but does not have its file any more ({said}): {ways}"
         )
     if _UNREACHABLE.search(output):
-        return NetworkError(f"Debian's archive cannot be reached ({said}): {ways_out(request)}")
-    return SourceError(
-        f"apt could not get {request.what} from Debian's archive ({said}): {ways_out(request)}"
-    )
+        return NetworkError(f"Debian's archive cannot be reached ({said}): {ways}")
+    return SourceError(f"apt could not get {what} from Debian's archive ({said}): {ways}")
+
+
+def complaint(output: str) -> str:
+    """Return the first error in what apt said."""
+    lines = [line.strip().removeprefix("E:").strip() for line in output.splitlines() if line.startswith("E:")]
+    return lines[0] if lines else gist(output)
 
 
 def _source(request: Request, tree: Path, source: SourcePackage, filled: tuple[str, ...]) -> Source:
@@ -165,7 +161,7 @@ def _source(request: Request, tree: Path, source: SourcePackage, filled: tuple[s
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def alone(cache: Path) -> Iterator[None]:
     """Hold the apt, which all checkouts of this user share."""
     from filelock import FileLock, Timeout  # noqa: PLC0415
 

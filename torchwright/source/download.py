@@ -1,46 +1,50 @@
 """Downloading one file, going on where a broken connection stopped."""
 
 import http.client
+from base64 import b64encode
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
 from torchwright.errors import NetworkError, SourceError
 from torchwright.source.disk import disk_full_told
 from torchwright.source.mirror import host_of, shown
-from torchwright.source.network import unreachable, ways_out
-from torchwright.source.request import Bar, Request
+from torchwright.source.request import Bar
 
 _SILENCE = 20.0  # seconds after which a host counts as gone
 _CHUNK = 1 << 18
 
 
-def download(url: str, folder: Path, request: Request, bar: Bar) -> Path:
+def download(url: str, folder: Path, bar: Bar, *, otherwise: str, refused: str, sha256: str = "") -> Path:
     """Return the file of an http(s) URL, complete, in `folder`.
 
-    Raises NetworkError (what has come is kept for the next try), SourceError or HostError.
+    Not every host says which version of a file it has. Where the caller knows its digest, and checks it, a
+    download goes on from these, too.
+    Raises NetworkError that ends with `otherwise` (what has come is kept for the next try), SourceError that
+    ends with `refused` where the host does not give the file, or HostError.
     """
     name = Path(unquote(urlsplit(url).path)).name or "archive"
     target, part, mark = folder / name, folder / f"{name}.part", folder / f"{name}.mark"
     if target.exists():
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    begun = part.stat().st_size if part.exists() and mark.exists() else 0
+    begun = part.stat().st_size if part.exists() and (mark.exists() or sha256) else 0
     try:
         with disk_full_told(folder), _open(url, begun, mark) as response:
             _receive(response, part, mark, bar)
     except HTTPError as error:
-        raise _refused(error, url, part) from None
+        raise _refused(error, url, part, refused) from None
     except URLError as error:
-        raise unreachable(host_of(url), str(error.reason), request) from None
+        raise NetworkError(f"{host_of(url)} cannot be reached ({error.reason}): {otherwise}") from None
     except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
         raise NetworkError(
             f"the connection to {host_of(url)} broke ({error}): run the command again to go on from there, "
-            f"or {ways_out(request)}"
+            f"or {otherwise}"
         ) from None
     mark.unlink(missing_ok=True)
     part.rename(target)
@@ -50,10 +54,23 @@ def download(url: str, folder: Path, request: Request, bar: Bar) -> Path:
 def _open(url: str, begun: int, mark: Path) -> http.client.HTTPResponse:
     headers = {"User-Agent": "torchwright"}
     if begun:
-        # If-Range: a file that has changed since comes whole
-        headers |= {"Range": f"bytes={begun}-", "If-Range": mark.read_text(encoding="utf-8")}
-    response: http.client.HTTPResponse = urlopen(HttpRequest(url, headers=headers), timeout=_SILENCE)  # noqa: S310 (http and https only: the caller has looked)
+        headers["Range"] = f"bytes={begun}-"
+        if mark.exists():  # a file that has changed since comes whole
+            headers["If-Range"] = mark.read_text(encoding="utf-8")
+    response: http.client.HTTPResponse = urlopen(_asked(url, headers), timeout=_SILENCE)  # noqa: S310 (http and https only: the caller has looked)
     return response
+
+
+def _asked(url: str, headers: Mapping[str, str]) -> HttpRequest:
+    """Return the request for a URL; a user in it is named to its host, and to no other that it leads to."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    request = HttpRequest(urlunsplit(parts._replace(netloc=host)), headers=dict(headers))  # noqa: S310
+    if user:
+        name, _, password = user.partition(":")
+        said = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {said}")
+    return request
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, mark: Path, bar: Bar) -> None:
@@ -78,8 +95,8 @@ def _copy(
         raise ConnectionError(f"{done} of {total} bytes came")
 
 
-def _refused(error: HTTPError, url: str, part: Path) -> SourceError:
+def _refused(error: HTTPError, url: str, part: Path, advice: str) -> SourceError:
     if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         part.unlink(missing_ok=True)
         return SourceError(f"{shown(url)} is not the file it was: run the command again to download it anew")
-    return SourceError(f"{shown(url)} answers {error.code} {error.reason}: check what you gave to --from")
+    return SourceError(f"{shown(url)} answers {error.code} {error.reason}: {advice}")

@@ -12,6 +12,7 @@ from torchwright.model import Source
 from torchwright.source.disk import disk_full_told
 from torchwright.source.download import download
 from torchwright.source.mirror import shown
+from torchwright.source.network import ways_out
 from torchwright.source.pyproject import assure_source, build_backend
 from torchwright.source.request import Bar, Progress, Request, is_commit
 from torchwright.source.slot import Slot, fingerprint
@@ -54,7 +55,9 @@ def _take(request: Request, origin: str, slot: Slot, bar: Bar) -> Taken:
     tree = slot.unpacked / "tree"
     path = _local(origin)
     if path is None:
-        return _from_archive(download(origin, slot.downloaded, request, bar), shown(origin), tree, bar)
+        refused = "check what you gave to --from"
+        file = download(origin, slot.downloaded, bar, otherwise=ways_out(request), refused=refused)
+        return _from_archive(file, shown(origin), tree, bar)
     if path.is_file():
         return _from_archive(path, str(path), tree, bar)
     if not path.is_dir():

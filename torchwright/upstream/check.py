@@ -1,14 +1,15 @@
 """Read what the index has of every package, and hold it against the facts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import requests
+from packaging.utils import canonicalize_name
 
 from torchwright.bars import Bars
 from torchwright.model import Facts
-from torchwright.upstream import compare, gpucode, index
+from torchwright.upstream import archives, compare, gpucode, index
 from torchwright.upstream.wheels import Wheel, read
 
 
@@ -48,7 +49,7 @@ def observe(
     Raises NetworkError.
     """
     found = {}
-    for package in facts.packages:
+    for package in _of_wheels(facts):
         with requests.Session() as session:
             files = index.files(session, where, package)
         if chosen:
@@ -69,5 +70,19 @@ def check(facts: Facts, chosen: Collection[str], where: str, cache: Path, bars: 
     return Report(
         wheels={package: len(wheels) for package, wheels in observed.items()},
         releases={package: len({one.version for one in wheels}) for package, wheels in observed.items()},
-        differences=compare.differences(facts, observed, chosen),
+        differences=(*compare.differences(facts, observed, chosen), *_declared(facts, where)),
     )
+
+
+def _of_wheels(facts: Facts) -> list[str]:
+    """Return the packages of whose releases PyPI has wheels, not archives alone."""
+    return [package.name for package in facts.packages.values() if not package.editions]
+
+
+def _declared(facts: Facts, where: str) -> Iterator[compare.Difference]:
+    """Yield what the index says otherwise of releases that packages declare themselves."""
+    for package in facts.packages.values():
+        if package.editions and package.pypi:
+            with requests.Session() as session:
+                files = index.files(session, where, canonicalize_name(package.pypi))
+            yield from archives.differences(package, files)

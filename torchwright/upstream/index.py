@@ -1,18 +1,22 @@
 """The package index: which files it has of a project (PEP 503, 691, 700; what is needed of them)."""
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import urldefrag, urljoin
+from urllib.parse import parse_qs, urldefrag, urljoin
 
 import requests
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import Version
 
 from torchwright.errors import NetworkError
+from torchwright.source.mirror import shown
 
 DEFAULT = "https://pypi.org/simple"
 PATIENCE = 60  # seconds without an answer after which an index counts as gone
@@ -28,6 +32,8 @@ class File:
     requires_python: str | None
     uploaded: str | None  # "2022-12-15T15:31:25Z"; None: the index does not say
     yanked: bool  # withdrawn: installed only by those who ask for exactly this version
+    sha256: str | None = None  # of its content, as the index says
+    size: int | None = None  # bytes
 
     @property
     def digest(self) -> str:
@@ -62,13 +68,23 @@ def files(session: requests.Session, index: str, project: str) -> tuple[File, ..
         response.raise_for_status()
     except requests.RequestException as error:
         raise NetworkError(
-            f"{url} cannot be read ({_why(error)}): check the network, or set PIP_INDEX_URL to another index"
+            f"{shown(url)} cannot be read ({_why(error)}): check the network, or set PIP_INDEX_URL to "
+            "another index"
         ) from None
     if "json" in response.headers.get("Content-Type", ""):
         return tuple(_from_json(response.json().get("files", ()), response.url))
     page = _Page(response.url)
     page.feed(response.text)
     return tuple(page.files)
+
+
+def archives(files: Iterable[File], project: str) -> Iterator[tuple[Version, File]]:
+    """Yield the source archives of a project with their versions; other files are left out."""
+    for file in files:
+        with contextlib.suppress(InvalidSdistFilename):
+            name, version = parse_sdist_filename(file.name)
+            if name == canonicalize_name(project):
+                yield version, file
 
 
 def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[File]:
@@ -79,7 +95,14 @@ def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[File
             requires_python=entry.get("requires-python") or None,
             uploaded=entry.get("upload-time"),
             yanked=bool(entry.get("yanked")),
+            sha256=entry.get("hashes", {}).get("sha256") or _fragment(entry["url"]),
+            size=entry.get("size"),
         )
+
+
+def _fragment(link: str) -> str | None:
+    """Return the sha256 at the end of a link."""
+    return parse_qs(urldefrag(link).fragment).get("sha256", [None])[0]
 
 
 class _Page(HTMLParser):
@@ -103,5 +126,6 @@ class _Page(HTMLParser):
                 requires_python=said.get("data-requires-python") or None,
                 uploaded=said.get("data-upload-time"),
                 yanked="data-yanked" in said,
+                sha256=_fragment(said["href"] or ""),
             )
         )

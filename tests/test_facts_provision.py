@@ -1,0 +1,62 @@
+"""The facts about who has toolkits."""
+
+from pathlib import Path
+
+from torchwright.facts import provision
+from torchwright.model import Facts
+
+TWO = """
+[[pypi]]
+kind = "cudnn"
+cuda = "11"
+packages = ["nvidia-cudnn-cu11"]
+arches = ["x86_64"]
+source = "the index"
+
+[[debian]]
+kind = "toolkit"
+versions = ["11.8"]
+packages = ["nvidia-cuda-toolkit"]
+arches = ["x86_64"]
+where = ["bookworm/non-free"]
+source = "its archive"
+"""
+
+
+def test_sources_are_read_in_the_order_of_asking(tmp_path: Path) -> None:
+    file = tmp_path / "toolkit_sources.toml"
+    file.write_text(TWO)
+    problems: list[str] = []
+    debian, pypi = provision.sources(file, problems)
+    assert problems == []
+    assert (debian.provider, debian.versions, debian.where) == ("debian", ("11.8",), ("bookworm/non-free",))
+    assert (pypi.provider, pypi.versions, pypi.cuda) == ("pypi", (), "11")
+
+
+def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "toolkit_sources.toml"
+    file.write_text(
+        '[[debain]]\n[[conda]]\nkind = "tool"\npackages = []\narches = []\nsource = ""\nverions = []\n'
+    )
+    problems: list[str] = []
+    provision.sources(file, problems)
+    kinds = ", ".join(provision.KINDS)
+    assert problems == [
+        f"toolkit_sources.toml: conda 1: 'kind' is 'tool', expected one of {kinds}",
+        "toolkit_sources.toml: conda 1: unknown key 'verions'; did you mean 'versions'?",
+        "toolkit_sources.toml: unknown key 'debain'; did you mean 'debian'?",
+    ]
+
+
+def test_without_the_file_nobody_has_anything(tmp_path: Path) -> None:
+    assert provision.sources(tmp_path / "toolkit_sources.toml", []) == ()
+
+
+def test_every_toolkit_that_can_be_had_is_known(shipped: Facts) -> None:
+    known = {toolkit.version for toolkit in shipped.toolkits}
+    for one in shipped.toolkit_sources:
+        assert set(one.arches) <= set(shipped.arches)
+        if one.kind == "toolkit":
+            assert one.versions
+            assert set(one.versions) <= known, f"{one.provider}: toolkits.toml lacks some"
+    assert {one.provider for one in shipped.toolkit_sources} <= set(provision.PROVIDERS)

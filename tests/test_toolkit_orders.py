@@ -1,0 +1,77 @@
+"""What may be said to `invoke toolkit`."""
+
+from dataclasses import replace
+
+import pytest
+from made_up_providers import source
+
+from torchwright.errors import ConfigError
+from torchwright.model import Facts
+from torchwright.toolkit.orders import Orders, providers, sources, wanted
+from torchwright.toolkit.wanted import Wanted
+
+SOURCES = (
+    source("conda", "toolkit", "11.3", "11.8"),
+    source("debian", "toolkit", "11.8"),
+    source("debian", "compiler", "gcc-9", "gcc-11"),
+)
+
+
+def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
+    assert wanted(Orders(), known, "x86_64") == ()
+    assert wanted(Orders(listing=True), known, "x86_64") == ()
+    said = Orders(cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11")
+    assert wanted(said, known, "aarch64") == (
+        Wanted("toolkit", "11.8", None, "aarch64"),
+        Wanted("cudnn", "8.5.0.96", "11", "aarch64"),
+        Wanted("nccl", "", "12", "aarch64"),
+        Wanted("compiler", "gcc-11", None, "aarch64"),
+    )
+
+
+def test_a_major_version_beside_libraries_only_says_what_they_are_for(known: Facts) -> None:
+    said = Orders(cuda="11", libraries=("cudnn=8.5.0.96",))
+    assert wanted(said, known, "x86_64") == (Wanted("cudnn", "8.5.0.96", "11", "x86_64"),)
+    with pytest.raises(ConfigError, match="--cuda 11: no such toolkit is known"):
+        wanted(Orders(cuda="11"), known, "x86_64")
+
+
+def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
+    names = [
+        one.name for one in (Wanted("toolkit", "11.8", None, "x86_64"), Wanted("nccl", "2.1", "12", "x86_64"))
+    ]
+    assert names == ["11.8", "nccl-2.1-cu12"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (Orders(listing=True, cuda="11.8"), "--list only shows"),
+        (Orders(provider="debian"), "say what shall be brought"),
+        (Orders(channel="https://a.b/c"), "say what shall be brought"),
+        (Orders(cuda="11.9"), r"--cuda 11\.9: no such toolkit is known; near it there is .*11\.8"),
+        (Orders(cuda="cu118"), r"near it there is .*11\.8"),
+        (Orders(cuda="nonsense"), r"near it there is 10\.2 to 12\.4"),
+        (Orders(cuda="10.2"), "NVIDIA makes it for x86_64, not for aarch64"),
+        (Orders(libraries=("cublas-cu11",)), "NAME is one of cudnn, nccl"),
+        (Orders(libraries=("cudnn-cu11==8.5",)), "write it as NAME-cuMAJOR=VERSION"),
+        (Orders(libraries=("cudnn=8.5",)), r"say for which CUDA: cudnn-cu11=8\.5, or give --cuda"),
+        (Orders(compiler="g++-11"), "there is gcc-9, gcc-11"),
+    ],
+)
+def test_what_has_no_sense_is_refused(known: Facts, said: Orders, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        wanted(said, replace(known, toolkit_sources=SOURCES), "aarch64")
+
+
+def test_one_provider_can_be_asked_alone(known: Facts) -> None:
+    facts = replace(known, toolkit_sources=SOURCES)
+    assert list(providers(Orders())) == ["conda", "debian", "pypi"]
+    assert list(providers(Orders(provider="debian"))) == ["debian"]
+    assert list(providers(Orders(channel="file:///here"))) == ["conda"]
+    assert [one.where for one in sources(Orders(channel="file:///here"), facts)] == [("file:///here",)]
+    assert sources(Orders(), facts) == SOURCES
+    with pytest.raises(ConfigError, match="no such provider; it is one of conda, debian, pypi"):
+        providers(Orders(provider="nvidia"))
+    with pytest.raises(ConfigError, match="which --from debian does not ask"):
+        providers(Orders(provider="debian", channel="file:///here"))

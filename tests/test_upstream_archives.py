@@ -1,0 +1,30 @@
+"""Releases that a package declares itself, held against the archives of an index."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from declared import declared
+
+from torchwright.upstream.archives import differences
+from torchwright.upstream.index import File
+
+
+def archive(version: str, sha256: str = "abc", uploaded: str = "2023-10-06T08:49:07Z") -> File:
+    name = f"tiny_scatter-{version}.tar.gz"
+    return File(name, f"https://index/{name}", None, uploaded, yanked=False, sha256=sha256)
+
+
+def test_only_what_differs_is_told(configs: Path) -> None:
+    package = declared(configs).packages["tiny-scatter"]
+    package = replace(package, editions=tuple(replace(one, date="2023-10-06") for one in package.editions))
+    same = [archive("1.0"), archive("1.10.0"), archive("0.9", "d"), replace(archive("1.11"), yanked=True)]
+    same += [archive("2.0rc1"), replace(archive("3"), name="tiny_scatter-3-py3-none-any.whl")]
+    assert list(differences(package, same)) == []
+    other = [archive("1.10", "def", "2023-10-07T08:49:07Z"), archive("1.11"), archive("1.12")]
+    assert [(one.version, one.name, one.text) for one in differences(package, other)] == [
+        ("1.0", "absent", "PyPI has no archive of it"),
+        ("1.10", "sha256", "PyPI says def, the file abc"),
+        ("1.10", "date", "PyPI got it on 2023-10-07, the file says 2023-10-06"),
+        ("1.11", "release 1.11", "PyPI has it, no [[release]] speaks of it"),
+        ("1.12", "release 1.12", "PyPI has it, no [[release]] speaks of it"),
+    ]

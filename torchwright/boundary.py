@@ -1,0 +1,26 @@
+"""Where a task ends: our own errors become one message and their exit code."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torchwright.errors import SuiteError
+
+Body = Callable[..., None]
+
+
+def translated(body: Body, ended: Callable[[str, int], Exception]) -> Body:
+    """Return `body` such that an error of ours raises what `ended` makes of its message and exit code."""
+
+    @functools.wraps(body)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            body(*args, **kwargs)
+        except SuiteError as error:
+            raise ended(f"error: {error}", error.exit_code) from None
+        except BrokenPipeError:  # whoever read what we print, such as `head`, has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return wrapper

@@ -1,0 +1,32 @@
+"""What is known of those who have toolkits, libraries and compilers to give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitSource:
+    """One kind of thing that a provider has: what it calls it, and where it lies."""
+
+    provider: str  # "conda", "debian", "pypi"
+    kind: str  # "toolkit", "compiler", "cudnn", "nccl", "cusparselt"
+    versions: tuple[str, ...]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
+    packages: tuple[str, ...]  # as the provider writes them, with pins; what {…} stands for, it knows
+    arches: tuple[str, ...]
+    where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): it has one place
+    cuda: str | None  # the major version of the toolkits that a library goes with
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One package of one provider: a file that is downloaded."""
+
+    provider: str  # "conda", "debian", "pypi"
+    name: str  # as the provider calls it: "nvidia-cuda-nvcc"
+    version: str  # as the provider writes it: "13.0.88"
+    file: str  # its name on the disk
+    url: str  # "" where the provider's own program knows the way
+    sha256: str  # as the provider's index says
+    size: int  # bytes; 0 where that is not said

@@ -1,0 +1,44 @@
+"""What a provider downloads: one file each, checked before it is unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from torchwright.errors import SourceError
+from torchwright.model import Piece
+from torchwright.source.download import download
+from torchwright.source.request import Bar
+
+__all__ = ["Piece", "downloads", "fetched", "sha256"]
+
+_OTHERWISE = "name another provider (`--from conda|debian|pypi`)"
+_REFUSED = "the index names a file that is not there: run the command again later, or " + _OTHERWISE
+
+
+def downloads(cache: Path, provider: str) -> Path:
+    """Return where a provider's files are downloaded to; they go when what they make up is whole."""
+    return cache / "downloads" / provider
+
+
+def fetched(piece: Piece, cache: Path, bar: Bar) -> Path:
+    """Return the file of a piece that has a URL, whole and checked; what has come of it before is used.
+
+    Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index says.
+    """
+    folder = downloads(cache, piece.provider)
+    file = download(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, sha256=piece.sha256)
+    seen = sha256(file)
+    if seen != piece.sha256:
+        file.unlink()
+        raise SourceError(
+            f"{piece.file} is not what the index of {piece.provider} says (sha256 {seen}, expected "
+            f"{piece.sha256}): it was deleted; run the command again, or {_OTHERWISE}"
+        )
+    return file
+
+
+def sha256(file: Path) -> str:
+    """Return a file's digest."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

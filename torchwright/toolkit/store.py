@@ -1,0 +1,51 @@
+"""Put things into the user's cache, such that nobody ever meets half of one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torchwright import locks
+from torchwright.host.kept import FOLDER, MAKING, RECORD, WHOLE, Kept, Record, kept, written
+from torchwright.removal import delete
+from torchwright.source.disk import disk_full_told
+
+
+def home(cache: Path, name: str, arch: str) -> Path:
+    """Return the folder in which something is kept, or will be."""
+    return cache / FOLDER / f"{name}-{arch}"
+
+
+def workplace(cache: Path, name: str, arch: str) -> Path:
+    """Return the folder in which something is made; who holds its lock makes it."""
+    return cache / FOLDER / f"{MAKING}{name}-{arch}"
+
+
+def make(
+    cache: Path, name: str, arch: str, fill: Callable[[Path], Record], note: Callable[[str], None]
+) -> Kept:
+    """Return what is kept under a name; where it is not, `fill` puts it into an empty folder first.
+
+    One process makes it, others wait. What `fill` raises leaves no trace but what it downloaded. Raises
+    HostError for a full disk, or a cache that cannot be written.
+    """
+    place = workplace(cache, name, arch)
+    who = f"the run that brings {name} (process {os.getpid()})"
+    with locks.awaited(place, who, lambda _: note(f"waiting for {locks.holder(place)}")):
+        if (there := kept(cache, arch).get(name)) is not None:
+            return there
+        whole, final = place / WHOLE, home(cache, name, arch)
+        with disk_full_told(place):
+            delete([whole, final])  # what an interrupted run left, and what has lost its record
+            whole.mkdir()
+            try:
+                record = fill(whole)
+                made = datetime.now(UTC).isoformat(timespec="seconds")
+                (whole / RECORD).write_text(written(record, arch, made), encoding="utf-8")
+                whole.rename(final)
+            finally:
+                shutil.rmtree(whole, ignore_errors=True)
+    return Kept(name, arch, final, record)

@@ -1,0 +1,115 @@
+"""Answer `invoke toolkit`, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchwright import console
+from torchwright.host import cuda, native_arch
+from torchwright.host.kept import TOOLKIT, Kept, kept
+from torchwright.host.programs import runner
+from torchwright.layout import Layout
+from torchwright.model import Facts, ToolkitSource
+from torchwright.source.request import Progress
+from torchwright.toolkit.choosing import numbers
+from torchwright.toolkit.orders import Orders, providers, sources, wanted
+from torchwright.toolkit.provision import Shop, bring
+
+_MOST = 24  # versions that are listed one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer."""
+
+    text: str
+    data: dict[str, Any]
+
+
+def carry_out(said: Orders, facts: Facts, layout: Layout, progress: Progress) -> Told:
+    """Bring what is asked for, or say what is here and what can be had.
+
+    Raises ConfigError for orders that have no sense, and as `provision.bring` does.
+    """
+    arch = native_arch()
+    asked = wanted(said, facts, arch)
+    run = runner(os.environ)
+    if asked:
+        shop = Shop(providers(said), sources(said, facts), layout.cache, run, progress)
+        return brought([bring(one, shop) for one in asked])
+    here = tuple(cuda.found(os.environ, Path("/"), Path.home(), run))
+    beside = [one for one in kept(layout.cache, arch).values() if one.record.kind != TOOLKIT]
+    return listed(here, beside, facts.toolkit_sources, arch)
+
+
+def brought(things: Iterable[Kept]) -> Told:
+    """Tell what was brought, or was there already."""
+    entries = [_entry(one) for one in things]
+    lines = [f"{one['name']} is in {one['home']} ({one['full']} from {one['provider']})" for one in entries]
+    return Told("\n".join(lines), {"kept": entries})
+
+
+def listed(
+    here: Sequence[cuda.Found], beside: Sequence[Kept], known: Iterable[ToolkitSource], arch: str
+) -> Told:
+    """Tell what is here, and what the providers are known to have for a machine."""
+    to_have = _to_have(known, arch)
+    entries = [_entry(one) for one in beside]
+    data = {
+        "toolkits": [{"version": one.version, "home": str(one.home), "by": one.by} for one in here],
+        "kept": entries,
+        "available": to_have,
+    }
+    parts = [
+        console.table(("CUDA", "found by", "folder"), [(one.version, one.by, str(one.home)) for one in here])
+        if here
+        else "no CUDA toolkit was found on this machine"
+    ]
+    if entries:
+        rows = [(one["name"], one["provider"], one["home"]) for one in entries]
+        parts.append(console.table(("library or compiler", "from", "folder"), rows))
+    if to_have:
+        rows = [(one["what"], one["provider"], _shown(one["versions"])) for one in to_have]
+        parts.append(console.table(("can be had", "from", "versions"), rows))
+    else:
+        parts.append(f"no provider is known to have anything for {arch}")
+    return Told("\n\n".join(parts), data)
+
+
+def _entry(one: Kept) -> dict[str, Any]:
+    record = one.record
+    return {
+        "name": one.name,
+        "kind": record.kind,
+        "version": record.version,
+        "full": record.full,
+        "provider": record.provider,
+        "home": str(one.home),
+    }
+
+
+def _to_have(known: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
+    """Return what each provider has, its sources of one kind together."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in known:
+        if arch in one.arches:
+            what = f"{one.kind}-cu{one.cuda}" if one.cuda else one.kind
+            found.setdefault((what, one.provider), []).extend(one.versions)
+    whats = list(dict.fromkeys(what for what, _ in found))
+    return [
+        {"what": what, "provider": provider, "versions": sorted(set(versions), key=numbers)}
+        for (what, provider), versions in sorted(found.items(), key=lambda one: whats.index(one[0][0]))
+    ]
+
+
+def _shown(versions: Sequence[str]) -> str:
+    """Return versions as people read them: libraries have dozens."""
+    if not versions:
+        return "any"
+    if len(versions) > _MOST:
+        return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
+    return ", ".join(versions)

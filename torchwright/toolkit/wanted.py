@@ -1,0 +1,84 @@
+"""What is asked of a provider, and its two answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torchwright.host.kept import COMPILER, TOOLKIT
+from torchwright.model import Piece, ToolkitSource
+from torchwright.source.request import Progress
+
+__all__ = ["COMPILER", "LIBRARIES", "TOOLKIT", "Lacking", "Offer", "Provider", "Wanted"]
+
+LIBRARIES = ("cudnn", "nccl", "cusparselt")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One thing that is to lie in the cache."""
+
+    kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
+    version: str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
+    cuda_major: str | None  # "11": the toolkits that a library goes with; None of all else
+    arch: str  # "x86_64", "aarch64"
+
+    @property
+    def name(self) -> str:
+        """Return what it is called where it is kept: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11"."""
+        return f"{self.kind}-{self.version}-cu{self.cuda_major}" if self.kind in LIBRARIES else self.version
+
+    def __str__(self) -> str:
+        """Return how messages call it: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        if self.kind in LIBRARIES:
+            return f"{self.kind} {self.version} for CUDA {self.cuda_major}".replace("  ", " ")
+        return f"CUDA {self.version}" if self.kind == TOOLKIT else self.version
+
+
+class Offer(Protocol):
+    """A provider has it, and says what it would download; nothing was downloaded yet but lists."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """Return what it is, its version written out."""
+
+    @property
+    def provider(self) -> str:
+        """Return the provider's name."""
+
+    @property
+    def full(self) -> str:
+        """Return the provider's own version of the whole: "11.8.89"; where there is none, the version."""
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """Return all that would be downloaded."""
+
+    def fill(self, folder: Path) -> None:
+        """Download (what was downloaded before is used), check and unpack it into an empty folder.
+
+        Raises NetworkError, SourceError for a file that is not what the index says, HostError for no room.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A provider does not have it, or cannot be asked."""
+
+    provider: str
+    sentence: str  # what it lacks, or why it cannot be asked: a clause, without a full stop
+    has: tuple[str, ...] = ()  # versions of the same kind that it does have
+
+
+class Provider(Protocol):
+    """A module of this room, or what stands for one in a test."""
+
+    def offer(
+        self, wanted: Wanted, sources: Sequence[ToolkitSource], cache: Path, progress: Progress
+    ) -> Offer | Lacking:
+        """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
+
+        Raises nothing for a provider that cannot be reached: that is Lacking, too.
+        """
