@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchwright import facts, host, interpreters, matrix, selection
-from torchwright.errors import HostError, SuiteError
+from torchwright.errors import GpuError, HostError, SuiteError
 from torchwright.layout import Layout
 from torchwright.model import Facts
 
@@ -115,6 +115,20 @@ def demo(session: nox.Session) -> None:
         session.run(
             sys.executable, "-m", "nox", "--envdir", str(upstream / "envs"), "--session", name, env=env
         )
+
+
+@nox.session(python=False, default=False)
+def gpu(session: nox.Session) -> None:
+    """Try the newest wheels with CUDA, or those that are named after --, on the GPU of this machine."""
+    from torchwright import gpu as trying  # noqa: PLC0415 - slow to load
+
+    with reported(session):
+        try:
+            told = trying.run(ROOT, facts.chosen(ROOT), session.posargs)
+        except GpuError as error:  # a program asks whether it was the machine or the wheels
+            session.warn(str(error))
+            sys.exit(error.exit_code)
+        session.log(f"tried on the GPU\n{told}")
 
 
 def main() -> None:

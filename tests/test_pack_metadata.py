@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,43 @@ def test_requirements_on_one_name_only(tmp_path: Path) -> None:
     wheel = staged(tmp_path, requires=lines)
     assert metadata.requires(wheel, "torch") == ["Torch (==1.13.1+cpu)"]
     assert metadata.requires(wheel, "scipy") == []
+
+
+def test_a_build_that_knows_neither_version_nor_base_is_stamped(tmp_path: Path) -> None:
+    info = tmp_path / "torch_scatter-2.1.2.dist-info"
+    info.mkdir()
+    (tmp_path / "torch_scatter-2.1.2.data").mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch-scatter\nVersion: 2.1.2\n"
+        'Requires-Dist: Torch>=1.4\nRequires-Dist: torchtext; extra == "test"\nProvides-Extra: test\n'
+        "\n# Scatter\nVersion: 9 of it\nRequires-Dist: torch\n"
+    )
+    raw = "torch_scatter-2.1.2-cp310-cp310-linux_x86_64.whl"
+    wheel = StagedWheel(raw, tmp_path, info, "torch-scatter", "2.1.2", "torch_scatter")
+    stamped = metadata.stamp(wheel, "2.1.2+cu130", "torch==2.11.0+cu130")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "torch_scatter-2.1.2+cu130.dist-info",
+        "torch_scatter-2.1.2+cu130.data",
+    }
+    assert (stamped.dist_info / "METADATA").read_text() == (
+        "Metadata-Version: 2.1\nName: torch-scatter\nVersion: 2.1.2+cu130\n"
+        'Requires-Dist: torchtext; extra == "test"\nProvides-Extra: test\n'
+        "Requires-Dist: torch==2.11.0+cu130\n\n# Scatter\nVersion: 9 of it\nRequires-Dist: torch\n"
+    )
+    assert metadata.file_name(stamped, "any") == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
+    assert metadata.requires(stamped, "torch") == ["torch==2.11.0+cu130"]
+
+
+def test_stamping_changes_nothing_that_is_right(tmp_path: Path) -> None:
+    wheel = staged(tmp_path, requires="Requires-Dist: base==1\n")
+    before = (wheel.dist_info / "METADATA").read_text()
+    assert metadata.stamp(wheel, "1.13.1+cpu", "base==1") == wheel
+    assert metadata.stamp(wheel, "1.13.1+cpu", None) == wheel
+    assert (wheel.dist_info / "METADATA").read_text() == before
+
+
+@pytest.mark.parametrize("version", ["1.13.0", "1.13.1a0+git", "unknown"])
+def test_a_source_of_another_release_is_refused(tmp_path: Path, version: str) -> None:
+    wheel = replace(staged(tmp_path), version=version)
+    with pytest.raises(BuildError, match=f"calls itself {re.escape(version)}, but 1.13.1 was asked for"):
+        metadata.stamp(wheel, "1.13.1+cpu", None)

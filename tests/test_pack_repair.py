@@ -10,7 +10,8 @@ import tiny_wheels as tiny
 
 from torchwright.errors import ConfigError, VerifyError
 from torchwright.pack import elf
-from torchwright.pack.repair import hashed, libraries_of, repair
+from torchwright.pack.bundling import hashed
+from torchwright.pack.repair import libraries_of, repair
 from torchwright.pack.stage import unpack
 
 pytestmark = tiny.needs_compiler

@@ -3,12 +3,15 @@ from __future__ import annotations
 import io
 import shutil
 import sys
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import tiny_wheels as tiny
+from fatbins import PTX, fatbin, library, piece
 
+from torchwright.capabilities.targets import Target
 from torchwright.errors import HostError, VerifyError
 from torchwright.model import Plan
 from torchwright.verify import Report, trial, verify
@@ -55,7 +58,14 @@ def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: 
     assert found["library"] == Check(ok=True, detail="libtiny.so")
 
 
-def tried(wheel: Path, plan: Plan, name: str, tmp_path: Path, *extra: Path) -> Report:
+def tried(
+    wheel: Path,
+    plan: Plan,
+    name: str,
+    tmp_path: Path,
+    *extra: Path,
+    targets: tuple[Target, ...] | None = None,
+) -> Report:
     with (tmp_path / "log").open("w") as log:
         return verify(
             wheel,
@@ -65,6 +75,7 @@ def tried(wheel: Path, plan: Plan, name: str, tmp_path: Path, *extra: Path) -> R
             scratch=tmp_path / "scratch",
             extra=extra,
             log=log,
+            targets=targets,
         )
 
 
@@ -84,6 +95,21 @@ def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Pat
     with pytest.raises(VerifyError, match="the plan says tinytorch-9"):
         tried(dist.raw, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
     assert not (tmp_path / "scratch").exists()
+
+
+@tiny.needs_compiler
+def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
+    raw = Path(shutil.copy(dist.torch, tmp_path))
+    kernels = library(tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))})
+    with zipfile.ZipFile(raw, "a") as archive:
+        archive.write(kernels, "tinytorch/lib/libkernels.so")
+    wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
+    plan = tiny.plan("tinytorch", "1.0+cpu")
+    cuda = replace(plan, build=replace(plan.build, cuda="11.8"), toolkit="11.8")
+    report = tried(wheel, cuda, "tinytorch", tmp_path, targets=(Target("7.0"), Target("8.6", ptx=True)))
+    assert report.device_code == {"tinytorch/lib/libkernels.so": {"7.0": 64, "8.6": 64, "8.6 PTX": 64}}
+    with pytest.raises(VerifyError, match=r"libkernels\.so lacks 9\.0 of 9\.0\n.*\.so holds 7\.0, 8\.6"):
+        tried(wheel, cuda, "tinytorch", tmp_path, targets=(Target("9.0"),))
 
 
 def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ class MemoryBuildError(SuiteError):
     exit_code = 11
 
 
+class GpuError(SuiteError):
+    """No GPU answers the wheels that shall be tried on one."""
+
+    exit_code = 13
+
+
 class InterruptedBuildError(SuiteError):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

@@ -47,7 +47,7 @@ def _driver(question: Question, toolkit: Toolkit) -> Finding:
         return Finding(subject, version, needed, "unknown")
     if Version(version) >= Version(oldest):
         return Finding(subject, version, needed, "ok")
-    if host.compat and not _consumer(host):
+    if host.compat and not is_consumer(host):
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
@@ -94,7 +94,7 @@ def forward(host: Host) -> Iterator[Finding]:
         subject, needed = "forward compatibility", "only on GPUs of data centres"
         if not host.gpus:
             yield Finding(subject, folder, needed, "unknown")
-        elif _consumer(host):
+        elif is_consumer(host):
             names = ", ".join(sorted({gpu.name for gpu in host.gpus}))
             because = f"{names} may not use them: programs stop with Error 804"
             yield Finding(subject, folder, needed, "warning", without(folder), because)
@@ -107,7 +107,8 @@ def without(folder: str) -> str:
     return f"export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr : '\\n' | grep -vxF {folder} | paste -sd :)"
 
 
-def _consumer(host: Host) -> bool:
+def is_consumer(host: Host) -> bool:
+    """Tell whether a host has a GPU that is not for data centres."""
     return any(_CONSUMER.search(gpu.name) for gpu in host.gpus)
 
 

@@ -73,6 +73,7 @@ class Section:
     offset: int
     size: int
     link: int
+    name: int  # where in the table of names it begins
 
     @property
     def end(self) -> int:
@@ -127,7 +128,7 @@ class Image:
         """Return the section headers."""
         size, start = struct.calcsize(self.order + self.layout.section), self.header[5]
         rows = self._table(self.layout.section, start, self.header[11])
-        return tuple(Section(start + number * size, row[1], *row[3:7]) for number, row in enumerate(rows))
+        return tuple(self._section(start + number * size, row) for number, row in enumerate(rows))
 
     @cached_property
     def dynamic(self) -> tuple[tuple[int, int], ...]:
@@ -150,6 +151,12 @@ class Image:
     def segment(self, kind: int) -> Segment | None:
         """Return the first segment of a kind."""
         return next((segment for segment in self.segments if segment.kind == kind), None)
+
+    def named(self, name: str) -> Iterator[Section]:
+        """Yield the sections of a name."""
+        if self.sections:
+            names = self.sections[self.header[12]].offset
+            yield from (one for one in self.sections if self._text(names + one.name) == name)
 
     def offset(self, address: int) -> int:
         """Return where in the file lies what is loaded to an address."""
@@ -203,6 +210,11 @@ class Image:
         else:
             kind, offset, address, _, size, memory, flags, align = row
         return Segment(kind, flags, offset, address, size, memory, align)
+
+    @staticmethod
+    def _section(at: int, row: tuple[int, ...]) -> Section:
+        name, kind, _, address, offset, size, link = row[:7]
+        return Section(at, kind, address, offset, size, link, name)
 
     def _text(self, start: int) -> str:
         end = self.data.find(b"\0", start)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from email.message import Message
 from itertools import product
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from torchwright.errors import BuildError
 from torchwright.pack.stage import StagedWheel, headers
@@ -58,6 +60,55 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
             f"{staged.raw}: {file} has {count} lines that set git_version, not one: build it again"
         )
     path.write_text(edited, encoding="utf-8", newline="\n")
+
+
+def stamp(staged: StagedWheel, version: str, base: str | None) -> StagedWheel:
+    """Write into a wheel, whose build could not be told, its whole version and the package under it.
+
+    `version` has the local label; `base` is a requirement such as "torch==2.11.0+cu130", and takes the place
+    of others on that package. Raise BuildError where the source is of another release.
+    """
+    public = Version(version).public
+    if _public(staged.version) != public:
+        raise BuildError(
+            f"{staged.raw}: the source calls itself {staged.version}, but {public} was asked for: fetch that"
+        )
+    about = canonicalize_name(Requirement(base).name) if base else None
+    path = staged.dist_info / "METADATA"
+    head, blank, text = path.read_text(encoding="utf-8").partition("\n\n")
+    lines = [line for line in head.splitlines() if about is None or _required_by(line) != about]
+    lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
+    lines += [f"Requires-Dist: {base}"] if base else []
+    path.write_text("\n".join(lines) + (blank or "\n") + text, encoding="utf-8", newline="\n")
+    return _renamed(staged, version)
+
+
+def _public(version: str) -> str | None:
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return None
+
+
+def _required_by(line: str) -> str | None:
+    """Return the project that a line of METADATA requires."""
+    field, _, value = line.partition(":")
+    return _about(value.strip()) if field == "Requires-Dist" else None
+
+
+def _renamed(staged: StagedWheel, version: str) -> StagedWheel:
+    """Give the folders that are named after the version the new one's name."""
+    stem = f"{canonicalize_name(staged.name).replace('-', '_')}-{version}"
+    info = staged.dist_info.rename(staged.root / f"{stem}.dist-info")
+    for data in staged.root.glob("*.data"):
+        data.rename(staged.root / f"{stem}.data")
+    return replace(staged, dist_info=info, version=version)
+
+
+def requirements(staged: StagedWheel) -> list[str]:
+    """Return all that the wheel requires and that can be read, as METADATA spells it."""
+    lines = headers(staged.dist_info / "METADATA").get_all("Requires-Dist", [])
+    return [line for line in lines if _about(line)]
 
 
 def requires(staged: StagedWheel, name: str) -> list[str]:

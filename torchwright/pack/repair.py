@@ -6,31 +6,20 @@ users and need nothing.
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchwright.errors import HostError, VerifyError
-from torchwright.pack import elf, inplace, patchelf, policy, runpath
+from torchwright.errors import VerifyError
+from torchwright.pack import elf, inplace, metadata, nvidia, patchelf, policy, runpath
+from torchwright.pack.bundling import Bundled, Graft, bundle
 from torchwright.pack.edit import Edit
 from torchwright.pack.elf import Elf
 from torchwright.pack.policy import DRIVER, INTERPRETER, Needs, Target
 from torchwright.pack.search import Search, system
 from torchwright.pack.stage import StagedWheel
-
-
-@dataclass(frozen=True, slots=True)
-class Bundled:
-    """A library that came along, and where from."""
-
-    name: str  # in the wheel: "libfoo-0a1b2c3d.so.1"
-    path: str  # in the wheel, from its root
-    source: Path
-    sha256: str  # of the source, before any edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +32,28 @@ class Repaired:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class _Graft:
-    """The work in progress on one wheel."""
-
-    staged: StagedWheel
-    target: Target
-    search: Search
-    provided: frozenset[str]
-    folder: Path  # where libraries that come along go
-    files: dict[Path, Elf]
-    own: frozenset[str]  # names of the libraries the wheel had from the start
-    replaced: dict[Path, dict[str, str]] = field(default_factory=dict)  # user -> needed name -> new name
-    bundled: dict[Path, Bundled] = field(default_factory=dict)  # by resolved source
-    notes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def inside(self, path: Path) -> str:
-        return path.relative_to(self.staged.root).as_posix()
-
-
 def repair(
     staged: StagedWheel,
     platform_tag: str,
     *,
     folders: Iterable[Path] = (),
     provided: frozenset[str] = frozenset(),
+    beside: Mapping[str, str] | None = None,
 ) -> Repaired:
     """Bundle every library that `platform_tag` does not promise, and set the run paths.
 
+    What packages of NVIDIA's bring that the wheel requires is not bundled: run paths lead to it.
     `folders` are searched for libraries before the system's own. `provided` names the libraries of the
     package that this one imports first (see `libraries_of`): those are neither bundled nor looked for.
+    Nor are those `beside` it, in folders of site-packages (see `nvidia.beside`).
     Raise VerifyError where a library is nowhere, or something needed is newer than the tag.
     """
     if platform_tag.startswith("win"):
         return Repaired(notes=("Windows: libraries lie beside their users, nothing to repair",))
     if platform_tag.startswith("macosx"):
         return Repaired(notes=("macOS: libraries from outside the wheel are not bundled yet",))
-    graft = _start(staged, policy.target(platform_tag), system(folders), provided)
-    _bundle(graft)
+    graft = _start(staged, policy.target(platform_tag), system(folders), provided, beside or {})
+    bundle(graft)
     edited = [graft.inside(path) for path in _edit(graft)]
     could_be = _judge(graft)
     return Repaired(
@@ -99,13 +71,9 @@ def libraries_of(wheel: Path) -> frozenset[str]:
     return frozenset(name for name in names if re.search(r"\.so(\.\d+)*$", name))
 
 
-def hashed(name: str, sha256: str) -> str:
-    """Return the name under which a library comes along; no other library can have it."""
-    stem, dot, version = name.partition(".so")
-    return f"{stem}-{sha256[:8]}{dot}{version}"
-
-
-def _start(staged: StagedWheel, target: Target, search: Search, provided: frozenset[str]) -> _Graft:
+def _start(
+    staged: StagedWheel, target: Target, search: Search, provided: frozenset[str], beside: Mapping[str, str]
+) -> Graft:
     found = elf.dynamic_files(staged.root)
     # what installers move elsewhere (scripts, headers) has no fixed way to the package's libraries
     files = {
@@ -119,74 +87,11 @@ def _start(staged: StagedWheel, target: Target, search: Search, provided: frozen
             )
     own = frozenset(path.name for path in files)
     folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
-    return _Graft(staged, target, search, provided, folder, files, own)
+    brought = nvidia.brought(metadata.requirements(staged))
+    return Graft(staged, target, search, provided, brought, beside, folder, files, own)
 
 
-def _bundle(graft: _Graft) -> None:
-    """Bring along what the files need, then what those libraries need in turn, until nothing is missing."""
-    waiting = [(path, path) for path in graft.files]  # where the file lies now, and where it came from
-    while waiting:
-        path, origin = waiting.pop(0)
-        for needed in _outside(graft, path):
-            source = _find(graft, needed, path, origin)
-            if source is not None:
-                waiting.extend(_take(graft, path, needed, source))
-    if graft.missing:
-        raise VerifyError(
-            "; ".join(graft.missing) + ": install what provides them, or name the folder they lie in"
-        )
-
-
-def _outside(graft: _Graft, path: Path) -> Iterator[str]:
-    """Yield the needed names that neither the wheel, nor the package under it, nor every system has."""
-    for needed in graft.files[path].needed:
-        name = Path(needed).name
-        if INTERPRETER.fullmatch(name):
-            graft.notes.append(
-                f"{graft.inside(path)} needed {needed}: removed, the interpreter is already there"
-            )
-        elif name in graft.own or name in graft.provided or graft.target.on_system(name):
-            if needed != name:  # the linker wrote down a path of the build
-                graft.replaced.setdefault(path, {})[needed] = name
-        else:
-            yield needed
-
-
-def _find(graft: _Graft, needed: str, path: Path, origin: Path) -> Path | None:
-    facts = graft.files[path]
-    source = graft.search.find(needed, origin, facts.rpath, facts.machine)
-    if source is None:
-        graft.missing.append(f"{needed}, which {graft.inside(path)} needs, is nowhere")
-    return source
-
-
-def _take(graft: _Graft, user: Path, needed: str, source: Path) -> Iterator[tuple[Path, Path]]:
-    """Copy `source` into the wheel unless it is there, and have `user` need it by its new name."""
-    real = source.resolve()
-    if real not in graft.bundled:
-        with real.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        name = hashed(Path(needed).name, sha256)
-        copy = graft.folder / name
-        facts = elf.read(real)
-        if facts is not None and not copy.exists():
-            _copy(real, copy)
-            graft.files[copy] = facts
-            yield copy, real
-        graft.bundled[real] = Bundled(name, graft.inside(copy), real, sha256)
-    graft.replaced.setdefault(user, {})[needed] = graft.bundled[real].name
-
-
-def _copy(source: Path, copy: Path) -> None:
-    try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, copy)
-        copy.chmod(0o755)
-    except OSError as error:
-        raise HostError(f"{copy}: cannot be written ({error.strerror}): free some space") from error
-
-
-def _edit(graft: _Graft) -> Iterator[Path]:
+def _edit(graft: Graft) -> Iterator[Path]:
     """Apply to each file all its edits at once, and yield the files that had any."""
     names = {each.name for each in graft.bundled.values()}
     inside = graft.own | names
@@ -201,23 +106,27 @@ def _edit(graft: _Graft) -> Iterator[Path]:
             yield path
 
 
-def _wanted(graft: _Graft, path: Path, facts: Elf, inside: frozenset[str], bundled: set[str]) -> Edit:
+def _wanted(graft: Graft, path: Path, facts: Elf, inside: frozenset[str], bundled: set[str]) -> Edit:
     replaced = graft.replaced.get(path, {})
     dropped = tuple(name for name in facts.needed if INTERPRETER.fullmatch(Path(name).name))
     came_along = path.name in bundled and path.parent == graft.folder
-    looks_inside = came_along or any(replaced.get(name, name) in inside for name in facts.needed)
+    found = [replaced.get(name, name) for name in facts.needed]
+    beside = {folder for one in found if (folder := nvidia.folder(graft.beside, one))}
+    looks_inside = came_along or any(one in inside or nvidia.folder(graft.brought, one) for one in found)
     folders = {file.parent for file in graft.files}
     libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
-    rpath = runpath.wanted(path, facts.rpath, looks_inside, graft.staged.root, libraries)
+    # what libraries of a required package open by name may be in any of the others
+    libraries += [graft.staged.root / folder for folder in sorted({*graft.brought.values(), *beside})]
+    rpath = runpath.wanted(path, facts.rpath, looks_inside or bool(beside), graft.staged.root, libraries)
     return Edit(
         replaced=tuple(sorted(replaced.items())),
         dropped=dropped,
-        soname=path.name if came_along else None,
+        soname=path.name if came_along and facts.soname != path.name else None,
         rpath=None if rpath == facts.rpath else rpath,
     )
 
 
-def _judge(graft: _Graft) -> str:
+def _judge(graft: Graft) -> str:
     """Return the oldest platform that would hold; raise VerifyError where the target's own does not."""
     watched = graft.target.policy.blacklist
     needs = []
@@ -235,7 +144,7 @@ def _judge(graft: _Graft) -> str:
     return policy.lowest(graft.target, needs)
 
 
-def _from_system(graft: _Graft, needed: Iterable[str]) -> frozenset[str]:
+def _from_system(graft: Graft, needed: Iterable[str]) -> frozenset[str]:
     return frozenset(
         name
         for name in needed

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
+from zipfile import ZipFile
 
+from torchwright.capabilities.targets import Target
 from torchwright.errors import VerifyError
 from torchwright.model import Package, Plan
-from torchwright.verify import static, trial
+from torchwright.pack.bundling import came_along
+from torchwright.verify import devicecode, linking, static, trial
+from torchwright.verify.devicecode import Code
 from torchwright.verify.trial import Check
 
 
@@ -22,6 +26,9 @@ class Report:
     installed: tuple[str, ...]  # "torch==1.13.1+cpu": all that was in the clean environment
     interpreter: str  # "3.10.13"
     seconds: float
+    device_code: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # library -> compute capability -> bytes
 
 
 def verify(
@@ -33,11 +40,13 @@ def verify(
     scratch: Path,
     extra: Sequence[Path | str],
     log: TextIO,
+    targets: Sequence[Target] | None = None,
 ) -> Report:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and try it.
 
     `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the
     checks need beside it; the environment is made anew in `scratch`. What pip says goes to `log`.
+    `targets` are the compute capabilities that were asked for; None: any will do.
     Raise VerifyError with every check that failed.
     """
     start = time.monotonic()
@@ -47,21 +56,43 @@ def verify(
         raise _failed(wheel, found)
     venv = trial.environment(python, scratch / "venv", log)
     trial.install(venv, [wheel, *extra], log)
+    site = trial.packages(venv)
+    with ZipFile(wheel) as archive:
+        names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    code = devicecode.of_files(site, (name for name in names if not came_along(Path(name).name)))
+    found = [*linking.problems(site, names, plan.platform_tag), *_of_code(code, plan, targets)]
+    if found:
+        raise _failed(wheel, found)
     checks = trial.checks(venv, f"{package.checks}_checks.py", expectations(plan, package), log)
     found = [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if found:
         raise _failed(wheel, found)
-    return Report(checks, trial.installed(venv), interpreter.release, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    return Report(checks, trial.installed(venv), interpreter.release, seconds, devicecode.sizes(code))
+
+
+def _of_code(code: Sequence[Code], plan: Plan, targets: Sequence[Target] | None) -> Iterator[str]:
+    """Yield what is wrong with a wheel's code for GPUs."""
+    if plan.build.cuda is None and code:
+        libraries = ", ".join(dict.fromkeys(one.library for one in code))
+        yield f"{libraries}: code for GPUs in a build without CUDA"
+    if plan.build.cuda is not None and targets is not None:
+        yield from devicecode.problems(code, targets)
 
 
 def expectations(plan: Plan, package: Package) -> dict[str, object]:
     """Return what the check scripts compare with, as they read it."""
     return {
+        "package": package.name,
         "import": package.import_name,
         "version": plan.version,
         "commit": plan.commit,
-        "cuda": plan.build.cuda,
+        "cuda": plan.toolkit or plan.build.cuda,
+        "capabilities": plan.set.get("TORCH_CUDA_ARCH_LIST"),
+        "libraries": dict(plan.libraries),
         "switches": dict(plan.set),
+        "base": plan.torch,
+        "smoke": list(package.smoke),
     }
 
 

@@ -70,6 +70,12 @@ def installed(venv: Path) -> tuple[str, ...]:
     return tuple(line for line in listing.splitlines() if "==" in line)
 
 
+def packages(venv: Path) -> Path:
+    """Return the folder in which the environment keeps what is installed: its site-packages."""
+    script = "import sysconfig; print(sysconfig.get_paths()['platlib'])"
+    return Path(capture([str(venv), "-I", "-c", script], env=clean()).strip())
+
+
 def checks(venv: Path, script: str, expected: Mapping[str, object], log: TextIO) -> dict[str, Check]:
     """Run the check `script` with the environment's interpreter, far from any source tree.
 

@@ -8,7 +8,14 @@ import subprocess
 import sys
 import tempfile
 
-from harness import CheckError, differing, expect, expect_close, expect_equal, run, switches_of
+from harness import CheckError, differing, expect, expect_equal, run, switches_of
+from torch_cuda import (
+    check_capabilities,
+    check_cuda_version,
+    check_cudnn,
+    check_driverless,
+    check_nccl,
+)
 from torch_numerics import check_autograd, check_conv2d, check_linalg, check_matmul, check_polynomial
 
 ALL_REDUCE = "--all-reduce"
@@ -34,20 +41,6 @@ def check_git_version(expected):
     if not expected.get("commit"):
         return "the plan knows no commit"
     return expect_equal(torch.version.git_version, expected["commit"], "torch.version.git_version")
-
-
-def check_cuda_version(expected):
-    import torch
-
-    told, wanted = torch.version.cuda, expected.get("cuda")
-    if wanted is None:
-        return expect(told is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(told))
-    same = told is not None and told.split(".")[:2] == wanted.split(".")[:2]
-    expect(same, "torch.version.cuda is {!r}, not {!r}".format(told, wanted))
-    if not torch.cuda.is_available():
-        return "no GPU here: nothing was computed on one"
-    total = torch.ones(64, 64, device="cuda").mm(torch.ones(64, 64, device="cuda")).sum().item()
-    return expect_close(total, 64.0**3, 0, "a matrix product on the GPU")
 
 
 def check_dataloader(expected):
@@ -195,6 +188,10 @@ CHECKS = [
     ("version", check_version),
     ("git_version", check_git_version),
     ("cuda version", check_cuda_version),
+    ("compute capabilities", check_capabilities),
+    ("cuDNN", check_cudnn),
+    ("NCCL", check_nccl),
+    ("without a driver", check_driverless),
     ("switches", check_switches),
     ("polynomial fit", check_polynomial),
     ("autograd", check_autograd),

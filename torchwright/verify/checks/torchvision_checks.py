@@ -33,6 +33,21 @@ def check_git_version(expected):
     )
 
 
+def check_cuda_version(expected):
+    """Ask the operators which CUDA they were compiled with: 11080 is 11.8, -1 is none."""
+    import torch
+
+    try:
+        told = torch.ops.torchvision._cuda_version()  # noqa: SLF001 (there is no public word for it)
+    except (AttributeError, RuntimeError):
+        return "this release does not tell"
+    wanted = expected.get("cuda")
+    if wanted is None:
+        return expect(told == -1, "the operators were compiled with CUDA {}, not without".format(told))
+    expect(told != -1, "the operators were compiled without CUDA")
+    return expect_equal("{}.{}".format(told // 1000, told % 1000 // 10), wanted, "CUDA of the operators")
+
+
 def check_nms(expected):
     """Suppress by hand: B overlaps A by 81/119 = 0.68, C is far away, D is inside C by a quarter."""
     import torch
@@ -137,6 +152,7 @@ CHECKS = [
     ("import", check_import),
     ("version", check_version),
     ("git_version", check_git_version),
+    ("cuda version", check_cuda_version),
     ("nms", check_nms),
     ("roi_align", check_roi_align),
     ("transform", check_transform),

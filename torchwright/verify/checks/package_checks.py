@@ -1,0 +1,63 @@
+"""Try a package of which no more is known than its facts say: its import, its versions, and its own lines."""
+
+import importlib
+import os
+import sys
+import traceback
+
+from harness import CheckError, expect, expect_equal, run
+
+
+def installed(name):
+    """Return the version of an installed distribution."""
+    try:
+        from importlib.metadata import version
+    except ImportError:  # Python 3.7 and older
+        from pkg_resources import get_distribution
+
+        return get_distribution(name).version
+    return version(name)
+
+
+def check_import(expected):
+    folder = os.path.dirname(importlib.import_module(expected["import"]).__file__)
+    expect(folder.startswith(sys.prefix), "{} came from {}".format(expected["import"], folder))
+    return folder
+
+
+def check_version(expected):
+    name = expected["package"]
+    return expect_equal(installed(name), expected["version"], "the version of {}".format(name))
+
+
+def check_base(expected):
+    """Compare the package under it with the one that it was compiled against."""
+    name, _, wanted = (expected.get("base") or "").partition("==")
+    if not name:
+        return "it stands on no other"
+    expect_equal(installed(name), wanted, "the version of {}".format(name))
+    return "{} {}".format(name, wanted)
+
+
+def check_smoke(expected):
+    """Run the lines that the facts give; they share their names."""
+    lines = expected.get("smoke", [])
+    try:
+        exec(compile("\n".join(lines), "smoke", "exec"), {"__name__": "smoke"})  # noqa: S102
+    except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
+        number = [one[1] for one in traceback.extract_tb(sys.exc_info()[2]) if one[0] == "smoke"]
+        line = lines[number[-1] - 1].strip() if number else "the lines"
+        said = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
+        raise CheckError("{!r} of its facts: {}".format(line, said))  # noqa: B904 (told in full)
+    return "{} lines".format(len(lines))
+
+
+CHECKS = [
+    ("import", check_import),
+    ("version", check_version),
+    ("base", check_base),
+    ("smoke", check_smoke),
+]
+
+if __name__ == "__main__":
+    run(CHECKS)
