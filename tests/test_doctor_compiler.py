@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from torchwright import lookup, matrix, plan
 from torchwright.doctor import compiler
 from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Compiler, Facts, Host, Options, Rule, When
+from torchwright.model import Compiler, Facts, Host, Options, Rule, ToolkitSource, When
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 
@@ -97,11 +97,35 @@ def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> No
     host = replace(having("12.2.0", "11.4.0"), cuda_compiler=Compiler("gcc", "11.4.0"))
     verdicts = {one.subject: one.verdict for one in compiler.check(question(known, host, "wheel-3.10-cu118"))}
     assert verdicts == {"C++ compiler": "ok", "host compiler of nvcc": "ok"}
-    plain = replace(host, cuda_compiler=None)
-    _, driven = compiler.check(question(known, plain, "wheel-3.10-cu118"))
+    named = replace(host, cuda_compiler=None, tools={"c++": "g++-12"})
+    _, driven = compiler.check(question(known, named, "wheel-3.10-cu118"))
+    assert driven.verdict == "failure"
     assert driven.cure == "CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu118"
     clang = replace(host, cuda_compiler=Compiler("clang", "14.0.6"))
     assert [one.verdict for one in compiler.check(question(known, clang, "wheel-3.10-cu118"))][1] == "unknown"
+
+
+def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) -> None:
+    host = having("12.2.0", "11.4.0")
+    own, driven = compiler.check(question(known, host, "wheel-3.10-cu118"))
+    assert (own.verdict, own.found) == ("ok", "gcc 11.4.0")
+    assert (driven.verdict, driven.found, driven.needed) == ("ok", "gcc 11.4.0", "gcc >=6,<12")
+    assert driven.because == "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
+    usual = compiler.check(question(known, having("11.4.0", "9.5.0"), "wheel-3.10-cu118"))
+    assert [one.because for one in usual] == ["", ""]
+
+
+def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> None:
+    host = replace(having("13.2.0"), manager="apt")
+    _, driven = compiler.check(question(known, host, "wheel-3.10-cu118"))
+    assert driven.cure.startswith("apt-get install --yes --no-install-recommends gcc-11 g++-11 && CC=gcc-11 ")
+    there = ("gcc-9", "gcc-11")
+    source = ToolkitSource("debian", "compiler", there, ("g++-11",), ("x86_64",), (), None, "test")
+    brought = replace(known, toolkit_sources=(source,))
+    _, driven = compiler.check(question(brought, host, "wheel-3.10-cu118"))
+    assert (driven.verdict, driven.cure) == ("failure", "invoke toolkit --compiler gcc-11")
+    without_cuda = ruled(brought, needs={"gcc": SpecifierSet("<12")})
+    assert "apt-get" in only(question(without_cuda, host)).cure
 
 
 def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> None:

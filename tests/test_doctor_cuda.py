@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from torchwright import lookup, matrix, plan
 from torchwright.doctor import cuda
 from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Cuda, Facts, Host, Options, Rule, When
+from torchwright.model import Cuda, Facts, Host, Options, Rule, ToolkitSource, When
 
 LINUX = Host(
     "x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"}
@@ -116,3 +116,84 @@ def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
     cell = lookup.find(known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     computed = plan.compute(known, cell, LINUX, Options())
     assert [one.subject for one in cuda.check(Question(known, cell, LINUX, computed))] == ["CUDA toolkit"]
+
+
+SOURCES = (
+    ToolkitSource("debian", "toolkit", ("11.8",), ("nvidia-cuda-toolkit",), ("x86_64",), (), None, "test"),
+    ToolkitSource("pypi", "cudnn", ("8.7.0.84",), ("nvidia-cudnn-cu11",), ("x86_64",), (), "11", "test"),
+    ToolkitSource("pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"),
+)
+
+
+def keeping(known: Facts) -> Facts:
+    """Return the facts, with kept libraries for the package and providers for them."""
+    package = known.packages["base"]
+    taking = tuple(Rule(name, When(kept=(name,)), name) for name in ("cudnn", "nccl"))
+    switched = Rule("magma", When(lacking=("magma",)), "magma", set={"USE_MAGMA": "0"})
+    based = replace(package, rules=(*package.rules, *taking, switched))
+    return replace(known, packages={**known.packages, "base": based}, toolkit_sources=SOURCES)
+
+
+def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: Facts) -> None:
+    facts, bare = keeping(known), replace(LINUX, toolkits={})
+    toolkit = found(facts, bare)["CUDA toolkit"]
+    assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
+    assert found(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("dnf install")
+    cudnn = found(facts, LINUX)["cuDNN"]
+    assert (cudnn.verdict, cudnn.needed) == ("failure", "8.7.0.84")
+    assert cudnn.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
+    assert "--set USE_CUDNN=0` builds without it" in cudnn.because
+
+
+def test_libraries_that_were_brought_are_told_with_their_place(known: Facts) -> None:
+    kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
+    there = found(keeping(known), replace(LINUX, kept=kept))["cuDNN"]
+    assert (there.verdict, there.found) == ("ok", "8.7.0.84 in /k/cudnn")
+
+
+def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
+    kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn"}
+    both = replace(LINUX, kept=kept, libraries={"cudnn@11.8": "9.1.0"})
+    told = found(keeping(known), both)["cuDNN"]
+    assert (told.verdict, told.found) == ("warning", "8.7.0.84 in /k/cudnn")
+    assert told.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
+    assert told.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
+
+
+def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
+    magma = found(keeping(known), LINUX)["MAGMA"]
+    assert (magma.verdict, magma.found) == ("warning", "left out")
+    assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
+
+
+def asked(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
+    """Return the findings of a build of torch 1.13.1."""
+    cell = lookup.find(shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    question = Question(shipped, cell, LINUX, plan.compute(shipped, cell, LINUX, options))
+    return {one.subject: one for one in cuda.check(question)}
+
+
+def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> None:
+    told = asked(shipped, "wheel-3.10-cu117", Options())["CUDA toolkit"]
+    assert (told.verdict, told.found, told.needed) == ("failure", "CUDA 11.8", "11.7")
+    assert told.because == "on request 11.8 compiles it: nox -s wheel-3.10-cu117 -- --toolkit 11.8"
+    given = asked(shipped, "wheel-3.10-cu117", Options(toolkit="11.8"))["CUDA toolkit"]
+    assert (given.verdict, given.needed) == ("ok", "11.8, asked for in place of 11.7")
+
+
+def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
+    told = asked(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
+    assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
+    assert told.because == "CUDA 11.8 warns about 3.7: a later toolkit drops them"
+    assert "compute capabilities" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+
+
+def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -> None:
+    every = "3.5+PTX;3.7+PTX;5.0+PTX;5.2+PTX;6.0+PTX;6.1+PTX;7.0+PTX;7.5+PTX;8.0+PTX;8.6+PTX;8.9+PTX;9.0+PTX"
+    large = Options(arch_list=every, settings={"TORCH_NVCC_FLAGS": ""})
+    told = asked(shipped, "wheel-3.10-cu118", large)["libtorch_cuda"]
+    assert told.verdict == "failure"
+    assert "relocation truncated to fit" in told.because
+    assert "BUILD_SPLIT_CUDA=ON" in told.cure
+    assert "-compress-all" in told.cure
+    assert "libtorch_cuda" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchwright import locks
+from torchwright.errors import HostError
 from torchwright.process import capture
 
 Install = Callable[..., Any]  # pip's install, given its arguments
@@ -97,3 +98,23 @@ def user(venv: Path, python: Path, wanted: str, link: Path) -> User:
 def _with_real(folders: list[str]) -> tuple[str, ...]:
     """Return the folders as they were said and as they are, each once."""
     return tuple(dict.fromkeys(one for folder in folders for one in (folder, os.path.realpath(folder))))
+
+
+def base_interpreter(venv: Path, python: str) -> Path:
+    """Return the interpreter that an environment was made from.
+
+    Raises HostError when the environment is not one that `python -m venv` made.
+    """
+    configuration = venv / "pyvenv.cfg"
+    try:
+        lines = configuration.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
+    home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
+    names = (f"python{python}", "python3", "python", "python.exe")
+    return next((home / name for name in names if (home / name).exists()), in_environment(venv))
+
+
+def in_environment(venv: Path) -> Path:
+    """Return the interpreter of a virtual environment."""
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from torchwright.cuda import hostcompiler
 from torchwright.host import compilers, programs
 from torchwright.model import Host, Plan
 from torchwright.process import capture
@@ -32,17 +33,21 @@ OTHERS = (
 # What a driver starts, and what it links without being told.
 _STARTED = ("cc1", "cc1plus", "as", "collect2", "ld")
 _LINKED = ("libgcc.a", "libstdc++.so", "libstdc++.a", "libc.so", "libc.so.6", "crtbeginS.o")
+_OF_CUDA = ("cudnn", "nccl", "magma")
 _CUDA = ("nvcc", "cicc", "../nvvm/bin/cicc", "cudafe++", "ptxas", "fatbinary", "nvlink")
 
 
 def ground(host: Host, plan: Plan, environ: Mapping[str, str], recall: Recall) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
-    found = {"compiler": str(host.compiler or ""), **_programs(environ, recall)}
-    home = host.toolkits.get(plan.build.cuda or "")
+    named = hostcompiler.named(plan.set)
+    compiler = host.compilers.get(named.get("CXX", ""), host.compiler)
+    found = {"compiler": str(compiler or ""), **_programs({**environ, **named}, recall)}
+    home = host.toolkits.get(plan.toolkit or "")
     if home is not None:
         tools = {name: recall.digest(Path(home, "bin", name)) for name in _CUDA}
         found |= {Path(name).name: digest for name, digest in tools.items() if digest}
-        found["host compiler of CUDA"] = str(host.cuda_compiler or "")
+        driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
+        found["host compiler of CUDA"] = str(driven or "")
     found |= {f"library {name}": version for name, version in _libraries(host, plan).items()}
     heard = read(environ, plan).items()  # what it says is nobody's business
     return found | {name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in heard}
@@ -82,13 +87,14 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _libraries(host: Host, plan: Plan) -> dict[str, str]:
-    """Return the libraries that a build looks for; those of CUDA matter to no other build."""
-    cuda = ("cudnn", "nccl", "magma")
-    return {
+    """Return the libraries that a build looks for: those of CUDA where it has that, in no other toolkit."""
+    others = {f"@{version}" for version in host.toolkits if version != plan.toolkit}
+    found = {
         name: version
         for name, version in host.libraries.items()
-        if plan.build.cuda or not name.startswith(cuda)
+        if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(tuple(others)))
     }
+    return found | {f"{name}, kept": version for name, version in plan.libraries.items()}
 
 
 def _programs(environ: Mapping[str, str], recall: Recall) -> dict[str, str]:

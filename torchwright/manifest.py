@@ -31,6 +31,8 @@ def compose(job: Job, entries: Mapping[str, Entry], before: Mapping[str, Any]) -
         "source": source.origin,
         "submodules": dict(source.submodules),
         "torch": plan.torch,
+        "toolkit": plan.toolkit,
+        "libraries": dict(plan.libraries),
         "switches": dict(plan.set),
         "patches": list(plan.patches),
         "tools": dict(job.tools),

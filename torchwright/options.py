@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.plan import LABELS
+from torchwright.naming import LABELS
 from torchwright.quantity import format_bytes, parse_bytes
 
 FETCH_HELP = {
@@ -18,7 +18,7 @@ FETCH_HELP = {
     "all_": "fetch every package's matching release",
     "ref": "a branch or commit to check out instead of the tag",
     "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-    "from_": "a directory, an archive, a URL, or 'debian'",
+    "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
 }
 DEPS_HELP = {
     "tag": "the release; default: the selected one",
@@ -44,6 +44,7 @@ PLAN_HELP = {
     "jobs": "processors that the build may keep busy",
     "memory": "memory the build may use, such as '12 GiB'",
     "torch": "a wheel to build against, or PyPI",
+    "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
 }
 
 
@@ -84,6 +85,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="WHEEL",
         help="build a dependent package against this wheel, or against PyPI's ('PyPI')",
     )
+    parser.add_argument(
+        "--toolkit",
+        metavar="VERSION",
+        help="build with this CUDA, a newer one of the same major version, such as 11.8 for cu117",
+    )
     return parser
 
 
@@ -114,7 +120,8 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
             f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
             "give a size with its unit, such as '4 GiB'"
         )
-    return Options(found.label, settings, found.arch_list, found.jobs, memory, _wheel(found.torch, prog))
+    torch = _wheel(found.torch, prog)
+    return Options(found.label, settings, found.arch_list, found.jobs, memory, torch, found.toolkit)
 
 
 def of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:

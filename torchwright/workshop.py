@@ -7,8 +7,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from torchwright import host, keys, plan, source
+from torchwright import host, keys, naming, plan, source
 from torchwright import tree as trees
+from torchwright.cuda import means
+from torchwright.cuda.hostcompiler import named
+from torchwright.cuda.toolkit import passed_over
+from torchwright.environments import base_interpreter, in_environment
 from torchwright.errors import HostError, SourceError
 from torchwright.ground import ground, interpreter
 from torchwright.layout import Layout
@@ -110,7 +114,6 @@ class Job:
     def places(self) -> Mapping[str, str]:
         """Return what the ${…} of the plan stand for here."""
         venv = self.tree.env if self.shares else self.venv
-        home = self.host.toolkits.get(self.plan.build.cuda or "")
         found = {
             "tree": str(self.tree.folder),
             "source": str(self.tree.source),
@@ -121,7 +124,7 @@ class Job:
             "patches": str(self.facts.patches),
             "PATH": os.environ.get("PATH", os.defpath),
         }
-        return found | ({"cuda_home": home} if home else {})
+        return found | means.places(self.plan, self.host)
 
 
 def begin(root: Path, known: Facts, cell: Cell, arguments: Sequence[str], venv: Path) -> Job:
@@ -143,7 +146,7 @@ def begin(root: Path, known: Facts, cell: Cell, arguments: Sequence[str], venv: 
         )
     source.assure(fetched, recall)
     computed = plan.compute(known, cell, machine, options, fetched)
-    base = _interpreter(venv, cell.build.python)
+    base = base_interpreter(venv, cell.build.python)
     tools = interpreter(base, recall)
     around = ground(machine, computed, os.environ, recall)
     return Job(layout, known, machine, cell, options, fetched, computed, venv, base, tools, around, recall)
@@ -154,26 +157,6 @@ def equipped(job: Job) -> Job:
     return job if job.host.complete else replace(job, host=host.measure(job.layout.root))
 
 
-def _interpreter(venv: Path, python: str) -> Path:
-    """Return the interpreter that the session's environment was made from.
-
-    Raises HostError when the environment is not one that `python -m venv` made.
-    """
-    configuration = venv / "pyvenv.cfg"
-    try:
-        lines = configuration.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
-    home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
-    names = (f"python{python}", "python3", "python", "python.exe")
-    return next((home / name for name in names if (home / name).exists()), in_environment(venv))
-
-
-def in_environment(venv: Path) -> Path:
-    """Return the interpreter of a virtual environment."""
-    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
 def missing_base(job: Job) -> list[str] | None:
     """Return nox's arguments for the build that must come first, None when its wheel is there."""
     if job.base is None or job.options.torch is not None or base_wheel(job) is not None:
@@ -182,6 +165,8 @@ def missing_base(job: Job) -> list[str] | None:
     base = replace(build, package=job.base.name, session=job.base.session)
     arguments = ["-s", base.identifier(job.host.arch), "--", "--label", options.label]
     # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    if options.toolkit:
+        arguments += ["--toolkit", options.toolkit]
     if options.arch_list:
         arguments += ["--arch-list", options.arch_list]
     if options.jobs:
@@ -195,8 +180,8 @@ def base_wheel(job: Job) -> Path | None:
     """Return the wheel in dist/ that a dependent package is built against."""
     if job.base is None or job.plan.torch is None:
         return None
-    stem = job.plan.torch.replace("==", "-")
-    pattern = f"{stem}-{plan.python_tag(job.plan.build.python)}-*.whl"
+    stem = f"{naming.distribution(job.base)}-{job.plan.torch.partition('==')[2]}"
+    pattern = f"{stem}-{naming.python_tag(job.plan.build.python)}-*.whl"
     return max(job.layout.dist.glob(pattern), default=None)
 
 
@@ -219,6 +204,8 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
     folders = foresight.Folders(job.tree.folder, job.outputs.folder, job.venv)
     machine = doctor.survey(job.facts, job.host, os.environ)
     machine = foresight.looked_at(machine, job.facts, job.layout, folders, job.source)
+    if sentence := passed_over(os.environ, machine, job.plan.toolkit):
+        note(sentence)
     findings = doctor.examine(job.facts, job.cell, machine, job.plan, job.source)
     if not doctor.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
@@ -230,8 +217,10 @@ def preflight(job: Job, note: Callable[[str], None]) -> None:
 
 def caching(job: Job, note: Callable[[str], None]) -> Cache:
     """Return the compiler cache of the build; what it has to do without is noted."""
-    log, digest = job.log.with_suffix(".ccache"), job.recall.digest
-    return cache.set_up(Site(job.host, job.layout.root, job.layout.cache, log, os.environ, note, digest))
+    log, root, kept = job.log.with_suffix(".ccache"), job.layout.root, job.layout.cache
+    environ = {**os.environ, **named(job.plan.set)}
+    site = Site(job.host, root, kept, log, environ, note, job.recall.digest, job.plan.toolkit)
+    return cache.set_up(site)
 
 
 def environment(job: Job, ours: Mapping[str, str]) -> dict[str, str]:

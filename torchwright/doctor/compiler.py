@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchwright.doctor.finding import Demand, Finding, Question, absent, installed_by, nothing
+from torchwright.cuda.hostcompiler import best, choice, fits, is_untried, taken_by, takes
+from torchwright.demands import Demand
+from torchwright.doctor import provided
+from torchwright.doctor.finding import Finding, Question, absent, installed_by, nothing
 from torchwright.matrix import bounds
 from torchwright.model import Compiler, Toolkit
 from torchwright.rules import within
@@ -22,12 +24,13 @@ _COMMANDS = {"dnf": "/opt/rh/gcc-toolset-{major}/root/usr/bin/g++", "conda": "g+
 
 def check(question: Question) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
-    compiler = question.host.compiler
+    compiler = question.compiler
     if compiler is None:
         yield _missing(question)
     else:
         yield _against_release(question, compiler)
-    driven = question.host.cuda_compiler or compiler
+    chosen = "CUDAHOSTCXX" in question.plan.set
+    driven = compiler if chosen else question.host.cuda_compiler or compiler
     if question.toolkit is not None and driven is not None:
         yield _against_toolkit(question, question.toolkit, driven)
 
@@ -59,79 +62,62 @@ def _against_release(question: Question, compiler: Compiler) -> Finding:
 
 
 def _against_toolkit(question: Question, toolkit: Toolkit, compiler: Compiler) -> Finding:
-    taken = _taken_by(toolkit, compiler.family)
+    taken = taken_by(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
         return Finding(subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown")
     needed = f"{compiler.family} {bounds(taken)}"
     if within(taken, compiler.version):
-        return Finding(subject, str(compiler), needed, "ok")
+        return Finding(subject, str(compiler), needed, "ok", because=_instead(question, toolkit))
     because = f"nvcc of CUDA {toolkit.version} takes {compiler.family} {bounds(taken)}"
     return Finding(subject, str(compiler), needed, "failure", cure(question), because)
 
 
+def _instead(question: Question, toolkit: Toolkit) -> str:
+    """Return why the whole build has another compiler than the machine's usual one, if it has."""
+    usual = question.host.compiler
+    if usual is None or question.compiler == usual or fits(question.demands, usual):
+        return ""
+    refuses = f"CUDA {toolkit.version}" if not takes(toolkit, usual) else str(question.cell.release)
+    return f"{question.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
+
+
 def cure(question: Question) -> str:
-    """Return the command that builds with a compiler that fits: one that is there, else one to install."""
-    fitting = [
-        (_untried(question, one), one.family == "gcc", Version(one.version), name)
-        for name, one in question.host.compilers.items()
-        if _fits(question, one)
-    ]
-    if fitting:
-        tried = [one for one in fitting if not one[0]] or fitting
-        return f"{_choice(question, max(tried, key=lambda one: one[1:3])[3])} {question.session}"
+    """Return the command that builds with a compiler that fits: one that is there, else one to bring."""
+    with_cuda = question.toolkit is not None
+    command = best(question.demands, question.host.compilers)
+    if command is not None:
+        return f"{_named(command, cuda=with_cuda)} {question.session}"
     major = _major(question)
     if major is None:
         return ""
+    if with_cuda and (brought := provided.compiler(question, f"gcc-{major}")):
+        return brought
     host = question.host
     packages = [name.format(major=major) for name in _PACKAGES.get(host.manager or "", (f"gcc {major}",))]
     command = _COMMANDS.get(host.manager or "", "g++-{major}").format(major=major)
-    return f"{installed_by(host, packages)} && {_choice(question, command)} {question.session}"
+    return f"{installed_by(host, packages)} && {_named(command, cuda=with_cuda)} {question.session}"
 
 
-def _fits(question: Question, compiler: Compiler) -> bool:
-    if not question.needs(compiler.family, compiler).met(compiler.version):
-        return False
-    if question.toolkit is None:
-        return True
-    return takes(question.toolkit, compiler)
-
-
-def _taken_by(toolkit: Toolkit, family: str) -> SpecifierSet | None:
-    """Return the host compilers of a family that nvcc takes, None where that is not known."""
-    return {"gcc": toolkit.gcc, "clang": toolkit.clang}.get(family) or None
-
-
-def takes(toolkit: Toolkit, compiler: Compiler) -> bool:
-    """Tell whether nvcc is known to take a host compiler."""
-    taken = _taken_by(toolkit, compiler.family)
-    return taken is not None and within(taken, compiler.version)
-
-
-def _untried(question: Question, compiler: Compiler) -> bool:
-    return not question.advises(compiler.family, compiler).met(compiler.version)
-
-
-def _choice(question: Question, command: str) -> str:
-    folder, slash, name = command.rpartition("/")
-    c = folder + slash + name.replace("clang++", "clang").replace("g++", "gcc")
-    variables = [f"CC={c}", f"CXX={command}"]
-    return " ".join([*variables, f"CUDAHOSTCXX={command}"] if question.toolkit else variables)
+def _named(command: str, *, cuda: bool) -> str:
+    return " ".join(f"{name}={value}" for name, value in choice(command, cuda=cuda).items())
 
 
 def _major(question: Question) -> int | None:
     """Return the gcc to install: of those that fit, the nearest to what the machine has."""
-    compiler = question.host.compiler
+    compiler = question.compiler
     has = Version(compiler.version).major if compiler and compiler.family == "gcc" else _NEWEST
     known = [(major, Compiler("gcc", f"{major}.99")) for major in range(_OLDEST, _NEWEST)]
     fitting = [
-        (_untried(question, one), abs(major - has), major) for major, one in known if _fits(question, one)
+        (is_untried(question.demands, one), abs(major - has), major)
+        for major, one in known
+        if fits(question.demands, one)
     ]
     return min(fitting)[2] if fitting else None
 
 
 def _standard(question: Question) -> str:
-    standards = [rule.cxx for rule in question.demanding(None) if rule.cxx is not None]
+    standards = [rule.cxx for rule in question.demanding() if rule.cxx is not None]
     return f"C++{max(standards)}" if standards else "a C++ compiler"
 
 

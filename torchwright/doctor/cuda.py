@@ -4,47 +4,101 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from torchwright import overflow
+from torchwright.cuda import libraries
+from torchwright.cuda.means import compiled_with
+from torchwright.cuda.toolkit import stand_ins
+from torchwright.doctor import provided
 from torchwright.doctor.finding import Finding, Question, Verdict, absent, installed_by, nothing
-from torchwright.model import Cuda
+from torchwright.model import Cuda, Toolkit
+from torchwright.quantity import format_bytes
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
+_CALLED = {"cudnn": "cuDNN", "nccl": "NCCL"}
+_WITHOUT = {
+    "cudnn": "USE_CUDNN=0` builds without it",
+    "nccl": "USE_SYSTEM_NCCL=0` compiles the release's own source of it instead",
+}
 
 
 def check(question: Question) -> Iterator[Finding]:
     """Yield the findings on the toolkit, and on its libraries where the package uses them itself."""
-    cuda = question.build.cuda
+    cuda = question.plan.toolkit
     if cuda is None:
         return
     yield _toolkit(question, cuda)
+    if question.toolkit is not None:
+        yield from _capabilities(question, question.toolkit)
     if question.package.after is not None:
         return
     if not question.is_off("USE_CUDNN"):
-        yield _cudnn(question)
+        yield _kept(question, "cudnn") if "cudnn" in question.plan.libraries else _cudnn(question)
     if not question.is_off("USE_NCCL"):
-        yield _nccl(question)
-    if (magma := official(question).magma) and not question.is_off("USE_MAGMA"):
+        yield _kept(question, "nccl") if "nccl" in question.plan.libraries else _nccl(question)
+    if magma := official(question).magma:
         yield _magma(question, magma)
+    yield from _link(question, cuda)
 
 
 def official(question: Question) -> Cuda:
-    """Return what the release's official build with the toolkit has, or with the nearest one not newer."""
-    wanted, known = Version(question.build.cuda or "0"), question.cell.release.cuda_official
-    older = [version for version in known if Version(version) <= wanted]
-    return known[max(older, key=Version)] if older else Cuda()
+    """Return what the release's official build with the toolkit has, or with the nearest one."""
+    return libraries.official(compiled_with(question.cell, question.plan.toolkit))
 
 
 def _toolkit(question: Question, cuda: str) -> Finding:
-    host, subject = question.host, "CUDA toolkit"
+    host, subject, own = question.host, "CUDA toolkit", question.build.cuda
+    needed = cuda if cuda == own else f"{cuda}, asked for in place of {own}"
     if cuda in host.toolkits:
-        return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", cuda, "ok")
+        return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", needed, "ok")
     there = ", ".join(host.toolkits)
-    because = "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
-    package = f"cuda-toolkit-{cuda.replace('.', '-')}"
-    cure = installed_by(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
     found = f"CUDA {there}" if there else nothing(host)
     verdict = "failure" if there else absent(host)
-    return Finding(subject, found, cuda, verdict, cure, because)
+    newer = stand_ins(question.facts, question.cell, host.toolkits)
+    because = (
+        f"on request {newer[-1]} compiles it: {question.session} -- --toolkit {newer[-1]}" if newer else ""
+    )
+    cure = provided.toolkit(question, cuda)
+    if cure is None:
+        package = f"cuda-toolkit-{cuda.replace('.', '-')}"
+        cure = installed_by(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
+        where = "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
+        because = because or where
+    return Finding(subject, found, needed, verdict, cure, because)
+
+
+def _capabilities(question: Question, toolkit: Toolkit) -> Iterator[Finding]:
+    """Yield a finding where later toolkits make no code for something in the list any more."""
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    names = [one.removesuffix("+PTX") for one in listed.split(";")]
+    if warned := [one for one in names if one in toolkit.deprecated]:
+        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
+        needed = f"what CUDA {toolkit.version} makes code for"
+        yield Finding("compute capabilities", listed, needed, "ok", because=because)
+
+
+def _kept(question: Question, name: str) -> Finding:
+    """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
+    version, host, cuda = question.plan.libraries[name], question.host, str(question.plan.toolkit)
+    home = host.kept.get(libraries.key(name, version, cuda))
+    called = _CALLED[name]
+    if home is None:
+        without = f"`{question.session} -- --set {_WITHOUT[name]}" if _can_be_without(question, name) else ""
+        cure = provided.library(question, name, version) or ""
+        seen = question.library(name)
+        found = f"only {seen or 'one of an unknown version'}" if seen is not None else nothing(host)
+        return Finding(called, found, version, absent(host), cure, without if host.complete else "")
+    inside = host.libraries.get(f"{name}@{cuda}")
+    if inside is not None and not version.startswith(inside or "-"):
+        because = f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
+        cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
+        return Finding(called, f"{version} in {home}", version, "warning", cure, because)
+    return Finding(called, f"{version} in {home}", version, "ok")
+
+
+def _can_be_without(question: Question, name: str) -> bool:
+    """Tell whether there is another way; Debian's archive leaves out the release's own source of NCCL."""
+    return name != "nccl" or question.source is None or question.source.provider != "debian"
 
 
 def _cudnn(question: Question) -> Finding:
@@ -87,7 +141,7 @@ def _install_cudnn(question: Question, theirs: str | None) -> str:
     name = _CUDNN.get(question.host.manager or "")
     if name is None or theirs is None:
         return "install cuDNN's headers and libraries into the toolkit's folder"
-    major, cuda = _major(theirs), _major(question.build.cuda or "0")
+    major, cuda = _major(theirs), _major(question.plan.toolkit or "0")
     suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and question.host.manager != "conda" else ""
     return installed_by(question.host, [name.format(major=major) + suffix])
 
@@ -107,13 +161,25 @@ def _nccl(question: Question) -> Finding:
 
 def _magma(question: Question, theirs: str) -> Finding:
     version, needed = question.library("magma"), f"the official build has {theirs}"
-    if version is not None:
+    off = question.is_off("USE_MAGMA")
+    if version is not None and not off:
         return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
     because = "without it, parts of torch.linalg do not run on the GPU"
-    verdict: Verdict = "warning" if question.host.complete else "unknown"
-    return Finding(
-        "MAGMA", nothing(question.host), needed, verdict, because=because if verdict == "warning" else ""
-    )
+    verdict: Verdict = "warning" if question.host.complete or off else "unknown"
+    found = "left out" if off else nothing(question.host)
+    return Finding("MAGMA", found, needed, verdict, because=because if verdict == "warning" else "")
+
+
+def _link(question: Question, cuda: str) -> Iterator[Finding]:
+    """Yield a finding where the device code may be more than the linker can place."""
+    risk = overflow.predict(question.facts, question.cell.release, cuda, question.plan.set)
+    if risk is None or risk.level == "none":
+        return
+    found = f"{format_bytes(risk.expected.low)} to {format_bytes(risk.expected.high)}"
+    verdict: Verdict = "failure" if risk.level == "likely" else "warning"
+    because = 'beyond it the link ends with "relocation truncated to fit"'
+    cure = f"build with {', or '.join(risk.cures)}"
+    yield Finding("libtorch_cuda", found, f"at most {format_bytes(risk.limit)}", verdict, cure, because)
 
 
 def _major(version: str) -> int:

@@ -1,19 +1,18 @@
 """What the doctor finds, and what it is asked about."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
+from dataclasses import dataclass
 from typing import Literal
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from torchwright import deps
-from torchwright.matrix import Cell, bounds, find_release
+from torchwright.cuda import libraries
+from torchwright.cuda.means import compiled_with
+from torchwright.demands import Demand, Demands
+from torchwright.matrix import Cell
 from torchwright.model import Build, Compiler, Facts, Host, Package, Plan, Rule, Source, Toolkit
-from torchwright.rules import case, matches, narrowed, within
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
@@ -40,22 +39,6 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What all rules together demand of one thing, and why."""
-
-    bounds: SpecifierSet
-    reasons: tuple[str, ...] = ()
-
-    def met(self, version: str) -> bool:
-        """Tell whether a version is in bounds."""
-        return within(self.bounds, version)
-
-    def __str__(self) -> str:
-        """Return the bounds as people write them, of several on one side the narrowest; "" without any."""
-        return bounds(narrowed(self.bounds))
-
-
-@dataclass(frozen=True, slots=True)
 class Question:
     """A build, and the machine that shall do it."""
 
@@ -77,40 +60,40 @@ class Question:
 
     @property
     def toolkit(self) -> Toolkit | None:
-        """Return the facts of the build's CUDA toolkit."""
-        return self.facts.toolkit(self.build.cuda)
+        """Return the facts of the CUDA toolkit that compiles it."""
+        return self.facts.toolkit(self.plan.toolkit)
 
     @property
     def session(self) -> str:
         """Return the command that builds it."""
         return f"nox -s {self.plan.identifier}"
 
-    def rules(self, compiler: Compiler | None) -> tuple[Rule, ...]:
-        """Return the rules that hold with a compiler."""
-        provider = self.source.provider if self.source else None
-        known = case(self.facts, self.build, self.cell.release, provider, compiler)
-        return tuple(rule for rule in self.package.rules if matches(rule.when, known))
+    @property
+    def compiler(self) -> Compiler | None:
+        """Return the compiler of the build: the one that the plan names, or the host's own."""
+        return self.host.compilers.get(self.plan.set.get("CXX", ""), self.host.compiler)
 
-    def demanding(self, compiler: Compiler | None) -> tuple[Rule, ...]:
+    @property
+    def demands(self) -> Demands:
+        """Return what the rules of the cell demand, as its toolkit compiles it."""
+        provider = self.source.provider if self.source else None
+        return Demands(self.facts, compiled_with(self.cell, self.plan.toolkit), provider)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules of the package that hold."""
+        return self.demands.rules(self.compiler)
+
+    def demanding(self) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""
-        rules = self.rules(compiler or self.host.compiler)
-        if self.package.after is None or self.cell.release.torch is None:
-            return rules
-        base = find_release(self.facts, self.package.after, self.cell.release.torch)
-        build = replace(self.build, package=base.package)
-        known = case(self.facts, build, base, None, compiler or self.host.compiler)
-        below = self.facts.packages[base.package].rules
-        return (*rules, *(rule for rule in below if matches(rule.when, known)))
+        return self.demands.demanding(self.compiler)
 
     def needs(self, name: str, compiler: Compiler | None = None) -> Demand:
         """Return the bounds outside which the build fails."""
-        rules = [rule for rule in self.demanding(compiler) if name in rule.needs]
-        return _joined((rule.needs[name] for rule in rules), (rule.reason for rule in rules))
+        return self.demands.needs(name, compiler or self.compiler)
 
     def advises(self, name: str, compiler: Compiler | None = None) -> Demand:
         """Return the bounds outside which nobody is known to have built it."""
-        rules = [rule for rule in self.demanding(compiler) if name in rule.advises]
-        return _joined((rule.advises[name] for rule in rules), (rule.reason for rule in rules))
+        return self.demands.advises(name, compiler or self.compiler)
 
     def is_off(self, switch: str) -> bool:
         """Tell whether the plan turns a switch off."""
@@ -132,8 +115,9 @@ class Question:
 
         What the plan names goes first, then what lies in the toolkit.
         """
-        places = (*(f"{name}@{value}" for value in self.plan.set.values()), f"{name}@{self.build.cuda}", name)
-        return next((self.host.libraries[place] for place in places if place in self.host.libraries), None)
+        named = (f"{name}@{value}" for value in self.plan.set.values())
+        found = next((self.host.libraries[place] for place in named if place in self.host.libraries), None)
+        return libraries.in_sight(self.host, name, self.plan.toolkit) if found is None else found
 
     def out_of_sight(self, name: str) -> str | None:
         """Return a folder of a library that only the user's shell knows of, where the build does not look."""
@@ -141,11 +125,6 @@ class Question:
         return next(
             (where for one, _, where in places if one == name and "/" in where.replace("\\", "/")), None
         )
-
-
-def _joined(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Demand:
-    joined = reduce(and_, every, SpecifierSet())
-    return Demand(joined, tuple(dict.fromkeys(reasons)))
 
 
 def absent(host: Host) -> Verdict:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchwright import matrix
+from torchwright.cuda.hostcompiler import takes
 from torchwright.doctor import driver, interpreter, room, tools
-from torchwright.doctor.compiler import takes
 from torchwright.doctor.finding import Finding, absent, nothing
 from torchwright.interpreters import remedy
 from torchwright.matrix import bounds

@@ -53,7 +53,7 @@ def _source(question: Question) -> Finding:
 
 def _packages(question: Question) -> Iterator[Finding]:
     """Yield the finding on system packages; what a provider's source leaves out, no build does without."""
-    host, rules = question.host, question.rules(question.host.compiler)
+    host, rules = question.host, question.rules()
     if host.manager is None:
         return
     wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager, ())}

@@ -19,7 +19,7 @@ def check(question: Question) -> Iterator[Finding]:
     yield git(question.host)
     yield from _from_pypi(question, "cmake", "CMake")
     yield from _from_pypi(question, "ninja", "ninja")
-    yield compiler_cache(question.host, question.build.cuda)
+    yield compiler_cache(question.host, question.plan.toolkit)
     if question.host.system == "macos":
         yield xcode(question.host)
         yield from _macos(question)

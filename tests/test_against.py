@@ -1,0 +1,40 @@
+"""What a dependent package is built against."""
+
+import pytest
+
+from torchwright import against, lookup, matrix
+from torchwright.errors import ConfigError
+from torchwright.matrix import Cell
+from torchwright.model import Facts, Options
+
+PYPI = Options(torch="PyPI")
+
+
+def cell(facts: Facts, identifier: str, arch: str = "x86_64") -> Cell:
+    return lookup.find(facts, identifier, arch, matrix.find_release(facts, "torch", "v1.13.1"))
+
+
+def test_the_wheel_on_pypi_has_no_label(shipped: Facts) -> None:
+    assert against.version(shipped, cell(shipped, "vision-3.10-cu117"), PYPI) == "1.13.1"
+    assert against.version(shipped, cell(shipped, "vision-3.10-cpu"), PYPI) == "1.13.1"
+    assert against.version(shipped, cell(shipped, "vision-3.10-cu117"), Options()) == "1.13.1+cu117"
+    assert against.version(shipped, cell(shipped, "wheel-3.10-cu117"), Options()) is None
+
+
+def test_another_cuda_than_that_of_the_wheel_on_pypi_is_refused(shipped: Facts) -> None:
+    with pytest.raises(ConfigError) as told:
+        against.version(shipped, cell(shipped, "vision-3.10-cu118"), PYPI)
+    assert str(told.value) == (
+        "--torch PyPI: torch 1.13.1 on PyPI has CUDA 11.7, and vision-3.10-cu118 is for CUDA 11.8: "
+        "build vision-3.10-cu117, or leave --torch out"
+    )
+
+
+def test_of_other_machines_the_wheel_on_pypi_is_not_known(shipped: Facts) -> None:
+    assert against.version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI) == "1.13.1"
+
+
+def test_pip_gets_the_very_wheel() -> None:
+    assert against.requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"  # "==" means any label, too
+    assert against.requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
+    assert against.requirement("torch", "1.13.1+x", Options(torch="/a/b.whl")) == "/a/b.whl"

@@ -1,0 +1,65 @@
+"""Everything of CUDA that a plan follows from, decided together: toolkit, host compiler, libraries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torchwright.cuda import hostcompiler, libraries, toolkit
+from torchwright.demands import Demands
+from torchwright.matrix import Cell
+from torchwright.model import Case, Facts, Host, Options, Plan
+from torchwright.rules import case
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """With what a cell is compiled on a host; without CUDA it is what the host has."""
+
+    cell: Cell  # its build's `cuda` is that of the toolkit that compiles it
+    case: Case  # that rules are held against
+    variables: Mapping[str, str]  # that choose the compiler; none where it is the one that a build would use
+    libraries: Mapping[str, str]  # "cudnn" -> "8.5.0.96": from the kept ones
+    requires: str  # NVIDIA's packages that the wheel requires, as setup.py reads them; "": none
+
+    @property
+    def toolkit(self) -> str | None:
+        """Return the version of CUDA that compiles the cell."""
+        return self.cell.build.cuda
+
+
+def of(facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None) -> Means:
+    """Return with what a cell is compiled.
+
+    Raises ConfigError and ImpossibleBuildError for a toolkit that was asked for and cannot be taken.
+    """
+    identifier = cell.build.identifier(host.arch)
+    cuda = toolkit.chosen(facts, cell, options.toolkit, identifier)
+    compiled = compiled_with(cell, cuda)
+    demands = Demands(facts, compiled, provider)
+    compiler, variables = hostcompiler.chosen(demands, host, options.settings)
+    taken = libraries.taken(demands, host, options.settings)
+    known = replace(
+        case(facts, compiled.build, cell.release, provider, compiler),
+        kept=frozenset(taken),
+        lacking=libraries.lacking(demands, host, options.settings),
+        another_toolkit=cuda != cell.build.cuda,
+    )
+    requires = "|".join(libraries.required(demands, taken))
+    return Means(compiled, known, variables, taken, requires)
+
+
+def compiled_with(cell: Cell, cuda: str | None) -> Cell:
+    """Return a cell as a toolkit compiles it: rules on versions of CUDA speak of that one."""
+    return replace(cell, build=replace(cell.build, cuda=cuda))
+
+
+def places(plan: Plan, host: Host) -> dict[str, str]:
+    """Return what ${cuda_home}, ${cudnn_home} and their kin stand for on a host, as far as it has them."""
+    cuda = plan.toolkit
+    if cuda is None:
+        return {}
+    libraries_ = {
+        f"{name}_home": host.kept.get(libraries.key(name, version, cuda))
+        for name, version in plan.libraries.items()
+    }
+    found = {"cuda_home": host.toolkits.get(cuda), **libraries_}
+    return {name: folder for name, folder in found.items() if folder}

@@ -1,0 +1,36 @@
+"""What `invoke toolkit` can bring, and the command for it."""
+
+from packaging.version import Version
+
+from torchwright.doctor.finding import Question
+from torchwright.facts.provision import PROVIDERS
+from torchwright.host.kept import COMPILER, TOOLKIT
+from torchwright.toolkit.choosing import candidates
+from torchwright.toolkit.wanted import Lacking, Wanted
+
+
+def toolkit(question: Question, version: str) -> str | None:
+    """Return the command that brings a toolkit; None where nobody is known to have it for the machine."""
+    wanted = Wanted(TOOLKIT, version, None, question.build.arch)
+    return f"invoke toolkit --cuda {version}" if _can_be_had(question, wanted) else None
+
+
+def library(question: Question, name: str, version: str) -> str | None:
+    """Return the command that brings a library for the toolkit of the build; None as above."""
+    major = str(Version(question.plan.toolkit or "0").major)
+    wanted = Wanted(name, version, major, question.build.arch)
+    command = f"invoke toolkit --library {name}-cu{major}={version}"
+    return command if _can_be_had(question, wanted) else None
+
+
+def compiler(question: Question, name: str) -> str | None:
+    """Return the command that brings a compiler, "gcc-11"; None as above."""
+    wanted = Wanted(COMPILER, name, None, question.build.arch)
+    return f"invoke toolkit --compiler {name}" if _can_be_had(question, wanted) else None
+
+
+def _can_be_had(question: Question, wanted: Wanted) -> bool:
+    if question.host.system != "linux":
+        return False
+    sources = question.facts.toolkit_sources
+    return any(not isinstance(candidates(wanted, one, sources), Lacking) for one in PROVIDERS)

@@ -1,0 +1,72 @@
+"""How a wheel is called: its version with the local label, and its tags."""
+
+from collections.abc import Mapping
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchwright.errors import ConfigError
+from torchwright.matrix import Cell
+from torchwright.model import Build, Facts, Host, Package, Release
+
+LABELS = ("official", "git", "none")
+PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
+
+
+def local_label(build: Build, system: str, label: str, commit: str | None) -> str:
+    """Return "+cpu", "+git49444c3" or "": the local part of a version (PEP 440).
+
+    Raises ConfigError for an unknown label, and for `git` where the commit is not known.
+    """
+    if label not in LABELS:
+        raise ConfigError(f"label '{label}' is unknown; it is one of {', '.join(LABELS)}")
+    if label == "git":
+        if commit is None:
+            raise ConfigError("label 'git' needs the commit, which is not known: fetch the source first")
+        return f"+git{commit[:7]}"
+    # The official macOS wheels have no label, so a pin without one must fit ours too.
+    return "" if label == "none" or system == "macos" else f"+{build.variant}"
+
+
+def version(facts: Facts, cell: Cell, label: str, commit: str | None) -> str:
+    """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
+    build, release = cell.build, cell.release
+    local = local_label(build, facts.arches[build.arch].system, label, commit)
+    return release.version + _paired(local, facts.packages[build.package], release)
+
+
+def _paired(label: str, package: Package, release: Release) -> str:
+    """Return a local label that tells one release's wheels for several torch apart: "+cu130.torch2.11.0"."""
+    if not label or not package.editions or package.after is None:
+        return label
+    return f"{label}.{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
+
+
+def python_tag(python: str) -> str:
+    """Return the interpreter and ABI tags: "3.10" -> "cp310-cp310", "3.7" -> "cp37-cp37m"."""
+    number = python.rstrip("t")
+    interpreter = "cp" + number.replace(".", "")
+    if python.endswith("t"):
+        return f"{interpreter}-{interpreter}t"
+    flag = "m" if Version(number) < PRE_ABI_CHANGE else ""
+    return f"{interpreter}-{interpreter}{flag}"
+
+
+def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:
+    """Return the platform tag that is true of whatever this host links, built with these variables."""
+    macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
+    template = facts.arches[build.arch].platform_tag
+    if "{glibc}" in template and host.glibc is None:
+        return f"linux_{build.arch}"
+    return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))
+
+
+def distribution(package: Package) -> str:
+    """Return how a package is called in the names of its wheels: "torch-scatter" -> "torch_scatter"."""
+    return canonicalize_name(package.name).replace("-", "_")
+
+
+def wheel(package: Package, release: Release, build: Build, version: str, platform: str) -> str:
+    """Return the name of a wheel's file."""
+    tags = release.wheel_tag or python_tag(build.python)
+    return f"{distribution(package)}-{version}-{tags}-{platform}.whl"
