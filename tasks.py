@@ -1,6 +1,5 @@
 """The invoke namespace: what looks after the machine and the source."""
 
-import functools
 import json as json_
 import os
 import sys
@@ -10,52 +9,30 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import (
-    archlist,
-    budget,
-    console,
-    listing,
-    lookup,
-    options,
-    preview,
-    selection,
-    source,
-    upstream,
-)
+from torchwright import archlist, budget, console, listing, lookup, options, preview, selection, source
 from torchwright import deps as deps_
 from torchwright import facts as facts_
 from torchwright import host as hosts
 from torchwright import matrix as matrix_
 from torchwright import report as report_
+from torchwright import upstream as upstream_
+from torchwright.boundary import Body, translated
 from torchwright.diagnosis import causes
 from torchwright.diagnosis.logtext import read as read_log
 from torchwright.doctor import consultation
-from torchwright.errors import SuiteError
 from torchwright.housekeeping import orders
 from torchwright.layout import Layout
 from torchwright.model import Facts
 from torchwright.options import named_after, needed_by
+from torchwright.toolkit import orders as toolkits
+from torchwright.toolkit import told
 
 ROOT = Path(__file__).parent
-Body = Callable[..., None]
 
 
 def command(**options: Any) -> Callable[[Body], Body]:
     """Make a task; where our own errors stop it, it ends with one message and their exit code."""
-
-    def made(body: Body) -> Body:
-        @functools.wraps(body)
-        def wrapper(*args: Any, **kwargs: Any) -> None:
-            try:
-                body(*args, **kwargs)
-            except SuiteError as error:
-                raise Exit(f"error: {error}", code=error.exit_code) from None
-            except BrokenPipeError:  # whoever read what we print, such as `head`, has read enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-        return task(**options)(wrapper)  # type: ignore[no-any-return]
-
-    return made
+    return lambda body: task(**options)(translated(body, lambda said, code: Exit(said, code=code)))
 
 
 def _load() -> tuple[Facts, Layout]:
@@ -116,13 +93,14 @@ def plan(  # noqa: PLR0917 - every one is an option
     jobs: str | None = None,
     memory: str | None = None,
     torch: str | None = None,
+    toolkit: str | None = None,
 ) -> None:
     """Print everything that a session would do."""
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
     release = selection.selected(known, layout, tag)
     values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    chosen = options.of_task("plan", set_ or (), **values)
+    chosen = options.of_task("plan", set_ or (), **values, toolkit=toolkit)
     shown = preview.of(known, None if host else layout, machine, identifier, release, chosen)
     if release is None:
         print(shown.choice(), file=sys.stderr)
@@ -202,7 +180,7 @@ def report(_: Context, build: str | None = None, out: str = "") -> None:
     print(report_.make(build or "", Layout.of(ROOT), Path(out)))
 
 
-@command(iterable=["release"], help=upstream.HELP)
+@command(iterable=["release"], help=upstream_.HELP)
 def facts(
     _: Context,
     check: bool = False,
@@ -217,6 +195,24 @@ def facts(
     page = ROOT / "docs" / "compatibility.md" if table else None
     orders = maintenance.Orders(check, tuple(release or ()), new, write, page)
     print(maintenance.carry_out(orders, *_load()))
+
+
+@command(iterable=["library"], help=toolkits.HELP, auto_shortflags=False)
+def toolkit(  # noqa: PLR0917 - every one is an option
+    _: Context,
+    list_: bool = False,
+    cuda: str = "",
+    library: list[str] | None = None,
+    compiler: str = "",
+    from_: str = "",
+    channel: str = "",
+    json: bool = False,
+) -> None:
+    """Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root."""
+    said = toolkits.Orders(list_, cuda, tuple(library or ()), compiler, from_, channel)
+    with console.progress() as progress:
+        found = told.carry_out(said, *_load(), progress)
+    print(json_.dumps(found.data, indent=1) if json else found.text)
 
 
 @command(help=orders.STATUS_HELP)
@@ -244,5 +240,5 @@ def clean(  # noqa: PLR0917 - every one is an option
 
 
 namespace = Collection(
-    fetch, matrix, explain, plan, jobs, deps, doctor, arch, diagnose, facts, report, status, clean
+    fetch, matrix, explain, plan, jobs, deps, doctor, arch, toolkit, diagnose, facts, report, status, clean
 )

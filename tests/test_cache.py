@@ -130,11 +130,31 @@ def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("version", "cached"), [("4.7.5", False), ("4.12.3", True), ("4.13", True)])
-def test_nvcc_goes_through_a_new_ccache_only(version: str, cached: bool) -> None:
+@pytest.mark.parametrize(
+    ("version", "cuda", "cached"),
+    [
+        ("4.7.5", "11.8", False),
+        ("4.12.3", "11.8", True),
+        ("4.13", "10.2", True),
+        ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
+    ],
+)
+def test_nvcc_goes_through_ccache_where_that_goes_by_what_it_read(
+    version: str, cuda: str, cached: bool
+) -> None:
     program = ccache.Program("/ccache", version, frozenset())
-    variables = ccache.variables(program, Path("/root"), Path("/kept"), "1G")
-    assert ("CMAKE_CUDA_COMPILER_LAUNCHER" in variables) is cached
+    variables = ccache.before_nvcc(program, cuda)
+    assert variables == (
+        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
+    )
+
+
+def test_nvcc_is_cached_in_builds_that_have_one(tmp_path: Path) -> None:
+    host = imagined(tmp_path, "ccache")
+    script(tmp_path / "bin/ccache", "echo ccache version 4.13")
+    for toolkit, there in ((None, False), ("12.4", True)):
+        found = cache.set_up(replace(site(tmp_path, host, []), cuda=toolkit))
+        assert ("CMAKE_CUDA_COMPILER_LAUNCHER" in found.variables) is there
 
 
 @pytest.mark.parametrize(

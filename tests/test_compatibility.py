@@ -45,6 +45,7 @@ def test_chosen_releases(shipped: Facts) -> None:
         "0.29.2",
         "2.11.0 (not 3.15 3.15t)",
         "",
+        "",
         "3.9.0",
     ]
     assert releases["1.13.1"] == [
@@ -54,6 +55,7 @@ def test_chosen_releases(shipped: Facts) -> None:
         "2.17",
         "0.14.1 (not 3.11)",
         "0.13.1 (not 3.11)",
+        "",
         "0.14.1",
         "",
     ]
@@ -66,7 +68,9 @@ def test_chosen_releases(shipped: Facts) -> None:
         "",
         "",
         "",
+        "",
     ]
+    assert releases["2.11.0"][6] == "2.1.2", "of a package that declares its releases itself"
     assert list(releases)[2] == "2.15.0", "the newest first"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from commands import ROOT, environment, run
+from index_server import Index, serving
 from sampled import THIS, Sample, fetched
 
 from torchwright import interpreters
@@ -268,3 +269,75 @@ def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, 
         assert contents(theirs) == contents(own)
         version = "tinytorch/version.py"
         assert theirs.read(version) == own.read(version)
+
+
+BESIDE = """\
+name = "tiny-scatter"
+session = "scatter"
+after = "tinytorch"
+pypi = "tiny-scatter"
+import_name = "tiny_scatter"
+unset = ["USE_*"]
+compilers = "path"
+memory_per_job = "0.3 GiB"
+disk = "200 MiB"
+smoke = ["from tiny_scatter import scale", "assert scale(3.0, 2) == {expected}"]
+
+[[release]]
+version = "0.3"
+torch = "<2"
+source = "a test"
+
+[[rule]]
+reason = "setup.py compiles one extension with setuptools alone"
+requires = ["setuptools<81", "wheel"]
+"""
+SETUP = """\
+from pathlib import Path
+import tinytorch
+from setuptools import Extension, setup
+setup(
+    name="tiny-scatter", version="0.3", packages=["tiny_scatter"], install_requires=["tinytorch>=0.1"],
+    ext_modules=[Extension(
+        "tiny_scatter._C", ["module.cpp"], include_dirs=[tinytorch.include_path()], libraries=["tiny"],
+        library_dirs=[str(Path(tinytorch.lib_path()).parent)], extra_compile_args=["-std=c++17"],
+    )],
+)
+"""
+
+
+def source_archive(folder: Path) -> bytes:
+    """Return an extension of the sample whose setup.py can be told neither its version nor its base."""
+    tree = folder / "tiny_scatter-0.3"
+    (tree / "tiny_scatter").mkdir(parents=True)
+    (tree / "setup.py").write_text(SETUP)
+    (tree / "tiny_scatter/__init__.py").write_text("import tinytorch\nfrom ._C import scale\n")
+    shutil.copy(ROOT / "sample/upstream/tinyvision/tinyvision/csrc/module.cpp", tree)
+    return Path(shutil.make_archive(str(tree), "gztar", folder, tree.name)).read_bytes()
+
+
+def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_path: Path) -> None:
+    one = shared.configs / "packages/tiny-scatter.toml"
+    one.write_text(BESIDE.format(expected="7.0"))
+    content = source_archive(tmp_path)
+    index = Index()
+    index.add("tiny_scatter-0.3.tar.gz", content, hashes={"sha256": hashlib.sha256(content).hexdigest()})
+    with serving(index):
+        env = {**shared.env, "PIP_INDEX_URL": index.url}
+        done = run("invoke", "fetch", "--package", "tiny-scatter", home=shared.home, env=env)
+    assert done.returncode == 0, done.stderr
+    session = f"scatter-{THIS}-cpu"
+    failed = shared.nox("-s", session)
+    assert "'assert scale(3.0, 2) == 7.0' of its facts: AssertionError" in failed.stdout + failed.stderr
+    one.write_text(BESIDE.format(expected="6.0"))
+    done = shared.nox("-s", session)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (name,) = [wheel for wheel in shared.wheels() if wheel.startswith("tiny_scatter-0.3+cpu.tinytorch1.0.0-")]
+    assert set(shared.manifest(name)["checks"]) == {"import", "version", "base", "smoke"}
+    with zipfile.ZipFile(shared.home / "dist" / name) as archive:
+        metadata = archive.read("tiny_scatter-0.3+cpu.tinytorch1.0.0.dist-info/METADATA").decode()
+    assert [line for line in metadata.splitlines() if line.startswith(("Version", "Requires-Dist"))] == [
+        "Version: 0.3+cpu.tinytorch1.0.0",
+        "Requires-Dist: tinytorch==1.0.0+cpu",
+    ]
+    one.unlink()

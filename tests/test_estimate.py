@@ -146,7 +146,8 @@ def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
 
 
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
-    made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", LARGE)
+    with_static_cudnn = replace(LARGE, libraries={"cudnn": "8.0.5"})
+    made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", with_static_cudnn)
     text = report.as_text(shipped, made, 8 * GIB)
     assert "the guard then lets fewer run" in text
     assert "relocation truncated to fit" in text

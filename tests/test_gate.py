@@ -211,14 +211,54 @@ def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path
 def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> None:
     real = compiler(tmp_path / "cuda/bin/nvcc", "echo")
     for environ in ({"CUDA_HOME": str(tmp_path / "cuda")}, {"CUDACXX": str(real), "CUDA_HOME": "/gone"}):
-        named = gate.nvcc(tmp_path / "bin", compiled, environ)
+        named = gate.nvcc(tmp_path / "bin", compiled, None, environ)
         assert set(named) == {"PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"}
         there = Path(named["PYTORCH_NVCC"])
         assert there.name == "nvcc"
         assert there.parent != tmp_path / "bin"
         assert f'exec {compiled} {real} "$@"' in there.read_text()
-    assert gate.nvcc(tmp_path / "bin", compiled, {"CUDA_HOME": "/gone"}) == {}
-    assert gate.nvcc(tmp_path / "bin", compiled, {}) == {}
+    for without in ({"CUDA_HOME": "/gone"}, {}):
+        assert gate.nvcc(tmp_path / "bin", compiled, None, without) == {}
+        assert gate.toolkit(tmp_path / "bin", without) == {}
+
+
+def test_only_the_gate_stands_before_an_nvcc_that_nobody_asks_what_it_read(
+    compiled: Path, tmp_path: Path
+) -> None:
+    compiler(tmp_path / "cuda/bin/nvcc", 'echo "nvcc $CCACHE_DISABLE" "$@"')
+    cache = compiler(tmp_path / "ccache", 'shift; echo "cached $CCACHE_DEPEND" "$@"')
+    named = gate.nvcc(tmp_path / "bin", compiled, str(cache), {"CUDA_HOME": str(tmp_path / "cuda")})
+
+    def run(*words: str) -> str:
+        command = [named["PYTORCH_NVCC"], *words]
+        return subprocess.run(
+            command, env=environment(), capture_output=True, check=True, text=True
+        ).stdout.strip()
+
+    for asks in ("-MD", "--generate-dependencies-with-compile"):
+        assert run("-c", "a b.cu", asks) == f"cached 1 -c a b.cu {asks}"
+    assert run("-c", "a b.cu", "-I", "-MDir") == "nvcc 1 -c a b.cu -I -MDir"
+
+
+def test_the_toolkit_around_the_stand_in_is_the_real_one(compiled: Path, tmp_path: Path) -> None:
+    home = tmp_path / "cuda"
+    for name in ("nvcc", "ptxas"):
+        compiler(home / "bin" / name, f"echo {name}")
+    (home / "include").mkdir()
+    (home / "include/cuda.h").write_text("new")
+    environ, folder = {"CUDA_HOME": str(home)}, tmp_path / "tree/bin"
+    there = folder / "cuda"
+    (there / "bin").mkdir(parents=True)
+    (there / "include").symlink_to(tmp_path)  # of another toolkit, with which the tree was built before
+    (there / "bin/gone").symlink_to(tmp_path / "gone")
+    for _ in range(2):
+        gate.nvcc(folder, compiled, None, environ)
+        assert gate.toolkit(folder, environ) == {"CUDA_HOME": str(there)}
+        assert {path.name for path in there.iterdir()} == {"bin", "include"}
+        assert {path.name for path in (there / "bin").iterdir()} == {"nvcc", "ptxas"}
+        assert (there / "include/cuda.h").read_text() == "new"
+        assert (there / "bin/ptxas").samefile(home / "bin/ptxas")
+        assert not (there / "bin/nvcc").samefile(home / "bin/nvcc")
 
 
 def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:

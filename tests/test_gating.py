@@ -145,3 +145,37 @@ def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: Job) -> 
     first = Path(found["PATH"].partition(":")[0])
     assert first == built.tree.folder / "bin"
     assert (first / "c++").stat().st_mode & 0o111
+
+
+def with_cuda(begun: Job, home: Path, compilers: str) -> Job:
+    """Return the job as one of CUDA, with a toolkit."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/nvcc").write_text("#!/bin/sh\n")
+    (home / "bin/nvcc").chmod(0o755)
+    package = replace(begun.package, compilers=compilers)
+    build = replace(begun.plan.build, variant="cu118", cuda="11.8")
+    plan = replace(begun.plan, build=build, set={**begun.plan.set, "CUDA_HOME": str(home)})
+    packages = {**begun.facts.packages, "base": package}
+    return replace(begun, plan=plan, facts=replace(begun.facts, packages=packages))
+
+
+@pytest.mark.parametrize(("compilers", "stands_in"), [("cmake", False), ("path", True)])
+def test_nvcc_comes_by_the_gate_by_whatever_name_it_is_asked_for(
+    begun: Job, tmp_path: Path, compilers: str, stands_in: bool
+) -> None:
+    built = with_cuda(begun, tmp_path / "cuda", compilers)
+    found = variables(built, guarded(built), Cache(), print)
+    named = Path(found["PYTORCH_NVCC"])
+    assert str(built.tree.folder / "gate") in named.read_text()
+    home = named.parents[1] if stands_in else tmp_path / "cuda"
+    assert Path(found["CUDA_HOME"]) == home
+
+
+def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(begun: Job, tmp_path: Path) -> None:
+    built = with_cuda(begun, tmp_path / "cuda", "path")
+    there = built.tree.folder / "gate"
+    caching = {"CCACHE_DIR": "/cache", "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"}
+    for hooks, cached in ((gate.hooks(there, caching), True), (gate.hooks(there, {}), False)):
+        guard = Guarded(there, built.layout.root, None, hooks, hooks)
+        found = variables(built, guard, Cache("ccache", "/ccache", "4.13", caching), print)
+        assert ("/ccache" in Path(found["PYTORCH_NVCC"]).read_text()) is cached

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchwright import ground, host, matrix, plan
-from torchwright.model import Build, Facts, Options, Plan
+from torchwright.model import Build, Compiler, Facts, Options, Plan
 from torchwright.recall import Recall
 
 
@@ -49,6 +49,45 @@ def test_a_compiler_is_known_by_its_parts(planned: Plan, recall: Recall, tmp_pat
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     after = ground.ground(machine, planned, {**os.environ, "PATH": path}, recall)
     assert {name for name in after if after[name] != before.get(name)} == {"C++: driver"}
+
+
+def test_a_compiler_that_the_plan_names_is_the_one_that_counts(
+    planned: Plan, recall: Recall, tmp_path: Path
+) -> None:
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    other = tmp_path / "g++-11"
+    other.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    other.chmod(0o755)
+    machine = host.basis(recall)
+    machine = replace(machine, compilers={str(other): Compiler("gcc", "11.3.0")})
+    usual = ground.ground(machine, planned, os.environ, recall)
+    named = replace(planned, set={**planned.set, "CXX": str(other)})
+    found = ground.ground(machine, named, os.environ, recall)
+    assert {name for name in found if found[name] != usual.get(name)} == {"compiler", "C++: driver"}
+    assert found["compiler"] == "gcc 11.3.0"
+
+
+def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
+    planned: Plan, recall: Recall, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").write_text("one")
+    seen = {"cudnn": "8.1.0", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0", "jpeg": "2.1"}
+    homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
+    machine = replace(host.basis(recall), toolkits=homes, libraries=seen)
+    assert ground.ground(machine, planned, {}, recall).keys() >= {"library jpeg"}
+    assert not any("cudnn" in name for name in ground.ground(machine, planned, {}, recall))
+    cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
+    found = ground.ground(machine, cuda, {}, recall)
+    libraries = {name: version for name, version in found.items() if "cudnn" in name}
+    assert libraries == {
+        "library cudnn": "8.1.0",
+        "library cudnn@11.8": "8.6.0",
+        "library cudnn, kept": "8.5.0.96",
+    }
+    (tmp_path / "bin/nvcc").write_text("another")
+    assert ground.ground(machine, cuda, {}, recall)["nvcc"] != found["nvcc"]
 
 
 def test_a_launcher_is_no_compiler(planned: Plan, recall: Recall, tmp_path: Path) -> None:

@@ -22,15 +22,16 @@ RANKS = {
     **dict.fromkeys(
         ("facts", "rules", "matrix", "lookup", "stale", "guard", "host", "capabilities", "diagnosis"), 2
     ),
+    **dict.fromkeys(("demands", "cuda"), 2),
     "plan": 3,
     **dict.fromkeys(
-        ("source", "toolchain", "pack", "verify", "deliver", "estimate", "overflow", "upstream", "report"), 4
+        ("source", "toolchain", "toolkit", "pack", "verify", "deliver", "estimate", "overflow"), 4
     ),
-    "housekeeping": 4,
+    **dict.fromkeys(("upstream", "report", "housekeeping"), 4),
     "doctor": 5,
     "workshop": 6,
     **dict.fromkeys(("gating", "compiling", "preparing", "sharing"), 7),
-    **dict.fromkeys(("stages", "making", "manifest", "pipeline"), 7),
+    **dict.fromkeys(("stages", "making", "manifest", "pipeline", "gpu"), 7),
     **dict.fromkeys(("noxfile", "tasks"), 8),
 }
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite

@@ -24,6 +24,7 @@ def test_everything(tmp_path: Path) -> None:
         "--jobs=3",
         "--memory=12 GiB",
         f"--torch={wheel}",
+        "--toolkit=11.8",
     ]
     assert parse(arguments, "test") == Options(
         label="git",
@@ -32,6 +33,7 @@ def test_everything(tmp_path: Path) -> None:
         jobs=3,
         memory=12 * 1024**3,
         torch=str(wheel),
+        toolkit="11.8",
     )
 
 

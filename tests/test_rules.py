@@ -1,6 +1,8 @@
 """Rules against builds; and that the shipped ones leave no release without an answer."""
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -8,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 
 from torchwright import matrix
 from torchwright.model import Build, Case, Compiler, Facts, Rule, When
-from torchwright.rules import case, matches, within
+from torchwright.rules import axes, case, matches, within
 
 GCC = Compiler("gcc", "12.2.0")
 
@@ -38,6 +40,25 @@ def of(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
 )
 def test_a_when_holds_where_all_of_its_conditions_do(when: When, known: Case, *, expected: bool) -> None:
     assert matches(when, known) is expected
+
+
+@pytest.mark.parametrize(
+    ("when", "here"),
+    [
+        (When(kept=("cudnn",)), {"kept": frozenset({"cudnn", "nccl"})}),
+        (When(lacking=("magma",)), {"lacking": frozenset({"magma"})}),
+        (When(another_toolkit=True), {"another_toolkit": True}),
+    ],
+)
+def test_what_a_machine_has_is_no_axis(when: When, here: dict[str, Any]) -> None:
+    assert matches(when, replace(of(cuda="11.8"), **here))
+    assert not matches(when, of(cuda="11.8"))
+    assert matches(axes(when), of(cuda="11.8"))
+
+
+def test_every_library_that_a_rule_names_must_be_kept() -> None:
+    both = When(kept=("cudnn", "nccl"))
+    assert not matches(both, replace(of(cuda="11.8"), kept=frozenset({"cudnn"})))
 
 
 def test_no_version_is_within_bounds() -> None:

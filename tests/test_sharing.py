@@ -6,6 +6,7 @@ import signal
 import subprocess
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from test_workshop import HOST, job
 from torchwright import interpreters
 from torchwright.guard.timeline import Ran, parse
 from torchwright.locks import LOCK, awaited
-from torchwright.model import Facts
-from torchwright.sharing import retire
+from torchwright.model import Facts, Options
+from torchwright.sharing import links, retire
 
 PYTHONS = [one for one in interpreters.installed() if one in {f"3.{minor}" for minor in range(8, 15)}]
 OF_PYTHON = {"python/module.cpp", "python/values.cpp"}
@@ -169,3 +170,11 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(known: Fact
     assert noted == [f"removed {folders[name]}, the tree that was unused longest" for name in "cb"]
     assert all((folder / "source").exists() for folder in foreign)
     assert all((folder / LOCK).exists() for folder in folders.values())
+
+
+def test_pip_looks_among_our_wheels_for_ours_alone(known: Facts, tmp_path: Path) -> None:
+    base = job(known, tmp_path, HOST)
+    assert links(base) == []
+    dependent = replace(base, plan=replace(base.plan, torch="base==1.0.0+cpu"))
+    assert links(dependent) == ["--find-links", str(base.layout.dist)]
+    assert links(replace(dependent, options=Options(torch="PyPI"))) == []

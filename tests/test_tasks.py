@@ -24,7 +24,8 @@ def test_matrix_as_json(tmp_path: Path) -> None:
     done = run("invoke", "matrix", "--tag", "v2.4.0", "--arch", "aarch64", "--json", home=tmp_path)
     entries = json.loads(done.stdout)
     assert {entry["arch"] for entry in entries} == {"aarch64"}
-    assert {entry["package"] for entry in entries} == {"torch", "torchvision", "torchaudio"}
+    packages = {"torch", "torchvision", "torchaudio", "torch-scatter"}
+    assert {entry["package"] for entry in entries} == packages
     by_name = {(entry["package"], entry["python"], entry["variant"]): entry for entry in entries}
     assert by_name["torch", "3.12", "cpu"]["possible"] is True
     impossible = by_name["torch", "3.13", "cpu"]
@@ -66,7 +67,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         home=tmp_path,
     )
     plan = json.loads(done.stdout)
-    assert set(plan) == KEYS | {"estimate", "overflow"}
+    assert set(plan) == KEYS | {"toolkit", "libraries", "estimate", "overflow"}
     assert set(plan["environment"]) == {"set", "unset"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
     assert not list(tmp_path.rglob("*")), "a plan touches nothing"

@@ -24,14 +24,20 @@ HOST = Host(
 )
 
 
-def job(known: Facts, tmp_path: Path, host: Host) -> workshop.Job:
-    cell = lookup.find(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+def job(
+    known: Facts,
+    tmp_path: Path,
+    host: Host,
+    identifier: str = "wheel-3.10-cpu",
+    options: Options = Options(),  # noqa: B008 (it is frozen)
+) -> workshop.Job:
+    cell = lookup.find(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
-    computed = plan.compute(known, cell, host, Options(), fetched)
+    computed = plan.compute(known, cell, host, options, fetched)
     layout = Layout(tmp_path, tmp_path / "cache")
     recall = Recall(tmp_path / "recall.json")
     venv, python = tmp_path / "venv", Path("/python")
-    return workshop.Job(layout, known, host, cell, Options(), fetched, computed, venv, python, {}, {}, recall)
+    return workshop.Job(layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, recall)
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -98,3 +104,40 @@ def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
     monkeypatch.setenv("TORCHWRIGHT_CACHE", "redis://")
     with pytest.raises(ConfigError, match=r"TORCHWRIGHT_CACHE is 'redis://', but it names no host"):
         workshop.preflight(job(known, tmp_path, HOST), print)
+
+
+def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = tmp_path / "cuda-11.8", tmp_path / "cuda-12.4"
+    for folder in (ours, other):
+        folder.mkdir()
+    machine = replace(
+        HOST,
+        compiler=Compiler("gcc", "11.4.0"),
+        toolkits={"11.8": str(ours), "12.4": str(other)},
+        libraries={"cudnn": "8.6.0"},
+    )
+    begun = job(known, tmp_path, machine, "wheel-3.10-cu118")
+    assert begun.places["cuda_home"] == str(ours)
+    noted: list[str] = []
+    monkeypatch.setenv("CUDA_HOME", str(other))
+    workshop.preflight(begun, noted.append)
+    assert noted[0].startswith(f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8")
+    monkeypatch.setenv("CUDA_HOME", str(ours))
+    noted.clear()
+    workshop.preflight(begun, noted.append)
+    assert not any("CUDA_HOME" in line for line in noted)
+
+
+def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -> None:
+    begun = job(known, tmp_path, HOST, "vision-3.10-cu118", Options(toolkit="11.8", arch_list="8.6"))
+    assert workshop.missing_base(begun) == [
+        *("-s", "wheel-3.10-cu118", "--", "--label", "official"),
+        *("--toolkit", "11.8", "--arch-list", "8.6"),
+    ]
+    wheel = begun.layout.dist / "base-1.0.0+cu118-cp310-cp310-linux_x86_64.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    assert workshop.base_wheel(begun) == wheel
+    assert workshop.missing_base(begun) is None

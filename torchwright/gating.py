@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 
 from torchwright.guard import gate, jobserver
 from torchwright.guard.jobs import slots
@@ -25,12 +26,7 @@ def variables(job: Job, guard: Guarded, cache: Cache, note: Callable[[str], None
     found = environment(job, {**cache.variables, **own_server, **guard.environment})
     if own_server:
         found = sccache.started(cache.program, found, note)
-    stand_ins = job.tree.folder / "bin"
-    if job.package.compilers == "path":
-        ccache = cache.program if cache.tool == "ccache" else None
-        found |= gate.stand_ins(stand_ins, guard.gate, ccache, found)
-    if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
-        found |= gate.nvcc(stand_ins, guard.gate, found)
+    found |= _stand_ins(job, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else Cache(), found)
     if guard.fifo is not None:
         found |= jobserver.environment(guard.fifo, found)
     # the gate stands behind these
@@ -42,6 +38,20 @@ def variables(job: Job, guard: Guarded, cache: Cache, note: Callable[[str], None
     if not past and "MAX_JOBS" not in job.options.settings:
         memory = usable_memory(job.host, job.options)
         found["MAX_JOBS"] = str(slots(job.options.jobs or job.host.cores, memory))
+    return found
+
+
+def _stand_ins(job: Job, there: Path, cache: Cache, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what leads compilers that know no launcher to the gate, behind the cache if that knows of it."""
+    folder = job.tree.folder / "bin"
+    found: dict[str, str] = {}
+    by_path = job.package.compilers == "path"
+    if by_path:
+        found |= gate.stand_ins(folder, there, cache.program or None, environ)
+    if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
+        cuda = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
+        found |= gate.nvcc(folder, there, cuda, environ)
+        found |= gate.toolkit(folder, environ) if by_path else {}
     return found
 
 

@@ -16,8 +16,10 @@ from torchwright.errors import VerifyError
 from torchwright.guard.timeline import Account
 from torchwright.housekeeping import foresight
 from torchwright.ledger import Entry
-from torchwright.pack import metadata, repair, stage, wheel
+from torchwright.pack import metadata, nvidia, repair, stage, wheel
+from torchwright.pack.bundling import Bundled
 from torchwright.process import capture
+from torchwright.verify import devicecode
 from torchwright.workshop import Job, base_wheel
 
 MEMBERS = 10 * 2**30  # bytes of compressed members that are kept
@@ -86,9 +88,11 @@ def verified(job: Job, wheel: Path, entries: Mapping[str, Entry]) -> Entry:
             scratch=job.outputs.verify,
             extra=extra,
             log=log,
+            targets=devicecode.asked(job.facts, job.plan),
         )
     said = {
         "checks": {name: asdict(check) for name, check in report.checks.items()},
+        "device_code": dict(report.device_code),
         "seconds": {"verify": round(time.monotonic() - start, 1)},
         **_disk(job),
     }
@@ -100,14 +104,17 @@ def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
     shutil.rmtree(job.outputs.stage, ignore_errors=True)
     job.outputs.stage.mkdir()
     staged = stage.unpack(raw, job.outputs.stage)
+    if not job.package.version_variables:
+        staged = metadata.stamp(staged, job.plan.version, job.plan.torch)
     version_file = f"{job.package.import_name}/version.py"
     if job.source.provider != "git" and job.source.commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, job.source.commit)
     repaired = repair.repair(
         staged,
         job.plan.platform_tag,
-        folders=[job.venv / "lib", job.tree.kit / "lib"],
+        folders=[job.venv / "lib", job.tree.kit / "lib", *_beside_toolkit(job)],
         provided=_provided(job),
+        beside=nvidia.beside(_packages(job)) if job.base else {},
     )
     name = metadata.set_platform(staged, job.plan.platform_tag)
     if name != job.plan.wheel:
@@ -117,15 +124,26 @@ def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
     return staged, repaired
 
 
+def _beside_toolkit(job: Job) -> list[Path]:
+    """Return the folders with the libraries of CUDA that the build was linked with."""
+    homes = [job.places[name] for name in ("cuda_home", "cudnn_home", "nccl_home") if job.places.get(name)]
+    return [Path(home, folder) for home in homes for folder in ("lib64", "lib")]
+
+
 def _provided(job: Job) -> frozenset[str]:
     """Return the libraries that the base package has loaded before a dependent one is imported."""
     if job.base is None:
         return frozenset()
-    found = job.venv.glob(f"lib/python*/site-packages/{job.base.import_name}/**/*.so*")
+    found = _packages(job).glob(f"{job.base.import_name}/**/*.so*")
     return frozenset(path.name for path in found)
 
 
-def _from_system(job: Job, bundled: Iterable[repair.Bundled]) -> dict[str, str]:
+def _packages(job: Job) -> Path:
+    """Return the folder of what is installed for the build; repair has work on Linux only."""
+    return next(iter(job.venv.glob("lib/python*/site-packages")), job.venv)
+
+
+def _from_system(job: Job, bundled: Iterable[Bundled]) -> dict[str, str]:
     """Return the libraries of the machine that came along, and what the loader finds them by."""
     own = (job.tree.folder, job.venv)
     found = {

@@ -8,6 +8,7 @@ from torchwright.environments import Install
 from torchwright.ledger import Entry
 from torchwright.model import Artifact
 from torchwright.source.disk import disk_full_told
+from torchwright.verify import devicecode
 from torchwright.workshop import Job, equipped, preflight
 
 
@@ -50,7 +51,10 @@ class _Work:
                 packed = self.job.outputs.packed / packed.name
                 artifact.withdraw(self.job.wheel, packed)
             self.line.note(f"verifying {packed.name} in a clean environment")
-            self.keep("verify", making.verified(self.job, packed, self.entries))
+            entry = making.verified(self.job, packed, self.entries)
+            self.keep("verify", entry)
+            if code := devicecode.told(entry.said["device_code"]):
+                self.line.note(f"code for GPUs: {code}")
         record = manifest.compose(self.job, self.entries, self.before)
         return artifact.publish(packed, self.job.wheel, record)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torchwright import lookup, render, source
+from torchwright import lookup, render, script, source
 from torchwright.estimate import own, report
 from torchwright.layout import Layout
 from torchwright.model import Facts, Host, Options, Plan, Release, Run
@@ -34,7 +34,7 @@ class Preview:
 
     def as_script(self) -> str:
         """Return a bash script that carries the plan out with nothing of the suite installed."""
-        return render.as_script(self.plan, self.facts, self.host)
+        return script.as_script(self.plan, self.facts, self.host)
 
 
 def of(  # noqa: PLR0917 - what a plan follows from

@@ -1,5 +1,7 @@
 """Hold a rule's `when` against a build."""
 
+from dataclasses import replace
+
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import Version
 
@@ -33,6 +35,11 @@ def case(
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
 
 
+def axes(when: When) -> When:
+    """Return the conditions on the axes alone, without those on what a machine has."""
+    return replace(when, gcc=None, clang=None, kept=None, lacking=None, another_toolkit=False)
+
+
 def matches(when: When, case: Case) -> bool:
     """Tell whether every condition of `when` holds; a build without CUDA matches no CUDA version."""
     build, compiler = case.build, case.compiler
@@ -54,4 +61,7 @@ def matches(when: When, case: Case) -> bool:
         and within(when.cuda, build.cuda)
         and made_by(when.gcc, "gcc")
         and made_by(when.clang, "clang")
+        and case.kept.issuperset(when.kept or ())
+        and case.lacking.issuperset(when.lacking or ())
+        and (case.another_toolkit or not when.another_toolkit)
     )

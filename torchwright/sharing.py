@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from torchwright import environments, locks, preparing, removal
+from torchwright import against, environments, locks, preparing, removal
 from torchwright.buildline import Line
 from torchwright.compiling import Compiled, compile_wheel
 from torchwright.environments import Install
@@ -24,9 +24,8 @@ def compiled(job: Job, install: Install, line: Line) -> Compiled:
     """
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
-        where = ["--find-links", str(job.layout.dist)] if job.plan.torch else []
         own_kit = () if job.shares else job.plan.kit
-        wanted = [*where, *own_kit, *job.plan.requirements]
+        wanted = [*links(job), *own_kit, *job.plan.requirements]
         environments.provide(job.venv, job.interpreter, job.environment_key, install, *wanted)
         user = environments.user(job.venv, job.python, job.environment_key, job.tree.env)
     asked = time.monotonic()
@@ -44,6 +43,12 @@ def compiled(job: Job, install: Install, line: Line) -> Compiled:
                 read = preparing.write_down(job, user, began)
             preparing.refuse_foreign(job, user)
     return replace(made, seconds=seconds, waited=waited, read=read)
+
+
+def links(job: Job) -> list[str]:
+    """Return what leads pip to our own wheels, where it is not PyPI's that is built against."""
+    ours = job.plan.torch is not None and job.options.torch != against.PYPI
+    return ["--find-links", str(job.layout.dist)] if ours else []
 
 
 @contextlib.contextmanager

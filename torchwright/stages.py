@@ -110,10 +110,10 @@ def _of_packing(job: Job, raw: str) -> dict[str, str]:
 
 def _of_verifying(job: Job, packed: str) -> dict[str, str]:
     plan, package = job.plan, job.package
-    expected = [plan.version, plan.commit, plan.torch, plan.build.cuda, _switches(job)]
+    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(job)]
     return {
         "packed wheel": packed,
-        "expectations": digest([*expected, package.import_name, package.checks, plan.wheel]),
+        "expectations": digest([*expected, package.import_name, package.checks, package.smoke, plan.wheel]),
         "interpreter and requirements": job.environment_key,
         "code that verifies": _code(job, "verify"),
         "code that packs": _code(job, "pack"),

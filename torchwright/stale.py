@@ -5,7 +5,7 @@ from dataclasses import replace
 from torchwright.errors import ConfigError
 from torchwright.matrix import Terms
 from torchwright.model import Facts, Package, Rule
-from torchwright.rules import case, matches, within
+from torchwright.rules import axes, case, matches, within
 
 
 def check(facts: Facts) -> None:
@@ -23,7 +23,7 @@ def check(facts: Facts) -> None:
 
 def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
     """Tell whether a rule matches a possible build, or, if it is a conflict, one that the axes support."""
-    rest = replace(rule.when, release=None, gcc=None, clang=None)  # compilers are no axis
+    rest = axes(replace(rule.when, release=None))
     provider = rule.when.provider[0] if rule.when.provider else None
     return any(
         matches(rest, case(facts, build, release, provider)) and (rule.conflict or terms.allow(build))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from torchwright.quantity import parse_bytes
 
@@ -43,6 +44,15 @@ class Table:
     def optional(self, key: str) -> str | None:
         """Take a string that may be absent."""
         return self.text(key, "") or None
+
+    def version(self, key: str) -> str:
+        """Take a version (PEP 440)."""
+        text = self.text(key)
+        try:
+            Version(text or "0")
+        except InvalidVersion:
+            self.problem(f"'{text}' is no version")
+        return text
 
     def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
         """Take a list of strings, or one string."""

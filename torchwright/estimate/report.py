@@ -35,7 +35,7 @@ def as_text(facts: Facts, plan: Plan, memory: int, own: tuple[Run, ...] = ()) ->
 
 
 def _risk(facts: Facts, plan: Plan) -> Risk | None:
-    cuda = plan.build.cuda
+    cuda = plan.toolkit
     return overflow.predict(facts, plan.release, cuda, plan.set) if cuda else None
 
 

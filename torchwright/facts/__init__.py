@@ -1,15 +1,16 @@
 """Read build_configs/ into the model; every problem is collected and told at once."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from torchwright.errors import ConfigError
 from torchwright.facts import causes as causes_
-from torchwright.facts import costs, machines
+from torchwright.facts import costs, machines, provision
 from torchwright.facts import packages as packages_
 from torchwright.facts import releases as releases_
 from torchwright.facts import units as units_
-from torchwright.model import Facts
+from torchwright.model import Facts, Package
 
 
 def chosen(root: Path) -> Facts:
@@ -50,6 +51,7 @@ def load(folder: Path) -> Facts:
         assumed=assumed,
         linking=costs.linking(folder / "linking.toml", problems),
         units=units_.units(folder / "units.toml", problems),
+        toolkit_sources=provision.sources(folder / "toolkit_sources.toml", problems),
     )
     _cross_check(facts, problems)
     if problems:
@@ -74,9 +76,19 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
         if unit.package and unit.package not in facts.packages
     )
     for package in facts.packages.values():
+        problems.extend(_misnamed(facts, package))
         for rule in package.rules:
             problems.extend(
                 f"{rule.name}: patch '{patch}' is not in patches/{package.name}/"
                 for patch in rule.patches
                 if not (facts.patches / package.name / patch).is_file()
             )
+
+
+def _misnamed(facts: Facts, package: Package) -> Iterator[str]:
+    """Yield what a package says of another that is not so."""
+    if package.after is not None and package.after not in facts.packages:
+        yield f"{package.name}.toml: 'after' is '{package.after}'; packages/ has {', '.join(facts.packages)}"
+    for other in facts.packages.values():
+        if other.session == package.session and other.name < package.name:
+            yield f"{package.name}.toml: 'session' is '{package.session}', which is that of {other.name}"

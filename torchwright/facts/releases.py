@@ -6,7 +6,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from torchwright.model import Cuda, Package, Release
+from torchwright.model import Cuda, Edition, Package, Release
+from torchwright.rules import within
 from torchwright.tables import Table, read
 
 
@@ -26,7 +27,51 @@ def releases(
                 found[package.name].append(release)
             file.asked.append(package.name)
         file.done()
+    for package in packages.values():
+        if package.editions and package.after in found:
+            found[package.name] += _declared(package, found[package.name], found[package.after], problems)
     return {name: _completed(sorted(all_, key=_by_version)) for name, all_ in found.items()}
+
+
+def _declared(
+    package: Package, listed: Iterable[Release], bases: Iterable[Release], problems: list[str]
+) -> list[Release]:
+    """Return what a package's own file declares: with each torch goes the newest release that takes it."""
+    where = f"{package.name}.toml"
+    problems.extend(f"{where}: {one} stands in releases/ too; say it in one place" for one in listed)
+    editions = sorted(package.editions, key=lambda one: _number(one.version), reverse=True)
+    found = []
+    for base in bases:
+        edition = next((one for one in editions if within(one.torch, base.version)), None)
+        if edition is not None:
+            found.append(_of_edition(package, edition, base))
+    used = {release.version for release in found}
+    problems.extend(
+        f"{where}: release {one.version}: {package.after} '{one.torch}' leaves it no release of "
+        f"{package.after} that goes with no newer one"
+        for one in editions
+        if one.version not in used
+    )
+    return found
+
+
+def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
+    return Release(
+        package=package.name,
+        version=edition.version,
+        tag=package.tag.format(version=edition.version),
+        commit=edition.commit,
+        pythons=tuple(one for one in base.pythons if within(edition.python, one.rstrip("t"))),
+        arches=tuple(one for one in base.arches if one in (edition.arches or base.arches)),
+        cuda=base.cuda if edition.cuda is None else edition.cuda,
+        cuda_official=base.cuda_official,
+        torch=base.version,
+        wheel_tag=None,
+        source=edition.source,
+        date=edition.date,
+        cuda_pypi=base.cuda_pypi,
+        sha256=edition.sha256,
+    )
 
 
 def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
@@ -49,11 +94,7 @@ def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
 
 
 def _release(table: Table, package: Package, base: Release | None) -> Release:
-    version = table.text("version")
-    try:
-        Version(version)
-    except InvalidVersion:
-        table.problem(f"'{version}' is no version")
+    version = table.version("version")
     cuda = table.table("cuda")
     inherits = base is not None and not cuda.data
     official = cuda.table("official")
@@ -108,7 +149,12 @@ def _cuda(table: Table) -> Cuda:
 
 
 def _by_version(release: Release) -> tuple[Version, Version]:
+    return _number(release.version), _number(release.torch or "0")
+
+
+def _number(text: str) -> Version:
+    """Return a version to order by; what is none was told, and stands first."""
     try:
-        return Version(release.version), Version(release.torch or "0")
+        return Version(text)
     except InvalidVersion:
-        return Version("0"), Version("0")
+        return Version("0")

@@ -19,13 +19,12 @@ from torchwright.model.known import (
     Cuda,
     Facts,
     KnownUnit,
-    Package,
     Release,
-    Rule,
     Toolkit,
-    When,
 )
 from torchwright.model.machines import Compiler, Gpu, Host, Room
+from torchwright.model.packages import Edition, Package, Rule, When
+from torchwright.model.provision import Piece, ToolkitSource
 
 __all__ = [
     "Arch",
@@ -40,6 +39,7 @@ __all__ = [
     "Compiler",
     "Compression",
     "Cuda",
+    "Edition",
     "Facts",
     "Gpu",
     "Host",
@@ -49,6 +49,7 @@ __all__ = [
     "Options",
     "Package",
     "Peak",
+    "Piece",
     "Plan",
     "Range",
     "Release",
@@ -58,5 +59,6 @@ __all__ = [
     "Source",
     "StaticLibrary",
     "Toolkit",
+    "ToolkitSource",
     "When",
 ]

@@ -36,11 +36,14 @@ class Build:
 class Case:
     """What a `When` is held against: a build of a release, and what is known of where it happens."""
 
-    build: Build
+    build: Build  # its `cuda` is that of the toolkit that compiles it
     version: str  # of the release
     system: str
     provider: str | None = None
     compiler: Compiler | None = None
+    kept: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
+    another_toolkit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Source:
     package: str
     version: str
     tag: str
-    provider: str  # "git", "path", "debian"
+    provider: str  # "git", "path", "debian", "pypi"
     origin: str  # URL, path or archive, for people
     commit: str | None
     path: Path
@@ -69,6 +72,7 @@ class Options:
     jobs: int | None = None
     memory: int | None = None  # bytes
     torch: str | None = None  # "PyPI", or a wheel to build a dependent package against
+    toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,10 @@ class Plan:
     platform_tag: str
     reasons: tuple[str, ...]  # of the rules that shaped it
     torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
+    toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
+    libraries: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "cudnn" -> "8.5.0.96": of the kept ones, where the machine has none that fits
 
 
 @dataclass(frozen=True, slots=True)

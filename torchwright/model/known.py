@@ -9,6 +9,8 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 
 from torchwright.model.costs import Assumed, Linking, Peak, Run
+from torchwright.model.packages import Package
+from torchwright.model.provision import ToolkitSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,70 +64,6 @@ class ArchName:
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """A conjunction over the axes; a key that is None says nothing."""
-
-    release: SpecifierSet | None = None
-    python: SpecifierSet | None = None
-    cuda: SpecifierSet | None = None  # never matches a build without CUDA
-    variant: tuple[str, ...] | None = None
-    arch: tuple[str, ...] | None = None
-    system: tuple[str, ...] | None = None
-    provider: tuple[str, ...] | None = None  # where the source came from
-    gcc: SpecifierSet | None = None  # never matches another compiler
-    clang: SpecifierSet | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What follows for the cells that `when` matches, why, and where the fact comes from."""
-
-    name: str  # "torch.toml: rule 3", for messages
-    when: When
-    reason: str
-    source: str = ""
-    conflict: bool = False  # the cell is impossible, for `reason`
-    set: Mapping[str, str] = field(default_factory=dict)
-    append: Mapping[str, str] = field(
-        default_factory=dict
-    )  # flags, joined to what other rules and the user say
-    requires: tuple[str, ...] = ()
-    patches: tuple[str, ...] = ()
-    prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
-    system_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by package manager
-    front_end: str | None = None  # "setup.py" or "pep517"
-    needs: Mapping[str, SpecifierSet] = field(default_factory=dict)  # "gcc" -> bounds outside which it fails
-    advises: Mapping[str, SpecifierSet] = field(
-        default_factory=dict
-    )  # outside them nobody is known to have built it
-    cxx: int | None = None  # the C++ standard that it is written in
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """What is known of a package in all its releases."""
-
-    name: str  # "torch": the distribution and the key of everything else
-    session: str  # "wheel", "vision", "audio"
-    repository: str
-    import_name: str
-    checks: str  # what verify/checks/<checks>_checks.py tries
-    after: str | None  # the package it is built against
-    tag: str  # "v{version}"
-    version_variables: Mapping[str, str]  # environment that fixes the version, values with {version}
-    unset: tuple[str, ...]  # patterns of variables the build would read from the user's shell
-    off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
-    off_spelling_releases: SpecifierSet
-    memory_per_job: int  # bytes; the largest compile seen
-    disk: int  # bytes that a build of it needs
-    rules: tuple[Rule, ...]
-    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
-    debian: Mapping[str, str] = field(default_factory=dict)  # version -> source package in Debian
-    debian_fill: Mapping[str, str] = field(default_factory=dict)  # submodule path -> source package
-
-
-@dataclass(frozen=True, slots=True)
 class Cuda:
     """What a release says of one toolkit."""
 
@@ -165,6 +103,7 @@ class Release:
         default_factory=dict
     )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
     explained: Mapping[str, str] = field(default_factory=dict)  # what PyPI says otherwise -> why
+    sha256: str | None = None  # of its source archive on PyPI
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""
@@ -229,6 +168,7 @@ class Facts:
     assumed: Assumed | None = None  # None: nothing can be estimated
     linking: Linking | None = None  # None: nothing can be predicted
     units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
+    toolkit_sources: tuple[ToolkitSource, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""

@@ -64,6 +64,9 @@ class Host:
         default_factory=dict
     )  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
+    kept: Mapping[str, str] = field(
+        default_factory=dict
+    )  # libraries and compilers that were provisioned: "cudnn-8.5.0.96-cu11" -> folder
     interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path
     broken_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> shim that fails
     headless_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path, without Python.h

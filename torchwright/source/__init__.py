@@ -10,6 +10,7 @@ from torchwright.model import Source
 from torchwright.source.checking import assure, check, cure, moved, refuse_changes, refuse_unrecorded
 from torchwright.source.request import (
     DEBIAN,
+    PYPI,
     Bar,
     Progress,
     Request,
@@ -113,6 +114,8 @@ def _serves(record: Record, request: Request) -> bool:
         return request.mirror is None or source.provider == "git"
     if request.origin == DEBIAN:
         return source.provider == DEBIAN
+    if request.origin == PYPI:  # its archive may be recorded since, or corrected
+        return source.provider == PYPI and (request.release.sha256 or "") in source.origin
     from torchwright.source import local  # noqa: PLC0415 (loaded only for --from)
 
     return dict(record.asked) == local.asked(request.origin)
@@ -132,6 +135,11 @@ def _provide(
         from torchwright.source import debian  # noqa: PLC0415
 
         return debian.fetch(request, slot, layout.cache / DEBIAN, progress)
+    if request.origin == PYPI:
+        from torchwright.source import pypi  # noqa: PLC0415
+        from torchwright.upstream import index  # noqa: PLC0415
+
+        return pypi.fetch(request, slot, index.configured(), progress)
     from torchwright.source import local  # noqa: PLC0415
 
     return local.fetch(request, request.origin, slot, progress)

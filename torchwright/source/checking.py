@@ -64,7 +64,8 @@ def cure(source: Source) -> str:
     """Return the command that brings the source back."""
     package = "" if source.package == "torch" else f" --package {source.package}"
     tag = "" if package else f" --tag {source.tag}"
-    origin = {"debian": " --from debian", "path": " --from PATH|URL"}.get(source.provider, "")
+    words = {"debian": " --from debian", "pypi": " --from pypi", "path": " --from PATH|URL"}
+    origin = words.get(source.provider, "")
     return f"`invoke fetch{tag}{package}{origin}`"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from torchwright.errors import NetworkError
-from torchwright.source.request import DEBIAN, Request
+from torchwright.source.request import DEBIAN, PYPI, Request
 
 PATIENCE = 5.0  # seconds for a host to take a connection
 _PORTS = {"https": 443, "http": 80, "git": 9418}
@@ -19,12 +19,12 @@ def unreachable(host: str, why: str, request: Request) -> NetworkError:
 
 def ways_out(request: Request) -> str:
     """Return what a user may do when the usual way to a source is closed."""
-    ways = [
-        "name a mirror of the repositories (`--mirror URL`)",
-        "give a folder or an archive (`--from PATH|URL`)",
-    ]
+    ways = ["name a mirror of the repositories (`--mirror URL`)"] if request.package.repository else []
+    ways.append("give a folder or an archive (`--from PATH|URL`)")
     if request.release.version in request.package.debian and request.origin != DEBIAN:
         ways.append("take it from Debian's source archive (`--from debian`)")
+    if request.package.pypi and request.origin != PYPI:
+        ways.append("take it from PyPI (`--from pypi`)")
     return f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 

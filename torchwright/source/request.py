@@ -9,7 +9,7 @@ from torchwright.errors import ConfigError
 from torchwright.matrix import partners
 from torchwright.model import Facts, Package, Release
 
-DEBIAN = "debian"  # the word after --from that names no path
+DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
 _SHA = re.compile(r"[0-9a-f]{40}")
 _NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
@@ -22,7 +22,7 @@ class Request:
     release: Release
     ref: str | None = None  # a branch or a commit, in place of the release's tag
     mirror: str | None = None  # where the repositories are, in place of their own hosts
-    origin: str | None = None  # a folder, an archive, its URL, or "debian", in place of git
+    origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi", in place of git
 
     @property
     def what(self) -> str:
@@ -35,16 +35,20 @@ def requests(
 ) -> tuple[Request, ...]:
     """Return what is asked for: the sources of the named packages that go with a release, or its own.
 
-    Raises ConfigError for a name that is no package, and for a ref of several packages; UnknownReleaseError
-    where a package has no such release.
+    A package without a repository comes from PyPI unless it is said otherwise. Raises ConfigError for a name
+    that is no package, and for a ref of several packages; UnknownReleaseError where a package has no such
+    release.
     """
     wanted = partners(facts, release, names)
     if ref and len(wanted) > 1:
         raise ConfigError("--ref names a commit of one package: fetch one at a time")
-    return tuple(
-        Request(facts.packages[one.package], one, ref or None, mirror or None, origin or None)
-        for one in wanted
-    )
+    found = []
+    for one in wanted:
+        package = facts.packages[one.package]
+        in_git = bool(package.repository)
+        whence = origin or (None if in_git else PYPI)
+        found.append(Request(package, one, ref or None, (in_git and mirror) or None, whence))
+    return tuple(found)
 
 
 class Bar(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchwright import atomic
 from torchwright.errors import HostError
 from torchwright.guard.timeline import Event, as_line
 from torchwright.model import Host
@@ -34,6 +34,7 @@ class Site:
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
     digest: compilers.Digest
+    cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ def _ccache(site: Site, program: ccache.Program, shared: Remote | None) -> Cache
     if not _writable(site, folder, "CCACHE_DIR"):
         return Cache()
     variables = ccache.variables(program, site.root, folder, SIZE, shared) | {LOG: str(site.log)}
+    if site.cuda is not None:
+        variables |= ccache.before_nvcc(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
         variables["CCACHE_EXTRAFILES"] = str(_identities(site))
     with contextlib.suppress(OSError):
@@ -128,10 +131,7 @@ def _identities(site: Site) -> Path:
     )
     file = site.kept / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not file.is_file() or file.read_bytes() != text.encode("ascii"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f"{file.name}.{os.getpid()}")
-        fresh.write_text(text, encoding="ascii")
-        fresh.replace(file)
+        atomic.write(file, text)
     return file
 
 

@@ -16,6 +16,7 @@ from torchwright.process import CommandError, capture
 from torchwright.toolchain.remote import Remote
 
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
+_TOLD_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
 _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
 _VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
@@ -86,12 +87,21 @@ def variables(
         "CMAKE_C_COMPILER_LAUNCHER": program.path,
         "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
     }
-    if program.version is not None and Version(program.version) >= CUDA_SINCE:
-        found["CMAKE_CUDA_COMPILER_LAUNCHER"] = program.path
     if remote is not None:
         new = program.version is None or Version(program.version) >= _RENAMED
         found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = storage(remote)
     return found
+
+
+def before_nvcc(program: Program, cuda: str) -> dict[str, str]:
+    """Return the variables that put it before nvcc of a toolkit; none where one of the two cannot do it.
+
+    Asked for the preprocessed source, nvcc gives that of the first capability, so two files that differ for
+    another would be one. It goes by what nvcc says that it read, which newer ones say while they compile.
+    """
+    if program.version is None or Version(program.version) < CUDA_SINCE or Version(cuda) < _TOLD_SINCE:
+        return {}
+    return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
 
 def storage(remote: Remote) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from torchwright import atomic
 from torchwright.errors import HostError
 from torchwright.process import CommandError, capture
 
@@ -24,6 +25,23 @@ LAUNCHERS = tuple(
 # What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
 _COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
 _CACHES = {"ccache", "sccache"}
+# What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
+_NVCC = """\
+#!/bin/sh
+{cached}export CCACHE_DISABLE=1
+exec {command} "$@"
+"""
+# Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ for
+# another are one to ccache. What it read it tells for all, so ccache may go by that and nothing else.
+_CACHED = """\
+for word; do
+  case $word in
+  -MD | -MMD | --generate-dependencies-with-compile | --generate-nonsystem-dependencies-with-compile)
+    export CCACHE_DEPEND=1
+    exec {ccache} {real} "$@" ;;
+  esac
+done
+"""
 
 
 def program(cache: Path, compiler: Sequence[str]) -> Path | None:
@@ -58,7 +76,7 @@ def place(compiled: Path | None, target: Path) -> Path:
     else:  # a kernel takes only a short path after #!, and no blanks
         start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n'''\n"
         content = start.encode() + FALLBACK.read_bytes()
-    _write(target, content)
+    atomic.write(target, content, 0o755)
     if not _runs(target):
         raise OSError(f"{target} cannot be run")
     return target
@@ -102,19 +120,52 @@ def stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str
     return changed
 
 
-def nvcc(folder: Path, gate: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def nvcc(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Make a stand-in for nvcc below a folder that stands on PATH, and return the variables that name it.
 
-    It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. Where
-    `environ` names no nvcc, nothing changes. Raise OSError where the folder cannot be written.
+    It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. A `ccache`
+    stands before it where the build asks nvcc what it read. Where `environ` names no nvcc, nothing changes.
+    Raise OSError where the folder cannot be written.
     """
-    found = (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc")
-    real = next(filter(_is_compiler, found), None)
+    real = _nvcc(environ)
     if real is None:
         return {}
-    return dict.fromkeys(
-        ("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), _stand_in(folder / "cuda" / "nvcc", str(gate), real)
-    )
+    there = folder / "cuda" / "bin" / "nvcc"
+    cached = _CACHED.format(ccache=shlex.quote(ccache), real=shlex.quote(real)) if ccache else ""
+    atomic.write(there, _NVCC.format(cached=cached, command=shlex.join([str(gate), real])), 0o755)
+    return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(there))
+
+
+def toolkit(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Put the rest of the toolkit around the stand-in for nvcc, and return the variable that names it.
+
+    torch before 2.1, and later ones where they do not compile with ninja, take none but its bin/nvcc. Raise
+    OSError where the folder cannot be written.
+    """
+    real = _nvcc(environ)
+    if real is None:
+        return {}
+    home, there = Path(real).parents[1], folder / "cuda"
+    _linked(there, [path for path in home.iterdir() if path.name != "bin"], "bin")
+    _linked(there / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc")
+    return {"CUDA_HOME": str(there)}
+
+
+def _nvcc(environ: Mapping[str, str]) -> str | None:
+    """Return the nvcc that an environment names."""
+    named = (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc")
+    return next(filter(_is_compiler, named), None)
+
+
+def _linked(folder: Path, paths: Sequence[Path], but: str) -> None:
+    """Have a folder hold links to these paths, and nothing else `but` what is already there by one name."""
+    wanted = {path.name: str(path) for path in paths}
+    for old in folder.iterdir():
+        if old.name != but and (not old.is_symlink() or os.readlink(old) != wanted.get(old.name)):  # noqa: PTH115
+            old.unlink()
+    for name, target in wanted.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)
 
 
 def _runs(gate: Path) -> bool:
@@ -148,14 +199,5 @@ def _is_compiler(path: str) -> bool:
 
 
 def _stand_in(there: Path, first: str, real: str) -> str:
-    _write(there, f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n'.encode())
+    atomic.write(there, f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n', 0o755)
     return str(there)
-
-
-def _write(target: Path, content: bytes) -> None:
-    """Write a program in one move: what runs it meanwhile runs the old one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_name(f"{target.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.chmod(0o755)
-    fresh.replace(target)
