@@ -7,7 +7,7 @@ import pytest
 from machines import made_up_programs, script
 from made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
 
-from torchwright.errors import HostError, SourceError
+from torchwright.errors import HostError, InterruptedBuildError, SourceError
 from torchwright.host.kept import kept
 from torchwright.model import Piece
 from torchwright.toolkit.provision import bring, taken
@@ -65,6 +65,16 @@ def test_what_is_not_whole_does_not_appear(tmp_path: Path, missing: str) -> None
         bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn})))
     assert kept(tmp_path, ARCH) == {}
     assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
+
+
+def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
+    def stopped(folder: Path) -> None:
+        toolkit(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedBuildError, match=r"^bringing CUDA 11\.8 was interrupted: run the same"):
+        bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped})))
+    assert kept(tmp_path, ARCH) == {}
 
 
 def test_a_compiler_must_run_here_as_its_version(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchwright.errors import HostError, SourceError
+from torchwright.errors import HostError, InterruptedBuildError, SourceError
 from torchwright.host.kept import COMPILER, TOOLKIT, Kept, Record, cxx, kept
 from torchwright.host.programs import Run, version_in
 from torchwright.model import Piece, ToolkitSource
@@ -50,7 +50,7 @@ def bring(wanted: Wanted, shop: Shop) -> Kept:
     """Return what is wanted, brought from the first provider that has it where it is not kept yet.
 
     Raises HostError that lists why no provider has it, or names a full disk; SourceError and NetworkError
-    where the one that has it does not give it whole.
+    where the one that has it does not give it whole; InterruptedBuildError where the user stops it.
     """
     if (there := kept(shop.cache, wanted.arch).get(wanted.name)) is not None:
         return there
@@ -61,6 +61,10 @@ def bring(wanted: Wanted, shop: Shop) -> Kept:
     bar = shop.progress.task(f"{offer.wanted} from {offer.provider}")
     try:
         return _made(offer, shop, bar)
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            f"bringing {offer.wanted} was interrupted: run the same command to go on from what was downloaded"
+        ) from None
     finally:
         bar.close()
 
