@@ -48,9 +48,7 @@ class Table:
     def version(self, key: str) -> str:
         """Take a version (PEP 440)."""
         text = self.text(key)
-        try:
-            Version(text or "0")
-        except InvalidVersion:
+        if text and not is_version(text):
             self.problem(f"'{text}' is no version")
         return text
 
@@ -176,3 +174,12 @@ def read(path: Path, problems: list[str]) -> Table:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
         data = {}
     return Table(path.name, data, problems)
+
+
+def is_version(text: str) -> bool:
+    """Tell whether a text is a version (PEP 440)."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from packaging.requirements import Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchwright.demands import Demands
 from torchwright.matrix import Cell
 from torchwright.model import Cuda, Host
 from torchwright.rules import axes, case, matches
+from torchwright.tables import is_version
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _OWN_SOURCE = frozenset({"nccl"})
@@ -164,13 +165,5 @@ def _kept(host: Host, name: str, cuda: str) -> Iterator[str]:
     suffix = f"-cu{Version(cuda).major}"
     for one in host.kept:
         version = one.removeprefix(f"{name}-").removesuffix(suffix)
-        if one == f"{name}-{version}{suffix}" and _is_version(version):
+        if one == f"{name}-{version}{suffix}" and is_version(version):
             yield version
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True

@@ -82,7 +82,7 @@ def passed_over(environ: Mapping[str, str], host: Host, version: str | None) -> 
     used = host.toolkits.get(version)
     for name in VARIABLES:
         folder = environ.get(name)
-        if folder and (used is None or Path(folder).resolve() != Path(used).resolve()):
+        if folder and (used is None or not _is(used, folder)):
             there = next((each for each, home in host.toolkits.items() if _is(home, folder)), None)
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"

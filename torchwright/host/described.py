@@ -6,12 +6,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
 from torchwright.errors import ConfigError
 from torchwright.host.native import ARCHES, SYSTEMS
 from torchwright.model import Compiler, Gpu, Host
-from torchwright.tables import Table, read
+from torchwright.tables import Table, is_version, read
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 
@@ -115,24 +113,16 @@ def _arch(table: Table, system: str) -> str:
 
 def _version(table: Table, key: str) -> str | None:
     text = table.optional(key)
-    if text and not _is_version(text):
+    if text and not is_version(text):
         table.problem(f"'{key}' is '{text}', expected a version, such as '2.35'")
     return text
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
 
 
 def _compiler(table: Table, key: str) -> Compiler | None:
     """Take a compiler, written as "gcc 12.2.0"."""
     text = table.optional(key)
     family, _, version = (text or "").partition(" ")
-    if text and (family not in FAMILIES or not _is_version(version)):
+    if text and (family not in FAMILIES or not is_version(version)):
         families = ", ".join(FAMILIES)
         table.problem(f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'")
         return None

@@ -1,7 +1,6 @@
 """`--from pypi`: the release as its project uploaded it to PyPI, the archive checked against the index."""
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from packaging.version import Version
 
 from torchwright.errors import NetworkError, SourceError
 from torchwright.model import Source
+from torchwright.source.apt import sha256
 from torchwright.source.download import download
 from torchwright.source.mirror import shown
 from torchwright.source.network import ways_out
@@ -90,8 +90,7 @@ def _whole(file: File, request: Request, slot: Slot, bar: Bar) -> Path:
     """Return the downloaded archive; one that is not what the index says is deleted."""
     refused = "the index names a file that is not there, so run the command again later"
     archive = download(file.url, slot.downloaded, bar, otherwise=ways_out(request), refused=refused)
-    with archive.open("rb") as content:
-        seen = hashlib.file_digest(content, "sha256").hexdigest()
+    seen = sha256(archive)
     if seen != file.sha256:
         archive.unlink()
         raise SourceError(

@@ -15,11 +15,12 @@ from urllib.request import url2pathname
 
 from torchwright.errors import SourceError
 from torchwright.model import ToolkitSource
+from torchwright.source.apt import sha256
 from torchwright.source.network import complaint
 from torchwright.source.request import Bar, Progress
 from torchwright.toolkit import driver_stub, shape
 from torchwright.toolkit.conda_layout import SUBDIRS, place, taken
-from torchwright.toolkit.pieces import Piece, fetched, sha256
+from torchwright.toolkit.pieces import Piece, fetched
 from torchwright.toolkit.wanted import Lacking, Offer, Wanted
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from torchwright.errors import SourceError
 from torchwright.host.kept import COMPILER
 from torchwright.model import Piece, ToolkitSource
 from torchwright.process import CommandError
-from torchwright.source.apt import Apt, Archive, machine_archives
+from torchwright.source.apt import Apt, Archive, machine_archives, sha256
 from torchwright.source.binaries import Binary, closure, download, listed, settings
 from torchwright.source.debian import alone, complaint, explained
 from torchwright.source.disk import disk_full_told
 from torchwright.source.request import Bar, Progress
 from torchwright.toolkit import debian_layout
 from torchwright.toolkit.finishing import complete_toolkit, try_compiler
-from torchwright.toolkit.pieces import downloads, sha256
+from torchwright.toolkit.pieces import downloads
 from torchwright.toolkit.suites import Suite, archives, pins, suite
 from torchwright.toolkit.unpacking import PROGRAM, mend_links, unpack
 from torchwright.toolkit.wanted import Lacking, Wanted

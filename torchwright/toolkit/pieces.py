@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from torchwright.errors import SourceError
 from torchwright.model import Piece
+from torchwright.source.apt import sha256
 from torchwright.source.download import download
 from torchwright.source.request import Bar
 
-__all__ = ["Piece", "downloads", "fetched", "sha256"]
+__all__ = ["Piece", "downloads", "fetched"]
 
 _OTHERWISE = "name another provider (`--from conda|debian|pypi`)"
 _REFUSED = "the index names a file that is not there: run the command again later, or " + _OTHERWISE
@@ -36,9 +36,3 @@ def fetched(piece: Piece, cache: Path, bar: Bar) -> Path:
             f"{piece.sha256}): it was deleted; run the command again, or {_OTHERWISE}"
         )
     return file
-
-
-def sha256(file: Path) -> str:
-    """Return a file's digest."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
