@@ -31,7 +31,7 @@ def told(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
 
 def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) -> None:
     index = Index()
-    code = b"\x7fELF\x00is sm_90 there\x00\x01sm_75 sm_90a sm_100 sm_120\x00rest"
+    code = b"\x7fELF\x00is sm_90 there\x00\x01sm_75 sm_90a sm_100 sm_120 compute_120\x00rest"
     index.add(f"base-2.0.0-cp310-cp310-{PLATFORM}.whl", with_library("2.0.0", code))
     index.add(f"base-1.0.0-cp39-cp39-{PLATFORM}.whl", with_library("1.0.0", b"no list in it"))
     index.add("base-3.0.0-cp310-cp310-win_amd64.whl", with_library("3.0.0", code))
@@ -39,7 +39,7 @@ def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) ->
     with serving(index):
         found = told(index, tmp_path)
         assert found == {
-            "base-2.0.0": ("7.5", "9.0a", "10.0", "12.0"),
+            "base-2.0.0": ("7.5", "9.0a", "10.0", "12.0+PTX"),
             "base-1.0.0": (),
             "base-3.0.0": (),
             "base-4.0.0": (),

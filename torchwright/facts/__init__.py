@@ -6,7 +6,9 @@ from pathlib import Path
 
 from torchwright.errors import ConfigError
 from torchwright.facts import causes as causes_
-from torchwright.facts import costs, machines, provision
+from torchwright.facts import conda as conda_
+from torchwright.facts import costs, indexes, machines, provision
+from torchwright.facts import images as images_
 from torchwright.facts import packages as packages_
 from torchwright.facts import releases as releases_
 from torchwright.facts import units as units_
@@ -52,6 +54,9 @@ def load(folder: Path) -> Facts:
         linking=costs.linking(folder / "linking.toml", problems),
         units=units_.units(folder / "units.toml", problems),
         toolkit_sources=provision.sources(folder / "toolkit_sources.toml", problems),
+        elsewhere=indexes.wheels(folder / "indexes.toml", problems),
+        images=images_.images(folder / "images.toml", problems),
+        conda=conda_.conda(folder / "conda.toml", problems),
     )
     _cross_check(facts, problems)
     if problems:

@@ -91,14 +91,14 @@ def _assumed(table: Table) -> Assumed:
     assumed = Assumed(
         scaling=_number(table, "scaling"),
         years=_number(table, "years"),
-        serial=_numbers(table, "serial_seconds"),
-        dependent=_numbers(table, "dependent_seconds"),
-        job=_numbers(table, "job_seconds"),
+        serial=numbers(table, "serial_seconds"),
+        dependent=numbers(table, "dependent_seconds"),
+        job=numbers(table, "job_seconds"),
         spread={name: _number(spread, name) for name in SPREADS},
-        packed=_numbers(table, "packed"),
-        tree=_numbers(table, "tree"),
-        cached=_numbers(table, "cached"),
-        files=_numbers(table, "files"),
+        packed=numbers(table, "packed"),
+        tree=numbers(table, "tree"),
+        cached=numbers(table, "cached"),
+        files=numbers(table, "files"),
         installed={name: installed.size(name) for name in list(installed.data)},
         installed_spread=_number(table, "installed_spread"),
     )
@@ -120,7 +120,7 @@ def _static(table: Table) -> StaticLibrary:
 
 
 def _compression(table: Table) -> Compression:
-    found = Compression(table.text("flag", ""), _numbers(table, "factor"), table.text("source"))
+    found = Compression(table.text("flag", ""), numbers(table, "factor"), table.text("source"))
     table.done()
     return found
 
@@ -146,8 +146,8 @@ def _sizes(table: Table, key: str) -> Range:
     return found
 
 
-def _numbers(table: Table, key: str) -> Range:
-    """Take two numbers: { low = 1.8, high = 7.3 }."""
+def numbers(table: Table, key: str) -> Range:
+    """Take two numbers from a table: { low = 1.8, high = 7.3 }."""
     bounds = table.table(key)
     found = Range(_number(bounds, "low"), _number(bounds, "high"))
     bounds.done()

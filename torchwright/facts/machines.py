@@ -5,6 +5,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from torchwright.facts.costs import numbers
 from torchwright.model import Arch, ArchName, Capability, Toolkit
 from torchwright.tables import read
 
@@ -15,7 +16,13 @@ def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
     found = {}
     for name in list(file.data):
         table = file.table(name)
-        found[name] = Arch(name, table.text("system"), table.texts("machines"), table.text("platform_tag"))
+        found[name] = Arch(
+            name,
+            table.text("system"),
+            table.texts("machines"),
+            table.text("platform_tag"),
+            numbers(table, "emulated") if "emulated" in table.data else None,
+        )
         table.done()
     return found
 

@@ -73,6 +73,7 @@ class Options:
     memory: int | None = None  # bytes
     torch: str | None = None  # "PyPI", or a wheel to build a dependent package against
     toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
+    platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Plan:
     libraries: Mapping[str, str] = field(
         default_factory=dict
     )  # "cudnn" -> "8.5.0.96": of the kept ones, where the machine has none that fits
+    computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from torchwright.model.costs import Assumed, Linking, Peak, Run
+from torchwright.model.conda import Conda
+from torchwright.model.costs import Assumed, Linking, Peak, Range, Run
+from torchwright.model.images import Images
 from torchwright.model.packages import Package
 from torchwright.model.provision import ToolkitSource
 
@@ -21,6 +23,7 @@ class Arch:
     system: str  # "linux", "macos", "windows"
     machines: tuple[str, ...]  # what platform.machine() says there
     platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
+    emulated: Range | None = None  # a factor: how much longer compilers take where another machine plays it
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,21 @@ class KnownUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Wheels that others offer in an index; {variant} stands for the name of a variant."""
+
+    name: str  # of the index, for those who have to call it something: "pytorch-{variant}"
+    url: str
+    packages: tuple[str, ...]
+    release: SpecifierSet  # of torch
+    variants: tuple[str, ...]  # "cpu", "cuda": every toolkit that the release was officially built with
+    arches: tuple[str, ...]
+    label: str  # of their versions: "+{variant}", ""
+    source: str
+    default: bool = False  # installers ask this index without being told
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything in build_configs/."""
 
@@ -169,6 +187,9 @@ class Facts:
     linking: Linking | None = None  # None: nothing can be predicted
     units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
     toolkit_sources: tuple[ToolkitSource, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
+    images: Images = field(default_factory=Images)
+    conda: Conda | None = None  # None: no packages can be made for it
 
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""

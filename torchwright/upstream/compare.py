@@ -184,7 +184,7 @@ def _cuda(release: Release, wheels: Sequence[Wheel]) -> Found:
     known = release.cuda_official.get(release.cuda_pypi or "", Cuda())
     for wheel in said.reference(wheels):
         listed = known.capabilities.get("x86_64", "")
-        if wheel.capabilities and set(wheel.capabilities) != set(listed.replace("+PTX", "").split(";")):
+        if wheel.capabilities and set(wheel.capabilities) != set(listed.split(";")):
             code = ";".join(wheel.capabilities)
             yield "capabilities", f"{wheel.name} has code for {code}, the file says {listed or None}"
         seen = said.nvidia(wheel)

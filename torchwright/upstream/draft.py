@@ -27,8 +27,8 @@ def of_release(facts: Facts, observed: Mapping[str, Sequence[Wheel]], version: s
     pythons = _pythons(wheels, ())
     partners = {"triton": triton} if (triton := _partner(wheels, "triton")) else {}
     lines = [
-        f"# {base} {version} ({said.date(wheels)}): drafted from PyPI, which knows no tag commit,",
-        "# no other toolkit, and not whether a compute capability is +PTX.",
+        f"# {base} {version} ({said.date(wheels)}): drafted from PyPI, which knows no tag commit",
+        "# and no other toolkit.",
         *_head(facts, base, wheels, None),
         *_table(f"{base}.partners", partners),
         *_table(f"{base}.sizes", said.sizes(wheels)),

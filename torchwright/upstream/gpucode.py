@@ -44,5 +44,12 @@ def _capabilities(file: File, cache: Path) -> tuple[str, ...]:
         half = known.with_suffix(".part")
         half.write_text(match[0].decode() if match else "", encoding="utf-8")
         half.rename(known)
-    names = re.findall(r"sm_(\d+)(\d)([af]?)", known.read_text(encoding="utf-8"))
-    return tuple(f"{major}.{minor}{suffix}" for major, minor, suffix in names)
+    return _named(known.read_text(encoding="utf-8"))
+
+
+def _named(flags: str) -> tuple[str, ...]:
+    """Return what the list says as the release files do: PTX, which it calls compute_120, is "12.0+PTX"."""
+    found = re.findall(r"(sm|compute)_(\d+)(\d)([af]?)", flags)
+    intermediate = {f"{major}.{minor}{suffix}" for kind, major, minor, suffix in found if kind == "compute"}
+    names = dict.fromkeys(f"{major}.{minor}{suffix}" for _, major, minor, suffix in found)
+    return tuple(f"{name}+PTX" if name in intermediate else name for name in names)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import parse_qs, urldefrag, urljoin
+from urllib.parse import parse_qs, unquote, urldefrag, urljoin
 
 import requests
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
@@ -73,8 +73,13 @@ def files(session: requests.Session, index: str, project: str) -> tuple[File, ..
         ) from None
     if "json" in response.headers.get("Content-Type", ""):
         return tuple(_from_json(response.json().get("files", ()), response.url))
-    page = _Page(response.url)
-    page.feed(response.text)
+    return listed(response.text, response.url)
+
+
+def listed(html: str, address: str) -> tuple[File, ...]:
+    """Return the files that a project's page in HTML lists; its links are relative to its address."""
+    page = _Page(address)
+    page.feed(html)
     return tuple(page.files)
 
 
@@ -121,7 +126,7 @@ class _Page(HTMLParser):
         url = urldefrag(urljoin(self.base, said["href"] or "")).url
         self.files.append(
             File(
-                name=url.rpartition("/")[2],
+                name=unquote(url.rpartition("/")[2]),
                 url=url,
                 requires_python=said.get("data-requires-python") or None,
                 uploaded=said.get("data-upload-time"),
