@@ -37,12 +37,17 @@ def packed(asked: Namespace) -> None:
     sys.path.insert(0, str(ROOT))
     from torchwright.pack import deflate, metadata, repair, stage, wheel  # noqa: PLC0415
 
-    staged = stage.unpack(asked.wheel, asked.into / "stage")
+    staged = stage.lay(asked.wheel, asked.into / "stage", {"torch/version.py"})
     repair.repair(staged, PLATFORM, folders=asked.folder)
     name = metadata.set_platform(staged, PLATFORM)
     codec = deflate.codecs()[asked.codec]
     made = wheel.pack(
-        staged.root, asked.into / name, members=asked.members, threads=asked.threads, codec=codec
+        staged.root,
+        asked.into / name,
+        rest=staged.rest,
+        members=asked.members,
+        threads=asked.threads,
+        codec=codec,
     )
     print(json.dumps({"sha256": made.sha256, "kept": made.kept, "codec": made.codec}))
 
@@ -83,8 +88,10 @@ class Contest:
             arguments = ["auditwheel", "repair", "--plat", PLATFORM, "-w", str(into / "out"), str(self.raw)]
             return self._measured([sys.executable, "-m", *arguments], into / "out")
         self._driven(self.raw, "zlib", into, [])  # `wheel pack` packs what somebody else has repaired
+        (repaired,) = into.glob("*.whl")
+        shutil.unpack_archive(repaired, into / "tree", "zip")
         (into / "out").mkdir()
-        arguments = ["wheel", "pack", "--dest-dir", str(into / "out"), str(into / "stage")]
+        arguments = ["wheel", "pack", "--dest-dir", str(into / "out"), str(into / "tree")]
         return self._measured([sys.executable, "-m", *arguments], into / "out")
 
     def _ours(self, codec: str, what: str, into: Path) -> Row:

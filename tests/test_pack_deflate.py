@@ -39,6 +39,23 @@ def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
     assert inflated(codec.whole(data)) == data
 
 
+@pytest.mark.parametrize("size", [0, 1, BLOCK, 2 * BLOCK + 12345])
+def test_where_the_bytes_lie_makes_no_difference(tmp_path: Path, size: int) -> None:
+    alone, among = tmp_path / "alone", tmp_path / "among"
+    alone.write_bytes(text(size))
+    among.write_bytes(b"before" * 10000 + text(size) + b"behind" * 10000)
+    packed = [block.deflated(deflate.best()) for block in blocks(alone, size)]
+    assert [block.deflated(deflate.best()) for block in blocks(among, size, 60000)] == packed
+
+
+def test_every_codec_counts_the_same_checksum() -> None:
+    data = text(BLOCK)
+    counted = {
+        codec.module.crc32(memoryview(data)[9:], zlib.crc32(data[:9])) for codec in deflate.codecs().values()
+    }
+    assert counted == {zlib.crc32(data)} == {deflate.crc32(data)}
+
+
 @pytest.mark.parametrize("name", CODECS)
 def test_a_block_refers_back_to_the_one_before(tmp_path: Path, name: str) -> None:
     path, codec = tmp_path / "file", deflate.codecs()[name]

@@ -9,9 +9,10 @@ import pytest
 import tiny_wheels as tiny
 
 from torchwright.errors import ConfigError, VerifyError
-from torchwright.pack import elf
+from torchwright.pack import elf, policy
 from torchwright.pack.bundling import hashed
 from torchwright.pack.repair import libraries_of, repair
+from torchwright.pack.search import system
 from torchwright.pack.stage import unpack
 
 pytestmark = tiny.needs_compiler
@@ -112,18 +113,41 @@ def test_a_wheel_for_another_machine_is_refused(raw: tiny.Raw, tmp_path: Path) -
         repair(unpack(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside])
 
 
-def test_a_plain_linux_tag_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair(unpack(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside])
+    assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
+    assert repaired.could_be is None
+
+
+def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
+    machine = facts(raw.outside / "liblens.so.1").machine
+    promised = policy.target(tiny.PLATFORM)
+    here = {name: path for name, path in system().cached if path.is_file() and not promised.on_system(name)}
+    name, path = next(
+        (n, p) for n, p in here.items() if (e := elf.read(p.resolve())) and e.machine == machine
+    )
+    staged = unpack(raw.torch, tmp_path)
+    tiny.shared("", staged.libraries / "libuser.so", path)
+    repaired = repair(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
+    assert facts(staged.libraries / "libuser.so").needed[0] == (facts(path).soname or name)
+    assert not [each for each in repaired.bundled if each.source == path.resolve()]
+
+
+def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a platform tag of Linux wheels"):
-        repair(unpack(raw.torch, tmp_path), "linux_x86_64")
+        repair(unpack(raw.torch, tmp_path), "solaris_2_11")
 
 
-@pytest.mark.parametrize(("tag", "system"), [("win_amd64", "Windows"), ("macosx_11_0_arm64", "macOS")])
-def test_other_systems_say_that_nothing_was_done(
-    raw: tiny.Raw, tmp_path: Path, tag: str, system: str
-) -> None:
-    repaired = repair(unpack(raw.torch, tmp_path), tag)
+def test_what_is_too_new_is_told_with_the_tag_that_holds(raw: tiny.Raw, tmp_path: Path) -> None:
+    told = rf"what was compiled holds manylinux_2_\d+_{tiny.ARCH}: .* or with `--plat auto`"
+    with pytest.raises(VerifyError, match=told):
+        repair(unpack(raw.torch, tmp_path), f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+
+
+def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:
+    repaired = repair(unpack(raw.torch, tmp_path), "win_amd64")
     assert repaired.edited == ()
-    assert repaired.notes[0].startswith(system)
+    assert repaired.notes[0].startswith("Windows")
 
 
 def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path) -> None:

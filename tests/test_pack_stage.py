@@ -77,6 +77,13 @@ def test_a_wheel_that_does_not_say_what_it_is(tmp_path: Path, members: dict[str,
         unpack(wheel(tmp_path, members), tmp_path / "out")
 
 
+def test_a_name_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    path = wheel(tmp_path, sound({"tiny_torch/x.py": "", "tiny_torch/y.py": ""}))
+    path.write_bytes(path.read_bytes().replace(b"tiny_torch/y.py", b"tiny_torch/x.py"))
+    with pytest.raises(BuildError, match=r"tiny\.whl: not a wheel \(tiny_torch/x\.py is in it 2 times"):
+        unpack(path, tmp_path / "out")
+
+
 def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
     path = tmp_path / "half.whl"
     path.write_bytes(wheel(tmp_path, sound({})).read_bytes()[:-30])

@@ -1,6 +1,7 @@
 """A file of a provider, downloaded and checked."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_piece_is_downloaded_once(tmp_path: Path) -> None:
 def test_a_piece_that_is_not_what_the_index_says_goes(tmp_path: Path) -> None:
     with serving(Index()) as index:
         index.add("nvcc.whl", CONTENT)
-        with pytest.raises(SourceError, match=r"not what the index of pypi says .* it was deleted"):
+        with pytest.raises(SourceError, match=r"nvcc\.whl is not what the index says .* it was deleted"):
             fetched(piece(index.url, b"something else"), tmp_path, SilentBar())
         assert list((tmp_path / "downloads/pypi").iterdir()) == []
         assert fetched(piece(index.url), tmp_path, SilentBar()).is_file()
@@ -46,3 +47,24 @@ def test_what_is_not_there_or_not_reached_is_told(tmp_path: Path) -> None:
         url = index.url
     with pytest.raises(NetworkError, match="name another provider"):
         fetched(piece(url), tmp_path, SilentBar())
+
+
+def test_what_lies_there_already_is_checked_too(tmp_path: Path) -> None:
+    folder = tmp_path / "downloads/pypi"
+    folder.mkdir(parents=True)
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        (folder / "nvcc.whl").write_bytes(CONTENT[:-1])
+        with pytest.raises(
+            SourceError, match=r"nvcc\.whl is not what the index says .*name another provider"
+        ):
+            fetched(piece(index.url), tmp_path, SilentBar())
+        assert fetched(piece(index.url), tmp_path, SilentBar()).read_bytes() == CONTENT
+
+
+def test_a_piece_of_which_no_digest_is_known_is_not_taken(tmp_path: Path) -> None:
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        with pytest.raises(SourceError, match=r"is not what the index says .*expected \)"):
+            fetched(replace(piece(index.url), sha256=""), tmp_path, SilentBar())
+        assert list((tmp_path / "downloads/pypi").iterdir()) == []

@@ -54,6 +54,26 @@ def test_a_sound_wheel_has_no_problems(wheel: Path, here: Interpreter) -> None:
 
 
 @pytest.mark.parametrize(
+    ("platform", "sound"),
+    [
+        (tiny.PLATFORM, True),
+        (f"manylinux_2_17_{tiny.ARCH}", True),
+        (f"manylinux_2_99_{tiny.ARCH}", False),
+        ("manylinux_2_17_s390x", False),
+        (f"musllinux_1_2_{tiny.ARCH}", False),
+        (f"linux_{tiny.ARCH}", False),
+    ],
+)
+def test_a_computed_tag_may_be_older_than_the_plans(
+    wheel: Path, here: Interpreter, tmp_path: Path, platform: str, sound: bool
+) -> None:
+    name = wheel.name.replace(tiny.PLATFORM, platform)
+    renamed = tiny.rewrite(wheel, tmp_path / name, lambda _, data: data)
+    found = static.problems(renamed, replace(PLAN, computed=True), here)
+    assert any("the plan says" in each for each in found) is not sound
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lines(r"tinytorch/version\.py.*\n", ""), "tinytorch/version.py has no entry in RECORD"),

@@ -19,7 +19,7 @@ from packaging.specifiers import SpecifierSet
 from torchwright.model import Build, Package, Plan, Release
 from torchwright.pack import metadata, wheel
 from torchwright.pack.repair import Repaired, libraries_of, repair
-from torchwright.pack.stage import unpack
+from torchwright.pack.stage import lay
 
 COMPILER = shutil.which("cc")
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
@@ -161,12 +161,13 @@ def finish(
     raw: Path, dist: Path, staging: Path, *, folders: tuple[Path, ...] = (), under: Path | None = None
 ) -> tuple[Path, Repaired]:
     """Take a raw wheel through every step of packing, as the pipeline does."""
-    staged = unpack(raw, staging)
+    staged = lay(raw, staging, {"tinytorch/version.py"})
     if staged.name == "tinytorch":
         metadata.set_git_version(staged, "tinytorch/version.py", COMMIT)
     provided = libraries_of(under) if under else frozenset[str]()
     repaired = repair(staged, PLATFORM, folders=folders, provided=provided)
-    return wheel.pack(staging, dist / metadata.set_platform(staged, PLATFORM)).path, repaired
+    name = metadata.set_platform(staged, PLATFORM)
+    return wheel.pack(staging, dist / name, rest=staged.rest).path, repaired
 
 
 def rewrite(source: Path, destination: Path, change: Callable[[str, bytes], bytes | None]) -> Path:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchwright import digests
 from torchwright.errors import HostError, VerifyError
 from torchwright.pack import elf, nvidia
 from torchwright.pack.elf import Elf
+from torchwright.pack.plain import Plain
 from torchwright.pack.policy import INTERPRETER, Target
 from torchwright.pack.search import Search
 from torchwright.pack.stage import StagedWheel
@@ -34,7 +35,7 @@ class Graft:
     """The work in progress on one wheel."""
 
     staged: StagedWheel
-    target: Target
+    target: Target | Plain
     search: Search
     provided: frozenset[str]
     brought: Mapping[str, str]  # NVIDIA's libraries in packages that the wheel requires -> their folders
@@ -123,8 +124,7 @@ def _bring(graft: Graft, called: str, real: Path) -> Iterator[tuple[Path, Path]]
     """Copy a library into the wheel unless it is there."""
     if real in graft.bundled:
         return
-    with real.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = digests.sha256(real)
     name = called if nvidia.keeps_name(called) else hashed(called, sha256)
     copy = graft.folder / name
     facts = elf.read(real)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipInfo
 
+from torchwright.pack.deflate import crc32
+
 LOCAL = struct.Struct("<26x2H")  # before a member's data: how long its name is, and what follows it
 ENCRYPTED = 1
 ORDINARY = 0o644
@@ -75,7 +77,7 @@ def _copy(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
     crc, size = 0, 0
     try:
         for part in _inflated(_held(source, info), info):
-            crc = zlib.crc32(part, crc)
+            crc = crc32(part, crc)
             size += sink.write(part)
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
@@ -83,13 +85,19 @@ def _copy(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
         raise BadZipFile(f"{info.filename} is not what the directory says of it")
 
 
-def _held(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
-    """Yield the member's data as the archive holds it."""
+def begin(source: BinaryIO, info: ZipInfo) -> int:
+    """Return where in the archive the member's data begin; raise BadZipFile where nothing says so."""
     source.seek(info.header_offset)
     header = source.read(LOCAL.size)
     if len(header) != LOCAL.size or not header.startswith(b"PK\3\4"):
         raise BadZipFile(f"{info.filename} has no header where the directory says")
-    source.seek(sum(LOCAL.unpack(header)), os.SEEK_CUR)
+    name, extra = LOCAL.unpack(header)
+    return info.header_offset + LOCAL.size + int(name) + int(extra)
+
+
+def _held(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
+    """Yield the member's data as the archive holds it."""
+    source.seek(begin(source, info))
     left = info.compress_size
     while left > 0:
         part = source.read(min(CHUNK, left))

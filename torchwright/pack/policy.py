@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -87,13 +87,21 @@ def problems(target: Target, needs: Iterable[Needs]) -> list[str]:
 
 def lowest(target: Target, needs: Iterable[Needs]) -> str:
     """Return the oldest platform that would hold for these needs; the target's own at worst."""
-    wanted = list(needs)
+    found = _oldest(target, list(needs))
+    return found.tag if found is not None and found.version < target.version else target.tag
+
+
+def oldest(target: Target, needs: Iterable[Needs]) -> str | None:
+    """Return the oldest platform of the target's kind that holds for these needs, None where none does."""
+    found = _oldest(target, list(needs))
+    return found.tag if found is not None else None
+
+
+def _oldest(target: Target, needs: Sequence[Needs]) -> Target | None:
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
-    for version, policy in _policies(libc, target.arch, target.tag):
-        candidate = Target(policy.name, target.arch, version, policy, known=True)
-        if version < target.version and _holds(candidate, wanted):
-            return str(policy.name)
-    return target.tag
+    known = _policies(libc, target.arch, target.tag)
+    every = (Target(policy.name, target.arch, version, policy, known=True) for version, policy in known)
+    return next((candidate for candidate in every if _holds(candidate, needs)), None)
 
 
 def _holds(candidate: Target, needs: Iterable[Needs]) -> bool:

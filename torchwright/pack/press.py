@@ -6,43 +6,26 @@ Memory does not depend on the files: small ones pass in batches, large ones in b
 from __future__ import annotations
 
 import hashlib
-import zlib
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from itertools import pairwise
 from typing import TypeVar
 
+from torchwright.pack import content
 from torchwright.pack.archive import Archive, Member, Method
-from torchwright.pack.deflate import BLOCK, Codec, blocks
+from torchwright.pack.content import Content, File
+from torchwright.pack.deflate import BLOCK, Codec, blocks, crc32
 from torchwright.pack.kept import Kept, SpoiledError
 
 Result = TypeVar("Result")
 
 KEPT_FROM = 1 << 16  # bytes: to compress less again costs no more than to look it up
-BATCH_FILES = 64
+BATCH_FILES = 64  # on an average
 BATCH_BYTES = BLOCK
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file that becomes a member."""
-
-    name: str  # in the wheel
-    path: Path
-    size: int  # bytes
-    mode: int  # 0o644
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a file holds, found in one reading."""
-
-    sha256: bytes
-    crc: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +52,7 @@ class Press:
     def fill(self, archive: Archive, files: Sequence[File]) -> Iterator[tuple[str, Content]]:
         """Add the files to the archive in their order, and yield what each holds."""
         large = sorted((file for file in files if file.size > BLOCK), key=lambda file: -file.size)
-        self._hashed = {file.name: self.pool.submit(read, file.path) for file in large}
+        self._hashed = {file.name: self.pool.submit(content.scanned, file) for file in large}
         units = list(_units(files))
         batches = (partial(self._batch, unit) for unit in units if isinstance(unit, list))
         ready = self._ordered(batches)
@@ -84,41 +67,39 @@ class Press:
 
     def add(self, archive: Archive, name: str, data: bytes) -> None:
         """Add a member that is no file."""
-        content = _content(data)
-        archive.add(Member(name, 0o644, content.size, content.crc), self.codec.whole(data))
+        archive.add(Member(name, 0o644, len(data), crc32(data)), self.codec.whole(data))
 
     def _stream(self, archive: Archive, file: File) -> Content:
         """Add a large file, from what is kept or block by block."""
-        content = self._hashed.pop(file.name).result()
-        member = Member(file.name, file.mode, content.size, content.crc)
-        known = self.kept.find(content.sha256)
+        found = self._hashed.pop(file.name).result()
+        member = Member(file.name, file.mode, found.size, found.crc)
+        known = self.kept.find(found.sha256)
         if known is not None:
             try:
                 self.copied += archive.stream(member, known)
             except SpoiledError:  # and out of the archive again
                 pass
             else:
-                return content
+                return found
         parts = self._ordered(
-            partial(block.deflated, self.codec) for block in blocks(file.path, content.size)
+            partial(block.deflated, self.codec) for block in blocks(file.path, file.size, file.start)
         )
-        archive.stream(member, self.kept.keep(content.sha256, parts))
-        return content
+        archive.stream(member, self.kept.keep(found.sha256, parts))
+        return found
 
     def _batch(self, files: Sequence[File]) -> list[_Ready]:
-        return [self._whole(file) for file in files]
-
-    def _whole(self, file: File) -> _Ready:
-        """Read a small file at once and compress it, unless it is kept."""
-        data = file.path.read_bytes()
-        content = _content(data)
-        known = self.kept.read(content.sha256) if content.size >= KEPT_FROM else None
-        packed = known if known is not None else self.codec.whole(data)
-        if known is None and content.size >= KEPT_FROM:
-            deque(self.kept.keep(content.sha256, [packed]), 0)
-        method = Method.DEFLATED if len(packed) < len(data) else Method.STORED
-        member = Member(file.name, file.mode, content.size, content.crc, method)
-        return _Ready(member, content, packed if method else data, known is not None)
+        """Read small files and compress each, unless the batch is kept."""
+        held = list(content.whole(files))
+        key = hashlib.sha256(b"".join(found.sha256 for _, found in held)).digest()
+        worth = sum(len(data) for data, _ in held) >= KEPT_FROM
+        known = _parted(self.kept.read(key), len(held)) if worth else None
+        packed = known or [self.codec.whole(data) for data, _ in held]
+        if worth and known is None:
+            deque(self.kept.keep(key, [_joined(packed)]), 0)
+        return [
+            _ready(file, *each, deflated, known is not None)
+            for file, each, deflated in zip(files, held, packed, strict=True)
+        ]
 
     def _ordered(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
         """Yield the results of the tasks in order, few of them ahead of what is taken."""
@@ -131,34 +112,46 @@ class Press:
             yield waiting.popleft().result()
 
 
-def read(path: Path) -> Content:
-    """Read a file once for everything that a wheel says of it."""
-    sha256, crc, size = hashlib.sha256(), 0, 0
-    buffer = memoryview(bytearray(BLOCK))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            sha256.update(buffer[:count])
-            crc = zlib.crc32(buffer[:count], crc)
-            size += count
-    return Content(sha256.digest(), crc, size)
+def _ready(file: File, data: bytes, found: Content, deflated: bytes, copied: bool) -> _Ready:
+    """Return the member, deflated where that makes it smaller."""
+    method = Method.DEFLATED if len(deflated) < len(data) else Method.STORED
+    member = Member(file.name, file.mode, found.size, found.crc, method)
+    return _Ready(member, found, deflated if method else data, copied)
 
 
-def _content(data: bytes) -> Content:
-    return Content(hashlib.sha256(data).digest(), zlib.crc32(data), len(data))
+def _joined(parts: Sequence[bytes]) -> bytes:
+    """Return the parts as one, their lengths before them."""
+    return struct.pack(f"<{len(parts)}L", *map(len, parts)) + b"".join(parts)
+
+
+def _parted(joined: bytes | None, count: int) -> list[bytes] | None:
+    """Return the parts again; None where these are not so many."""
+    start = 4 * count
+    if joined is None or len(joined) < start:
+        return None
+    lengths = struct.unpack_from(f"<{count}L", joined)
+    ends = [start, *(start := start + length for length in lengths)]
+    return [joined[one:other] for one, other in pairwise(ends)] if ends[-1] == len(joined) else None
 
 
 def _units(files: Iterable[File]) -> Iterator[File | list[File]]:
-    """Yield large files by themselves and small ones in batches, in order."""
+    """Yield large files by themselves and small ones in batches, in order.
+
+    Where a batch ends depends on the name of the next file, so that another wheel, with a file more, has the
+    same batches but one.
+    """
     batch: list[File] = []
+    size = 0
     for file in files:
         large = file.size > BLOCK
-        full = len(batch) == BATCH_FILES or sum(each.size for each in batch) + file.size > BATCH_BYTES
-        if batch and (large or full):
+        first = crc32(file.name.encode()) % BATCH_FILES == 0
+        if batch and (large or first or size + file.size > BATCH_BYTES):
             yield batch
-            batch = []
+            batch, size = [], 0
         if large:
             yield file
         else:
             batch.append(file)
+            size += file.size
     if batch:
         yield batch

@@ -1,7 +1,7 @@
-"""Make a Linux wheel carry what it needs: outside libraries come along, run paths stay inside.
+"""Make a wheel carry what it needs: outside libraries come along, run paths stay inside.
 
-The same is delocate's work on macOS, which is not done here yet; on Windows libraries lie beside their
-users and need nothing.
+The same is delocate's work on macOS (see `macos`); on Windows libraries lie beside their users and need
+nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,28 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from torchwright.errors import VerifyError
-from torchwright.pack import elf, inplace, metadata, nvidia, patchelf, policy, runpath
+from torchwright.pack import (
+    elf,
+    inplace,
+    judging,
+    licences,
+    macos,
+    metadata,
+    nvidia,
+    patchelf,
+    plain,
+    policy,
+    runpath,
+)
 from torchwright.pack.bundling import Bundled, Graft, bundle
 from torchwright.pack.edit import Edit
 from torchwright.pack.elf import Elf
-from torchwright.pack.policy import DRIVER, INTERPRETER, Needs, Target
+from torchwright.pack.plain import Plain
+from torchwright.pack.policy import INTERPRETER, Target
 from torchwright.pack.search import Search, system
 from torchwright.pack.stage import StagedWheel
+
+_TOLD = 3  # problems, of all that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,7 @@ class Repaired:
 
     bundled: tuple[Bundled, ...] = ()
     edited: tuple[str, ...] = ()  # paths from the wheel's root
-    could_be: str | None = None  # the oldest platform tag that would hold
+    could_be: str | None = None  # the oldest platform tag that would hold; None: nothing is promised
     notes: tuple[str, ...] = ()
 
 
@@ -42,6 +57,8 @@ def repair(
 ) -> Repaired:
     """Bundle every library that `platform_tag` does not promise, and set the run paths.
 
+    The plain linux tag promises nothing: the wheel is for systems like this one, and what this system's
+    loader finds by itself is not bundled.
     What packages of NVIDIA's bring that the wheel requires is not bundled: run paths lead to it.
     `folders` are searched for libraries before the system's own. `provided` names the libraries of the
     package that this one imports first (see `libraries_of`): those are neither bundled nor looked for.
@@ -51,17 +68,20 @@ def repair(
     if platform_tag.startswith("win"):
         return Repaired(notes=("Windows: libraries lie beside their users, nothing to repair",))
     if platform_tag.startswith("macosx"):
-        return Repaired(notes=("macOS: libraries from outside the wheel are not bundled yet",))
-    graft = _start(staged, policy.target(platform_tag), system(folders), provided, beside or {})
+        delocated = macos.repair(staged, platform_tag, provided)
+        lacking = licences.carry(
+            staged, delocated.bundled, licences.owners(one.source for one in delocated.bundled)
+        )
+        return Repaired(delocated.bundled, delocated.edited, notes=lacking)
+    search = system(folders)
+    target = plain.target(platform_tag, search) or policy.target(platform_tag)
+    graft = _start(staged, target, search, provided, beside or {})
     bundle(graft)
     edited = [graft.inside(path) for path in _edit(graft)]
-    could_be = _judge(graft)
-    return Repaired(
-        tuple(sorted(graft.bundled.values(), key=lambda each: each.name)),
-        tuple(sorted(edited)),
-        could_be,
-        tuple(graft.notes),
-    )
+    could_be = None if isinstance(target, Plain) else _judge(graft, target)
+    bundled = tuple(sorted(graft.bundled.values(), key=lambda each: each.name))
+    lacking = licences.carry(staged, bundled, licences.owners(one.source for one in bundled))
+    return Repaired(bundled, tuple(sorted(edited)), could_be, (*graft.notes, *lacking))
 
 
 def libraries_of(wheel: Path) -> frozenset[str]:
@@ -72,7 +92,11 @@ def libraries_of(wheel: Path) -> frozenset[str]:
 
 
 def _start(
-    staged: StagedWheel, target: Target, search: Search, provided: frozenset[str], beside: Mapping[str, str]
+    staged: StagedWheel,
+    target: Target | Plain,
+    search: Search,
+    provided: frozenset[str],
+    beside: Mapping[str, str],
 ) -> Graft:
     found = elf.dynamic_files(staged.root)
     # what installers move elsewhere (scripts, headers) has no fixed way to the package's libraries
@@ -126,27 +150,16 @@ def _wanted(graft: Graft, path: Path, facts: Elf, inside: frozenset[str], bundle
     )
 
 
-def _judge(graft: Graft) -> str:
+def _judge(graft: Graft, target: Target) -> str:
     """Return the oldest platform that would hold; raise VerifyError where the target's own does not."""
-    watched = graft.target.policy.blacklist
-    needs = []
-    for path in graft.files:
-        facts = elf.read(path)
-        if facts is None:
-            continue
-        libraries = _from_system(graft, facts.needed)
-        symbols = elf.imports(path) if libraries & set(watched) else frozenset()
-        versions = {name: facts.versions[name] for name in libraries & set(facts.versions)}
-        needs.append(Needs(graft.inside(path), libraries, versions, symbols))
-    found = policy.problems(graft.target, needs)
-    if found:
-        raise VerifyError(f"{'; '.join(found)}: build on an older system, or with a newer platform tag")
-    return policy.lowest(graft.target, needs)
-
-
-def _from_system(graft: Graft, needed: Iterable[str]) -> frozenset[str]:
-    return frozenset(
-        name
-        for name in needed
-        if graft.target.on_system(name) and name not in graft.own and not DRIVER.fullmatch(name)
-    )
+    files = {path: facts for path in graft.files if (facts := elf.read(path)) is not None}  # as edited
+    needs = list(judging.needs(graft.staged.root, files, target, graft.own))
+    if found := policy.problems(target, needs):
+        more = f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+        holds = policy.oldest(target, needs)
+        instead = f"what was compiled holds {holds}: " if holds else ""
+        raise VerifyError(
+            f"{'; '.join(found[:_TOLD])}{more}: {instead}build on a system as old as {target.tag}, or with "
+            "`--plat auto`, which takes the tag that holds"
+        )
+    return policy.lowest(target, needs)

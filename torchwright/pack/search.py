@@ -26,12 +26,11 @@ class Search:
 
     def find(self, needed: str, user: Path, rpath: Iterable[str], machine: str) -> Path | None:
         """Return the library that `user` needs, made for `machine`, or None where there is none."""
-        for path in self._candidates(needed, user, rpath):
-            if elf.is_elf(path.resolve()):
-                found = elf.read(path.resolve())
-                if found is not None and found.machine == machine:
-                    return path
-        return None
+        return _first(self._candidates(needed, user, rpath), machine)
+
+    def by_itself(self, name: str, machine: str | None) -> Path | None:
+        """Return the library that the loader finds with no run path and no folder named; None where none."""
+        return _first(self._by_itself(name), machine)
 
     def _candidates(self, needed: str, user: Path, rpath: Iterable[str]) -> Iterator[Path]:
         if "/" in needed:
@@ -42,11 +41,24 @@ class Search:
                 yield folder / name
         for folder in self.folders:
             yield folder / name
+        yield from self._by_itself(name)
+
+    def _by_itself(self, name: str) -> Iterator[Path]:
         for cached, path in self.cached:
             if cached == name:
                 yield path
         for folder in self.standard:
             yield folder / name
+
+
+def _first(candidates: Iterable[Path], machine: str | None) -> Path | None:
+    """Return the first that is a library made for `machine`."""
+    for path in candidates:
+        if elf.is_elf(path.resolve()):
+            found = elf.read(path.resolve())
+            if found is not None and machine in {None, found.machine}:
+                return path
+    return None
 
 
 def system(folders: Iterable[Path] = ()) -> Search:

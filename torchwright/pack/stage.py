@@ -1,8 +1,10 @@
-"""Lay a wheel's files out on disk, to be edited there."""
+"""Lay a wheel's files out on disk, to be edited there: all of them, or those that are."""
 
 from __future__ import annotations
 
 import stat
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
@@ -12,14 +14,16 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from packaging.utils import canonicalize_name
 
 from torchwright.errors import BuildError, HostError
+from torchwright.pack.content import File
 from torchwright.pack.extract import Target, extract
+from torchwright.pack.rest import rest
 
 THREADS = 4  # most of the work is the system's
 
 
 @dataclass(frozen=True, slots=True)
 class StagedWheel:
-    """A wheel's files on disk, and what they say of themselves."""
+    """A wheel's files on disk, and what it says of itself."""
 
     raw: str  # file name of the wheel that was unpacked
     root: Path  # stands for site-packages
@@ -27,6 +31,7 @@ class StagedWheel:
     name: str  # as METADATA spells it
     version: str
     package: str  # the import package, a folder of root
+    rest: tuple[File, ...] = ()  # what stayed in the raw wheel
 
     @property
     def libraries(self) -> Path:
@@ -35,15 +40,30 @@ class StagedWheel:
 
 
 def unpack(raw: Path, into: Path) -> StagedWheel:
-    """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
+    """Extract the whole wheel `raw` into the empty folder `into`, with the modes it records.
 
     Raise BuildError where the file is no sound wheel, HostError where the disk refuses it.
     """
+    return _laid(raw, into, lambda _: ())
+
+
+def lay(raw: Path, into: Path, edited: Collection[str]) -> StagedWheel:
+    """Extract what is edited before `raw` is packed again: libraries, metadata, and the members `edited`.
+
+    Everything else stays in it, as far as it is not compressed. Raise as `unpack` does.
+    """
+    return _laid(raw, into, lambda members: rest(raw, members, edited))
+
+
+def _laid(raw: Path, into: Path, staying: Callable[[Sequence[ZipInfo]], Iterable[File]]) -> StagedWheel:
     try:
         with ZipFile(raw) as archive:
             members = archive.infolist()
+        _assure_once(members)
         root = str(into)
-        extract(raw, [Target(info, f"{root}/{_safe(info, raw)}") for info in members], THREADS)
+        targets = [Target(info, f"{root}/{_safe(info, raw)}") for info in members]
+        left = {file.name: file for file in staying(members)}
+        extract(raw, [target for target in targets if target.info.filename not in left], THREADS)
     except BadZipFile as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again") from None
     except OSError as error:
@@ -51,19 +71,19 @@ def unpack(raw: Path, into: Path) -> StagedWheel:
             f"{raw}: cannot be unpacked into {into} ({error.strerror or error}): "
             "free some space or choose another folder"
         ) from error
-    return describe(into, raw.name)
+    return _described(into, raw, [info.filename for info in members], tuple(left.values()))
 
 
-def describe(root: Path, raw: str) -> StagedWheel:
-    """Read what the unpacked wheel at `root` says of itself; raise BuildError where that is not enough."""
+def _described(root: Path, raw: Path, names: Sequence[str], left: tuple[File, ...]) -> StagedWheel:
+    """Read what the wheel says of itself; raise BuildError where that is not enough."""
     found = sorted(root.glob("*.dist-info"))
     if len(found) != 1:
-        raise BuildError(f"{raw}: has {len(found)} .dist-info folders, not one: build it again")
+        raise BuildError(f"{raw.name}: has {len(found)} .dist-info folders, not one: build it again")
     metadata = headers(found[0] / "METADATA")
     name, version = metadata.get("Name"), metadata.get("Version")
     if not name or not version:
-        raise BuildError(f"{raw}: METADATA has no Name or no Version: build it again")
-    return StagedWheel(raw, root, found[0], name, version, _import_package(root, name, raw))
+        raise BuildError(f"{raw.name}: METADATA has no Name or no Version: build it again")
+    return StagedWheel(raw.name, root, found[0], name, version, _import_package(names, name, raw.name), left)
 
 
 def headers(path: Path) -> Message:
@@ -72,6 +92,12 @@ def headers(path: Path) -> Message:
         return Parser().parsestr(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BuildError(f"{path}: missing from the wheel: build it again") from None
+
+
+def _assure_once(members: Iterable[ZipInfo]) -> None:
+    for name, count in Counter(info.filename for info in members).items():
+        if count > 1:
+            raise BadZipFile(f"{name} is in it {count} times")
 
 
 def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:
@@ -88,20 +114,14 @@ def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:
     return path
 
 
-def _import_package(root: Path, name: str, raw: str) -> str:
+def _import_package(names: Sequence[str], name: str, raw: str) -> str:
     """Return the folder that the distribution is named after, or else the only one with modules."""
-    folders = [
-        path.name
-        for path in sorted(root.iterdir())
-        if path.is_dir() and path.suffix not in {".dist-info", ".data", ".libs"} and _has_modules(path)
-    ]
+    paths = (PurePosixPath(each) for each in names if each.count("/") == 1)
+    modules = {path.parent for path in paths if path.suffix in {".py", ".so", ".pyd"}}
+    folders = sorted(path.name for path in modules if path.suffix not in {".dist-info", ".data", ".libs"})
     named = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)]
     candidates = named or folders
     if len(candidates) != 1:
         found = ", ".join(candidates) or "none"
         raise BuildError(f"{raw}: cannot tell the import package of {name} (found: {found}): rename one")
     return candidates[0]
-
-
-def _has_modules(folder: Path) -> bool:
-    return any(path.suffix in {".py", ".so", ".pyd"} for path in folder.iterdir())

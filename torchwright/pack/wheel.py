@@ -9,19 +9,21 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from torchwright import digests
 from torchwright.errors import BuildError, ConfigError, HostError
 from torchwright.guard import limits
 from torchwright.pack import deflate
 from torchwright.pack.archive import Archive
+from torchwright.pack.content import File
 from torchwright.pack.deflate import Codec
 from torchwright.pack.kept import Kept
-from torchwright.pack.press import File, Press, read
+from torchwright.pack.press import Press
 
 EPOCH = 315532800  # 1980-01-01, before which the zip format knows no time
 END = 4354819200  # 2108-01-01, from which on it knows none either
@@ -43,11 +45,12 @@ def pack(
     tree: Path,
     destination: Path,
     *,
+    rest: Sequence[File] = (),
     members: Path | None = None,
     threads: int | None = None,
     codec: Codec | None = None,
 ) -> Packed:
-    """Write the files below `tree` as the wheel `destination`, with a RECORD of them.
+    """Write the files below `tree`, and the `rest`, as the wheel `destination`, with a RECORD of them.
 
     Compressed members are kept in the folder `members`, and copied from there. As many `threads` compress as
     may run, unless it is said. The wheel appears whole or not at all. Raise BuildError where the tree is no
@@ -60,9 +63,11 @@ def pack(
         partial = Path(name)
         try:
             with os.fdopen(handle, "wb") as sink:
-                copied = _write(tree, sink, codec, Kept(members, str(codec)), _threads(threads))
+                copied = _write(
+                    sink, tree, rest, codec=codec, kept=Kept(members, str(codec)), threads=_threads(threads)
+                )
             partial.chmod(0o644)
-            whole = read(partial)
+            whole, size = digests.sha256(partial), partial.stat().st_size
             partial.replace(destination)
         finally:
             partial.unlink(missing_ok=True)
@@ -71,22 +76,32 @@ def pack(
             f"{destination}: cannot be written ({error.strerror or error}): "
             "free some space or choose another folder"
         ) from error
-    return Packed(destination, whole.sha256.hex(), whole.size, str(codec), copied)
+    return Packed(destination, whole, size, str(codec), copied)
 
 
-def files(tree: Path) -> list[File]:
+def files(tree: Path, rest: Iterable[File] = ()) -> list[File]:
     """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
 
-    Raise BuildError for a tree without .dist-info, or with links, which wheels cannot hold.
+    What lies in the tree takes the place of what the `rest` has of the same name. Raise BuildError for a tree
+    without .dist-info, or with links, which wheels cannot hold.
     """
-    record = f"{_dist_info(tree)}/RECORD"
-    found = (file for file in _files(str(tree), "") if file.name != record)
-    return sorted(found, key=lambda file: (file.name.partition("/")[0].endswith(".dist-info"), file.name))
+    found = {file.name: file for file in (*rest, *_files(str(tree), ""))}
+    found.pop(f"{_dist_info(tree)}/RECORD", None)
+    return sorted(found.values(), key=lambda file: (_of_metadata(file.name), file.name))
+
+
+def file(name: str, path: Path, status: os.stat_result) -> File:
+    """Return a file as an archive holds it: of its permissions, whether it is a program."""
+    return File(name, path, status.st_size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def digest(sha256: bytes) -> str:
     """Spell a digest as RECORD does."""
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
+
+
+def _of_metadata(name: str) -> bool:
+    return name.partition("/")[0].endswith(".dist-info")
 
 
 def _files(folder: str, inside: str) -> Iterator[File]:
@@ -100,9 +115,7 @@ def _files(folder: str, inside: str) -> Iterator[File]:
             if entry.is_dir():
                 yield from _files(entry.path, f"{name}/")
             else:
-                status = entry.stat()
-                mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
-                yield File(name, Path(entry.path), status.st_size, mode)
+                yield file(name, Path(entry.path), entry.stat())
 
 
 def _dist_info(tree: Path) -> str:
@@ -112,12 +125,14 @@ def _dist_info(tree: Path) -> str:
     return found[0]
 
 
-def _write(tree: Path, sink: BinaryIO, codec: Codec, kept: Kept, threads: int) -> int:
+def _write(
+    sink: BinaryIO, tree: Path, rest: Sequence[File], *, codec: Codec, kept: Kept, threads: int
+) -> int:
     """Write the archive and return how many bytes of it were copied."""
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
     archive = Archive(sink, _stamp())
-    members = files(tree)
+    members = files(tree, rest)
     record = f"{_dist_info(tree)}/RECORD"
     pool = ThreadPoolExecutor(threads)
     try:

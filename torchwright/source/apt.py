@@ -1,6 +1,5 @@
 """Debian's source archive through an apt of our own: the machine's settings are read, never changed."""
 
-import hashlib
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchwright import process
+from torchwright.digests import sha256
 from torchwright.errors import SourceError
 from torchwright.process import CommandError
 
@@ -137,12 +137,6 @@ class Apt:
     def environment() -> dict[str, str]:
         """Return the variables that apt runs with: it is read in English."""
         return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
-
-
-def sha256(file: Path) -> str:
-    """Return a file's digest."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def upstream_version(version: str) -> str:

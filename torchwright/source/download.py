@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
+from torchwright import digests
 from torchwright.errors import NetworkError, SourceError
 from torchwright.source.disk import disk_full_told
 from torchwright.source.mirror import host_of, shown
@@ -20,20 +21,35 @@ _SILENCE = 20.0  # seconds after which a host counts as gone
 _CHUNK = 1 << 18
 
 
-def download(url: str, folder: Path, bar: Bar, *, otherwise: str, refused: str, sha256: str = "") -> Path:
-    """Return the file of an http(s) URL, complete, in `folder`.
+def download(
+    url: str, folder: Path, bar: Bar, *, otherwise: str, refused: str, sha256: str | None = None
+) -> Path:
+    """Return the file of an http(s) URL, complete, in `folder`, with the `sha256` that an index says of it.
 
-    Not every host says which version of a file it has. Where the caller knows its digest, and checks it, a
-    download goes on from these, too.
+    None: no index says one, and nothing is checked. Not every host says which version of a file it has; where
+    its digest is known, a download goes on from these, too.
     Raises NetworkError that ends with `otherwise` (what has come is kept for the next try), SourceError that
-    ends with `refused` where the host does not give the file, or HostError.
+    ends with `refused` where the host does not give the file, SourceError where it is another file, which is
+    deleted, or HostError.
     """
-    name = Path(unquote(urlsplit(url).path)).name or "archive"
-    target, part, mark = folder / name, folder / f"{name}.part", folder / f"{name}.mark"
-    if target.exists():
-        return target
+    target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
+    if not target.exists():
+        _bring(url, target, bar, otherwise=otherwise, refused=refused, sha256=sha256)
+    if sha256 is not None and (seen := digests.sha256(target)) != sha256:
+        target.unlink()
+        raise SourceError(
+            f"{target.name} is not what the index says (sha256 {seen}, expected {sha256}): it was deleted; "
+            f"run the command again, or {otherwise}"
+        )
+    return target
+
+
+def _bring(url: str, target: Path, bar: Bar, *, otherwise: str, refused: str, sha256: str | None) -> None:
+    """Download what is not there yet, from where it stopped, if that can be."""
+    folder, name = target.parent, target.name
+    part, mark = folder / f"{name}.part", folder / f"{name}.mark"
     folder.mkdir(parents=True, exist_ok=True)
-    begun = part.stat().st_size if part.exists() and (mark.exists() or sha256) else 0
+    begun = part.stat().st_size if part.exists() and (sha256 or mark.exists()) else 0
     try:
         with disk_full_told(folder), _open(url, begun, mark) as response:
             _receive(response, part, mark, bar)
@@ -48,7 +64,6 @@ def download(url: str, folder: Path, bar: Bar, *, otherwise: str, refused: str, 
         ) from None
     mark.unlink(missing_ok=True)
     part.rename(target)
-    return target
 
 
 def _open(url: str, begun: int, mark: Path) -> http.client.HTTPResponse:

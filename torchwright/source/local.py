@@ -1,12 +1,12 @@
 """`--from PATH|URL`: a folder that is copied, or an archive that is unpacked."""
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from torchwright.digests import sha256
 from torchwright.errors import SourceError
 from torchwright.model import Source
 from torchwright.source.disk import disk_full_told
@@ -98,9 +98,7 @@ def _from_archive(archive: Path, name: str, tree: Path, bar: Bar) -> Taken:
     if not archive.name.endswith(SUFFIXES):
         raise SourceError(f"{name} is no archive that can be unpacked: give one of {', '.join(SUFFIXES)}")
     commit = unpack(archive, tree, bar)
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Taken(f"{name} (sha256 {digest})", commit if is_commit(commit) else None)
+    return Taken(f"{name} (sha256 {sha256(archive)})", commit if is_commit(commit) else None)
 
 
 def _from_folder(folder: Path, tree: Path, bar: Bar) -> Taken:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from torchwright.digests import sha256
 from torchwright.errors import SourceError
 from torchwright.model import ToolkitSource
-from torchwright.source.apt import sha256
 from torchwright.source.network import complaint
 from torchwright.source.request import Bar, Progress
 from torchwright.toolkit import driver_stub, shape

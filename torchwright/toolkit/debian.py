@@ -11,11 +11,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from torchwright.digests import sha256
 from torchwright.errors import SourceError
 from torchwright.host.kept import COMPILER
 from torchwright.model import Piece, ToolkitSource
 from torchwright.process import CommandError
-from torchwright.source.apt import Apt, Archive, machine_archives, sha256
+from torchwright.source.apt import Apt, Archive, machine_archives
 from torchwright.source.binaries import Binary, closure, download, listed, settings
 from torchwright.source.debian import alone, complaint, explained
 from torchwright.source.disk import disk_full_told

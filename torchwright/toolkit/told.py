@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as json_
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torchwright import console
-from torchwright.host import cuda, native_arch
+from torchwright.host import cuda as cudas
+from torchwright.host import native_arch
 from torchwright.host.kept import TOOLKIT, Kept, kept
 from torchwright.host.programs import runner
 from torchwright.layout import Layout
@@ -30,6 +32,24 @@ class Told:
     data: dict[str, Any]
 
 
+def toolkit(  # noqa: PLR0917 - every one is an option
+    known: Facts,
+    layout: Layout,
+    list_: bool = False,
+    cuda: str = "",
+    library: list[str] | None = None,
+    compiler: str = "",
+    from_: str = "",
+    channel: str = "",
+    json: bool = False,
+) -> str:
+    """Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root."""
+    said = Orders(list_, cuda, tuple(library or ()), compiler, from_, channel)
+    with console.progress() as progress:
+        found = carry_out(said, known, layout, progress)
+    return json_.dumps(found.data, indent=1) if json else found.text
+
+
 def carry_out(said: Orders, facts: Facts, layout: Layout, progress: Progress) -> Told:
     """Bring what is asked for, or say what is here and what can be had.
 
@@ -41,7 +61,7 @@ def carry_out(said: Orders, facts: Facts, layout: Layout, progress: Progress) ->
     if asked:
         shop = Shop(providers(said), sources(said, facts), layout.cache, run, progress)
         return brought([bring(one, shop) for one in asked])
-    here = tuple(cuda.found(os.environ, Path("/"), Path.home(), run))
+    here = tuple(cudas.found(os.environ, Path("/"), Path.home(), run))
     beside = [one for one in kept(layout.cache, arch).values() if one.record.kind != TOOLKIT]
     return listed(here, beside, facts.toolkit_sources, arch)
 
@@ -54,7 +74,7 @@ def brought(things: Iterable[Kept]) -> Told:
 
 
 def listed(
-    here: Sequence[cuda.Found], beside: Sequence[Kept], known: Iterable[ToolkitSource], arch: str
+    here: Sequence[cudas.Found], beside: Sequence[Kept], known: Iterable[ToolkitSource], arch: str
 ) -> Told:
     """Tell what is here, and what the providers are known to have for a machine."""
     to_have = _to_have(known, arch)

@@ -13,7 +13,7 @@ from torchwright.capabilities.targets import Target
 from torchwright.errors import VerifyError
 from torchwright.model import Package, Plan
 from torchwright.pack.bundling import came_along
-from torchwright.verify import devicecode, linking, static, trial
+from torchwright.verify import devicecode, linking, static, tagged, trial
 from torchwright.verify.devicecode import Code
 from torchwright.verify.trial import Check
 
@@ -60,7 +60,7 @@ def verify(
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
     code = devicecode.of_files(site, (name for name in names if not came_along(Path(name).name)))
-    found = [*linking.problems(site, names, plan.platform_tag), *_of_code(code, plan, targets)]
+    found = [*linking.problems(site, names, tagged.platforms(wheel.name)[0]), *_of_code(code, plan, targets)]
     if found:
         raise _failed(wheel, found)
     checks = trial.checks(venv, f"{package.checks}_checks.py", expectations(plan, package), log)

@@ -1,5 +1,7 @@
 """Follow what the libraries of an installed wheel need: all of it must be found, and none be of the driver.
 
+Nor may it be newer than the platform tag says.
+
 A machine without a GPU has no libcuda. What needs it may be in a wheel, but must not be loaded by an import.
 """
 
@@ -12,6 +14,7 @@ from torchwright.pack import elf, policy
 from torchwright.pack.elf import Elf
 from torchwright.pack.policy import DRIVER, INTERPRETER, Target
 from torchwright.pack.search import expand
+from torchwright.verify import tagged
 
 ENTRY = "PyInit_"  # by which the interpreter enters an extension module
 REQUIRED = "nvidia"  # the folder of site-packages that all packages of NVIDIA's share
@@ -32,6 +35,7 @@ def problems(site: Path, names: Iterable[str], platform_tag: str) -> list[str]:
     return [
         *(clause for path, facts in read.items() for clause in _unfound(site, path, facts, known, target)),
         *_driven(site, read, known),
+        *tagged.contradictions(site, read, target),
     ]
 
 

@@ -18,7 +18,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from torchwright.model import Plan
-from torchwright.pack import elf
+from torchwright.pack import elf, policy
 from torchwright.pack.metadata import requirements_on
 from torchwright.process import capture
 from torchwright.verify import record
@@ -70,7 +70,7 @@ def problems(wheel: Path, plan: Plan, interpreter: Interpreter) -> list[str]:
 
 
 def _problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: Interpreter) -> Iterator[str]:
-    if wheel.name != plan.wheel:
+    if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
     folders = {name.partition("/")[0] for name in archive.namelist()}
     infos = [folder for folder in folders if folder.endswith(".dist-info")]
@@ -82,6 +82,16 @@ def _problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: Interprete
     yield from record.problems(archive, f"{infos[0]}/RECORD")
     yield from foreign(archive.namelist(), interpreter)
     yield from _without_entry(archive)
+
+
+def _is_planned(name: str, plan: Plan) -> bool:
+    """Tell whether a wheel is named as planned, or with an older platform tag where that is computed."""
+    stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
+    found = policy.TAG.fullmatch(name.removeprefix(stem).removesuffix(".whl"))
+    if not plan.computed or not name.startswith(stem) or found is None:
+        return name == plan.wheel
+    promised, most = policy.target(found[0]), policy.target(plan.platform_tag)
+    return (found["libc"], promised.arch) == ("manylinux", most.arch) and promised.version <= most.version
 
 
 def _headers(archive: ZipFile, name: str) -> Message:

@@ -1,0 +1,64 @@
+"""The platform tags in a wheel's name against what its files need."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_wheels as tiny
+
+from torchwright.verify import tagged
+
+pytestmark = tiny.needs_compiler
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    raw = tiny.build(folder / "raw")
+    return tiny.finish(raw.torch, folder / "dist", folder / "stage", folders=(raw.outside,))[0]
+
+
+def called(wheel: Path, folder: Path, platform: str) -> Path:
+    """Return a copy of the wheel under another platform tag."""
+    copy = folder / wheel.name.replace(tiny.PLATFORM, platform)
+    shutil.copy(wheel, copy)
+    return copy
+
+
+def test_a_true_tag_is_not_contradicted(wheel: Path) -> None:
+    assert tagged.problems(wheel) == []
+
+
+def test_a_tag_that_promises_too_much_is_contradicted(wheel: Path, tmp_path: Path) -> None:
+    found = tagged.problems(called(wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
+    newer = f"GLIBC_2.17 of libc.so.6, which is newer than manylinux_2_5_{tiny.ARCH}"
+    assert any(one.startswith("tinytorch/lib/libtiny.so needs") and newer in one for one in found)
+
+
+def test_each_of_several_tags_is_judged(wheel: Path, tmp_path: Path) -> None:
+    both = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
+    assert tagged.platforms(called(wheel, tmp_path, both).name) == tuple(both.split("."))
+    assert tagged.problems(called(wheel, tmp_path, both))
+
+
+def test_a_tag_of_another_machine_is_contradicted(wheel: Path, tmp_path: Path) -> None:
+    other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
+    found = tagged.problems(called(wheel, tmp_path, f"manylinux_2_36_{other}"))
+    assert any(f"not for {other}" in one for one in found)
+
+
+@pytest.mark.parametrize("platform", [f"linux_{tiny.ARCH}", "any", "win_amd64"])
+def test_of_tags_that_promise_nothing_nothing_is_said(wheel: Path, tmp_path: Path, platform: str) -> None:
+    assert tagged.problems(called(wheel, tmp_path, platform)) == []
+
+
+def test_what_cannot_be_read_is_told(wheel: Path, tmp_path: Path) -> None:
+    unknown = tagged.problems(called(wheel, tmp_path, "manylinux_2_5_pdp11"))
+    assert len(unknown) == 1
+    assert "pdp11" in unknown[0]
+    cut = called(wheel, tmp_path, tiny.PLATFORM)
+    cut.write_bytes(cut.read_bytes()[:-100])
+    (clause,) = tagged.problems(cut)
+    assert "no sound zip archive" in clause
