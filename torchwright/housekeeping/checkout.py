@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from torchwright.artifact import manifest_of, record
+from torchwright.artifact import beside, manifest_of, record
 from torchwright.errors import SuiteError
 from torchwright.guard.timeline import SUFFIX
 from torchwright.host import native_arch
@@ -164,15 +164,16 @@ def logs(place: Place) -> Iterator[Item]:
 
 
 def wheels(place: Place) -> Iterator[Item]:
-    """Yield verified wheels with their manifests; what has none was not built here."""
+    """Yield verified wheels with what stands beside them; what has no manifest was not built here."""
     for wheel in children(place.layout.dist):
         manifest = manifest_of(wheel)
         if wheel.suffix == ".whl" and manifest.is_file():
             said = record(wheel)
             tag = str(said.get("tag", ""))
-            used = newest((wheel, manifest))
+            told = [path for path in beside(wheel) if path.is_file()]
+            used = newest((wheel, *told))
             locks = tuple(_users(place, said))
-            yield Item("wheels", wheel.name, just(manifest, wheel), used, tag, locks)
+            yield Item("wheels", wheel.name, just(*told, wheel), used, tag, locks)
 
 
 def _users(place: Place, said: Mapping[str, object]) -> Iterable[Path]:

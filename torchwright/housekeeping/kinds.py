@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from torchwright.errors import ConfigError
-from torchwright.housekeeping import caches, checkout
+from torchwright.housekeeping import caches, checkout, delivered
 from torchwright.housekeeping.items import Item, Place
 
 
@@ -42,6 +42,7 @@ KINDS = (
     Kind("toolkits", "brought again, gigabytes for a toolkit", (caches.toolkits,), "named"),
     Kind("history", "the guard has to learn again what files take", (caches.history,), "named"),
     Kind("wheels", "built again", (checkout.wheels,), "named"),
+    Kind("packages", "made again of their wheels, in minutes", (delivered.packages,), "named"),
     Kind("other", "not known", (caches.other,), "never"),
 )
 NAMES = tuple(kind.name for kind in KINDS if kind.when != "never")

@@ -1,0 +1,44 @@
+# Builds wheels of torch 1.13.1 (cpu) on x86_64, for development.
+# Written by `invoke image` from build_configs/; run it again instead of changing this.
+# Without Python 3.7: there is none to be had for this image.
+
+# docker.io/library/debian:bookworm-slim: docker-library/repo-info 05f354f (images of 2026-08-04)
+FROM docker.io/library/debian@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241
+
+# Versions are not pinned: archives drop one when the next comes, and it is not found any more.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+        ca-certificates \
+        git \
+        build-essential \
+        ccache \
+        libnuma-dev \
+        pkg-config \
+        libjpeg-dev \
+        libpng-dev \
+        zlib1g-dev \
+        python3.11-dev \
+        python3.11-venv \
+ && rm -rf /var/lib/apt/lists/*
+
+RUN python3.11 -m venv /opt/uv \
+ && /opt/uv/bin/pip install --no-cache-dir uv==0.13.9 \
+ && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
+    /opt/uv/bin/uv python install --no-cache 3.8 3.9 3.10
+
+COPY suite/requirements.txt /opt/torchwright/requirements.txt
+RUN python3.11 -m venv /opt/suite \
+ && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchwright/requirements.txt
+
+COPY suite/ /opt/torchwright/
+
+RUN useradd --create-home --shell /bin/bash --uid 10001 builder
+ENV PATH=/opt/suite/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TORCHWRIGHT_HOME=/home/builder/torchwright \
+    NOX_ENVDIR=/home/builder/nox \
+    TORCHWRIGHT_TAG=v1.13.1
+WORKDIR /opt/torchwright
+USER 10001
+CMD ["nox", "--list"]

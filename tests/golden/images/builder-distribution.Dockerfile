@@ -1,0 +1,42 @@
+# Builds wheels of torch 1.13.1 (cpu) on aarch64, for distribution.
+# Written by `invoke image` from build_configs/; run it again instead of changing this.
+# Without Python 3.7: there is none to be had for this image.
+
+# quay.io/pypa/manylinux2014_aarch64:2026.08.15-1: pypa/cibuildwheel 8832cf6 (2026-08-18), pinned_docker_images.cfg
+FROM quay.io/pypa/manylinux2014_aarch64@sha256:b63ff749fee6f3f2a6b67ed3101a073db3211df1791da19e9acf96f43c0dd6ff
+
+# Versions are not pinned: archives drop one when the next comes, and it is not found any more.
+# hadolint ignore=DL3033
+RUN yum install -y \
+        ca-certificates \
+        git \
+        shadow-utils \
+        gcc-c++ \
+        make \
+        numactl-devel \
+        openblas-devel \
+        libjpeg-turbo-devel \
+        libpng-devel \
+        zlib-devel \
+ && yum clean all
+
+RUN python3.11 -m venv /opt/uv \
+ && /opt/uv/bin/pip install --no-cache-dir uv==0.13.9 \
+ && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
+    /opt/uv/bin/uv python install --no-cache 3.8
+
+COPY suite/requirements.txt /opt/torchwright/requirements.txt
+RUN python3.11 -m venv /opt/suite \
+ && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchwright/requirements.txt
+
+COPY suite/ /opt/torchwright/
+
+RUN useradd --create-home --shell /bin/bash --uid 10001 builder
+ENV PATH=/opt/suite/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TORCHWRIGHT_HOME=/home/builder/torchwright \
+    NOX_ENVDIR=/home/builder/nox \
+    TORCHWRIGHT_TAG=v1.13.1
+WORKDIR /opt/torchwright
+USER 10001
+CMD ["nox", "--list"]

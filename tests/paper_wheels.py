@@ -1,0 +1,63 @@
+"""Wheels that hold a few lines of Python and say of themselves what a test wants, true or not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import stat
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+Members = dict[str, bytes]
+
+
+def made(
+    folder: Path,
+    name: str = "tinytorch",
+    version: str = "1.0+cpu",
+    tag: str = "py3-none-any",
+    *,
+    requires: Sequence[str] = (),
+    python: str = "",
+    body: str = "",
+    files: Mapping[str, bytes] | None = None,
+    change: Callable[[Members], object] | None = None,
+    links: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a wheel with a true RECORD; `change` may spoil its members afterwards, `links` are added last."""
+    info = f"{name}-{version}.dist-info"
+    headers = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"]
+    headers += [f"Requires-Python: {python}\n"] if python else []
+    headers += [f"Requires-Dist: {each}\n" for each in requires]
+    tags = "".join(f"Tag: {each}\n" for each in _expanded(tag))
+    module = f"__version__ = {version!r}\n{body}"
+    members: Members = {
+        **(files or {}),
+        f"{name}/__init__.py": module.encode(),
+        f"{info}/METADATA": "".join(headers).encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n{tags}".encode(),
+    }
+    lines = [f"{each},{_digest(data)},{len(data)}\n" for each, data in members.items()]
+    members[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()
+    if change is not None:
+        change(members)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, data in members.items():
+            archive.writestr(zipfile.ZipInfo(each), data)
+        for each, target in (links or {}).items():
+            link = zipfile.ZipInfo(each)
+            link.external_attr = (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(link, target)
+    return path
+
+
+def _digest(data: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _expanded(tag: str) -> list[str]:
+    pythons, abis, platforms = (part.split(".") for part in tag.split("-")[-3:])
+    return [f"{one}-{abi}-{where}" for one in pythons for abi in abis for where in platforms]

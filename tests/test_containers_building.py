@@ -1,0 +1,53 @@
+"""An engine told to build an image: its command, and what is made of its failures."""
+
+from pathlib import Path
+
+import pytest
+
+from torchwright.containers import building
+from torchwright.containers.engine import Engine
+from torchwright.errors import BuildError, HostError
+
+
+def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64") -> building.Job:
+    program = tmp_path / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return building.Job(Engine(name, str(program), (), "1"), tmp_path / "in", "localhost/a:1", arch, "x86_64")
+
+
+def test_buildah_asks_nothing_of_the_kernel_and_another_arch_is_named(tmp_path: Path) -> None:
+    rest = ("--tag", "localhost/a:1", "--file", str(tmp_path / "in/Dockerfile"), str(tmp_path / "in"))
+    ours = _job(tmp_path, "")
+    assert ours.command[1:] == ("build", "--isolation", "chroot", *rest)
+    other = _job(tmp_path, "", "podman", "aarch64")
+    assert other.command[1:] == ("build", "--platform", "linux/arm64", *rest)
+
+
+def test_steps_are_said_and_all_is_logged(tmp_path: Path) -> None:
+    steps = ["STEP 1/2: FROM a", "[1/3] STEP 2/2: RUN b", "Step 2/2 : RUN b", "#7 [install 2/3] RUN c"]
+    script = "[ $1 = images ] && echo '812 MB' && exit; printf '%s\\n' 'noise' " + " ".join(
+        f"'{s}'" for s in steps
+    )
+    said: list[str] = []
+    built = building.build(
+        _job(tmp_path, script), tmp_path / "logs/a.log", {"PATH": "/bin:/usr/bin"}, said.append
+    )
+    assert built == building.Built("localhost/a:1", "812 MB")
+    assert said == steps
+    assert (tmp_path / "logs/a.log").read_text().splitlines() == ["noise", *steps]
+
+
+@pytest.mark.parametrize("before", ["", "#8 0.214 ", "0.214 "])
+def test_a_base_that_a_step_refused_is_told_in_its_words(tmp_path: Path, before: str) -> None:
+    script = (
+        f"echo '{before}torchwright: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
+    )
+    with pytest.raises(HostError, match=r"localhost/a:1 was not built: the base image has no python3\.10$"):
+        building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+
+
+def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> None:
+    script = "echo 'STEP 1/2: RUN echo \"torchwright: not this\"'; echo 'Error: no such image'; exit 125"
+    with pytest.raises(BuildError, match=r"not built: Error: no such image; all of it is in .*a\.log"):
+        building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)

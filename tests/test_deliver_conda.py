@@ -1,0 +1,202 @@
+"""A conda package of a real wheel, solved for and installed by a real client."""
+
+import json
+import platform
+import sys
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import paper_wheels
+import pytest
+import tiny_wheels as tiny
+from commands import ROOT, run
+
+from torchwright import facts, lookup, matrix
+from torchwright.deliver import conda
+from torchwright.deliver.conda import channel, package
+from torchwright.deliver.verified import Verified
+from torchwright.errors import DeliveryError, HostError
+from torchwright.layout import Layout
+from torchwright.model import Facts
+from torchwright.pack.stage import StagedWheel
+
+rattler = pytest.importorskip("rattler", reason="needs py-rattler")
+rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
+zstandard = pytest.importorskip("zstandard", reason="needs zstandard")
+extract = pytest.importorskip("rattler.package_streaming").extract
+stand_ins = pytest.importorskip("conda_stand_ins")
+
+PYTHON = stand_ins.VERSION
+SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "")
+CONFIGS = ROOT / "sample" / "build_configs"
+TORCH = f"tinytorch-1.0-py{PYTHON}_cpu_0.conda"
+VISION = f"tinyvision-0.5-py{PYTHON}_cpu_0.conda"
+
+pytestmark = [tiny.needs_compiler, pytest.mark.skipif(not SUBDIR, reason="no machine that the sample is for")]
+
+
+@pytest.fixture(scope="module")
+def sample() -> Facts:
+    """Return the facts of the sample."""
+    return facts.load(CONFIGS)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return repaired wheels of tinytorch and of tinyvision."""
+    folder = tmp_path_factory.mktemp("wheels")
+    raw = tiny.build(folder)
+    torch = tiny.finish(raw.torch, folder / "dist", folder / "torch", folders=(raw.outside,))[0]
+    vision = tiny.finish(
+        raw.vision, folder / "dist", folder / "vision", folders=(raw.outside,), under=raw.torch
+    )[0]
+    return torch, vision
+
+
+def verified(sample: Facts, layout: Layout, wheel: Path) -> Verified:
+    """Return what a session hands over for a wheel."""
+    name, version = wheel.name.split("-")[:2]
+    word = {"tinytorch": "wheel", "tinyvision": "vision"}[name]
+    release = matrix.find_release(sample, "tinytorch", "v1.0.0")
+    cell = lookup.find(sample, f"{word}-{PYTHON}-cpu", platform.machine(), release)
+    return Verified(layout, sample, cell, tiny.plan(name, version), wheel, {})
+
+
+def layout_of(folder: Path) -> Layout:
+    return Layout(folder, folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def made(sample: Facts, wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """Return where the packages of both wheels lie."""
+    layout = layout_of(tmp_path_factory.mktemp("home"))
+    for wheel in wheels:
+        conda.make(verified(sample, layout, wheel))
+    return layout
+
+
+def test_a_client_solves_for_installs_and_imports_it(sample: Facts, made: Layout, tmp_path: Path) -> None:
+    """The Python in the prefix is a stand-in: it leads to the interpreter that runs this."""
+    ours, theirs = tmp_path / "channel", tmp_path / "stand-ins"
+    told = channel.write(sample, made, ours)
+    assert told.splitlines()[0] == f"{ours}: a channel of 2 packages, 2 of them new"
+    stand_ins.python(theirs, SUBDIR, tmp_path / "python")
+    stand_ins.index(theirs)
+    prefix, cache = tmp_path / "prefix", tmp_path / "cache"
+    records = stand_ins.install([ours, theirs], SUBDIR, prefix, cache, "tinyvision")
+    assert {record.file_name for record in records} >= {TORCH, VISION}
+    said = stand_ins.run(
+        prefix, "import tinyvision, tinytorch as t; print(t.__file__, t.add(1, 2), tinyvision.scale(2, 3))"
+    )
+    assert said == f"{prefix}/lib/python{PYTHON}/site-packages/tinytorch/__init__.py 3.0 6.0"
+    listed = stand_ins.run(
+        prefix,
+        "import importlib.metadata as m; d = m.distribution('tinytorch'); print(d.read_text('INSTALLER'))",
+    )
+    assert listed == "conda"
+
+
+def test_rattler_builds_own_test_of_the_package_passes(
+    made: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "cache"))
+    theirs = tmp_path / "stand-ins"
+    stand_ins.python(theirs, SUBDIR, tmp_path / "python")
+    stand_ins.index(theirs)
+    there = rattler_build.Package.from_file(conda.folder(made) / SUBDIR / TORCH)
+    assert [test.imports for test in there.tests] == [["tinytorch"]]
+    results = there.run_tests(channel=[theirs.as_uri()])
+    assert [result.success for result in results] == [True]
+
+
+def test_the_same_wheel_makes_the_same_bytes(
+    sample: Facts, wheels: tuple[Path, Path], made: Layout, tmp_path: Path
+) -> None:
+    again = conda.make(verified(sample, layout_of(tmp_path), wheels[0]))
+    assert again.name == TORCH
+    assert again.read_bytes() == (conda.folder(made) / SUBDIR / TORCH).read_bytes()
+    assert not list((tmp_path / "dist/conda").glob(".*"))
+    assert not list((tmp_path / ".torchwright").glob("conda-*"))
+
+
+def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
+    file = conda.folder(made) / SUBDIR / TORCH
+    folder = tmp_path / "package"
+    extract(file, folder)
+    exports = rattler.package.RunExportsJson.from_package_directory(folder)
+    assert exports.weak == ["tinytorch >=1.0,<1.1.0a0"]
+    index = rattler.package.IndexJson.from_package_archive(file)
+    assert index.subdir == SUBDIR
+    assert index.noarch.none
+    listed = {
+        str(entry.relative_path) for entry in rattler.package.PathsJson.from_package_archive(file).paths
+    }
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert listed == {name for name in there if not name.startswith("info/")}
+    with zipfile.ZipFile(file) as archive:
+        assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_a_wheel_that_is_not_what_record_says_is_refused(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
+) -> None:
+    def spoiled(name: str, data: bytes) -> bytes:
+        return data + b"#" if name == "tinytorch/__init__.py" else data
+
+    wheel = tiny.rewrite(wheels[0], tmp_path / wheels[0].name, spoiled)
+    with pytest.raises(DeliveryError, match=r"__init__\.py is not what RECORD says of it: build it again"):
+        conda.make(verified(sample, layout_of(tmp_path), wheel))
+    assert not (tmp_path / "dist").exists()
+
+
+def test_who_lacks_the_library_is_told_what_to_install(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rattler_build", None)
+    with pytest.raises(
+        HostError, match="rattler_build, which is not installed: run `pip install py-rattler-"
+    ):
+        conda.make(verified(sample, layout_of(tmp_path), wheels[0]))
+
+
+def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
+    wheel = paper_wheels.made(
+        tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
+    )
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name}))
+    env = {"TORCHWRIGHT_CONFIGS": str(CONFIGS), "TORCHWRIGHT_TAG": "v1.0.0"}
+    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    place = tmp_path / "dist/conda" / SUBDIR / f"tinytorch-1.0.0-py{PYTHON}_cpu_0.conda"
+    assert f"{place} is there" in done.stderr
+    assert place.is_file()
+    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env={**env, "CONDA_SUBDIR": "osx-64"})
+    assert done.returncode == 1
+    assert "CONDA_SUBDIR is osx-64" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nox_lists_it_for_every_package_and_keeps_it_out_of_the_matrix(tmp_path: Path) -> None:
+    env = {"TORCHWRIGHT_CONFIGS": str(CONFIGS), "TORCHWRIGHT_TAG": "v1.0.0"}
+    listed = run("nox", "--list", home=tmp_path, env=env).stdout
+    assert f"- conda-{PYTHON}-cpu [conda,tinytorch,cpu,v1.0.0]" in listed
+    assert f"- conda-vision-{PYTHON}-cpu [conda-vision,tinyvision,cpu,v0.1.0]" in listed
+    assert "conda" not in run("nox", "--list", "--json", "-t", "cpu", home=tmp_path, env=env).stdout
+
+
+def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -> None:
+    texts = {"LICENSE": b"own", "licenses/fmt/LICENSE": b"of fmt", "licenses/NOTICE": b"notice", "WHEEL": b""}
+    for name, text in texts.items():
+        (tmp_path / "x.dist-info" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x.dist-info" / name).write_bytes(text)
+    staged = StagedWheel("x.whl", tmp_path, tmp_path / "x.dist-info", "x", "1.0", "x")
+    found = dict(conda.licenses(staged))
+    assert found == {"LICENSE": b"own", "fmt/LICENSE": b"of fmt", "NOTICE": b"notice"}
+    whole = tmp_path / "whole.conda"
+    stamp = datetime(2020, 1, 1, tzinfo=UTC)
+    told = {f"info/licenses/{name}": text for name, text in found.items()}
+    package.complete(conda.folder(made) / SUBDIR / TORCH, whole, told, stamp, zstandard)
+    extract(whole, tmp_path / "package")
+    assert (tmp_path / "package/info/licenses/fmt/LICENSE").read_bytes() == b"of fmt"
+    assert (tmp_path / "package/info/tests/tests.yaml").exists()

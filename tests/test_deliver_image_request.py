@@ -1,0 +1,70 @@
+"""What image is wanted, and what is refused before anything is written."""
+
+from pathlib import Path
+
+import pytest
+
+from torchwright import facts
+from torchwright.deliver.image import request
+from torchwright.deliver.image.request import Said
+from torchwright.errors import ConfigError, ImpossibleBuildError
+from torchwright.matrix import find_release
+
+OURS = facts.load(Path(__file__).parents[1] / "build_configs")
+OLD, NEW = (find_release(OURS, "torch", version) for version in ("1.1.0", "1.13.1"))
+
+
+def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
+    builder = request.of(OURS, Said("builder", toolkit="11.8"), NEW, "x86_64")
+    assert (builder.pythons, builder.variant, builder.purpose) == (NEW.pythons, "cu118", "development")
+    assert builder.tag == "localhost/torch-builder:1.13.1-cu118-x86_64-development"
+    assert request.of(OURS, Said("runtime"), NEW, "x86_64").pythons == ("3.11",)
+    assert request.of(OURS, Said("builder", ("3.10", "3.9")), NEW, "x86_64").pythons == ("3.9", "3.10")
+
+
+def test_a_mac_runs_linux_of_its_own_processor() -> None:
+    found = request.of(OURS, Said("devcontainer", ("3.10",)), NEW, "arm64")
+    assert (found.arch, found.name) == ("aarch64", "devcontainer-1.13.1-py3.10-aarch64")
+    assert request.of(OURS, Said("devcontainer"), NEW, "amd64").arch == "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (Said(""), "say which with --kind: builder, runtime, devcontainer"),
+        (
+            Said("bilder"),
+            "unknown kind 'bilder'; there is builder, runtime, devcontainer; did you mean builder",
+        ),
+        (Said("builder", arch="arm64"), "unknown arch 'arm64'; there is x86_64, aarch64"),
+        (Said("builder", toolkit="11.9"), r"unknown toolkit '11\.9'; there is 9\.0"),
+        (Said("builder", purpose="fun"), "unknown purpose 'fun'; there is distribution, development"),
+        (Said("runtime", purpose="development"), "--purpose is for builders"),
+        (Said("builder", index="https://x"), "--index is for runtime images"),
+        (Said("runtime", index="file:///x"), "--index 'file:///x': a container reaches http"),
+        (Said("runtime", index="https://x\nRUN y"), "a container reaches http"),
+        (Said("runtime", ("3.9", "3.10")), "a runtime has one Python, and --python names 3.9, 3.10"),
+        (Said("devcontainer", toolkit="11.8"), "in one, `invoke toolkit --cuda 11.8` brings it"),
+    ],
+)
+def test_a_wrong_word_is_refused_with_those_that_there_are(said: Said, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        request.of(OURS, said, NEW, "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            Said("builder", toolkit="12.1"),
+            r"torch 1\.1\.0 is not built with CUDA 12\.1 on x86_64; there is 9\.0",
+        ),
+        (
+            Said("runtime", ("3.10",)),
+            r"torch 1\.1\.0 is not built for Python 3\.10: it is for 3\.5, 3\.6, 3\.7",
+        ),
+    ],
+)
+def test_what_a_release_does_not_have_is_refused(said: Said, message: str) -> None:
+    with pytest.raises(ImpossibleBuildError, match=message):
+        request.of(OURS, said, OLD, "x86_64")

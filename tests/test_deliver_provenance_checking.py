@@ -1,0 +1,196 @@
+"""`invoke verify`: a sound wheel, and each way in which one of its papers may be wrong."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import commands
+import paper_wheels
+import pytest
+import told_wheels
+
+from torchwright import artifact
+from torchwright.deliver.provenance import checking, orders
+from torchwright.errors import ConfigError, DeliveryError
+from torchwright.layout import Layout
+from torchwright.model import Facts
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return told_wheels.built(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def wheel(sound: Path, tmp_path: Path) -> Path:
+    """Return a copy that a test may spoil."""
+    shutil.copytree(sound.parent, tmp_path / "dist")
+    return tmp_path / "dist" / sound.name
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    said = json.loads(file.read_text("utf-8"))
+    change(said)
+    file.write_text(json.dumps(said), "utf-8")
+
+
+def statement_of(wheel: Path) -> Path:
+    return artifact.document_of(wheel, artifact.STATEMENT)
+
+
+def sbom_of(wheel: Path) -> Path:
+    return artifact.document_of(wheel, artifact.SBOM)
+
+
+def test_a_sound_wheel_passes_each_check(sound: Path) -> None:
+    found = checking.examine(sound)
+    assert found.problems == ()
+    names = ["wheel", "contents", "tags", "manifest", "statement", "SBOM"]
+    assert [check.name for check in found.checks] == names
+    found.require()
+
+
+def dependency(kind: str) -> Callable[[dict[str, Any]], object]:
+    """Return what gives the first dependency of a kind another digest."""
+
+    def change(said: dict[str, Any]) -> None:
+        every = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+        next(one for one in every if one["annotations"]["kind"] == kind)["digest"] = {"gitCommit": "0" * 40}
+
+    return change
+
+
+def component(reference: str, **said: Any) -> Callable[[dict[str, Any]], object]:
+    def change(sbom: dict[str, Any]) -> None:
+        next(one for one in sbom["components"] if one["bom-ref"] == reference).update(said)
+
+    return change
+
+
+NOTHING = {"alg": "SHA-256", "content": "0" * 64}
+LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (artifact.manifest_of, lambda said: said.update(sha256="0" * 64), "manifest: says sha256"),
+        (
+            artifact.manifest_of,
+            lambda said: said.update(wheel="other.whl"),
+            "manifest: says wheel 'other.whl'",
+        ),
+        (artifact.manifest_of, lambda said: said.update(commit="0" * 40), "statement: its buildDefinition."),
+        (artifact.manifest_of, lambda said: said.pop("key"), "manifest: cannot be understood"),
+        (artifact.manifest_of, lambda said: said.update(bundled=3), "manifest: cannot be understood"),
+        (
+            statement_of,
+            dependency("source"),
+            "buildDefinition.resolvedDependencies[0].digest.gitCommit is not",
+        ),
+        (statement_of, dependency("submodule"), "statement: its buildDefinition"),
+        (statement_of, lambda said: said["subject"][0].update(name="other.whl"), "statement: is about"),
+        (statement_of, lambda said: said.update(predicateType="https://x"), "is no provenance of SLSA 1"),
+        (statement_of, lambda said: said.update(predicate=[]), "statement: has the buildType None"),
+        (
+            sbom_of,
+            component(LIBRARY, hashes=[NOTHING]),
+            f"SBOM: {told_wheels.BUNDLED} in the wheel is another",
+        ),
+        (
+            sbom_of,
+            component("requirement:cmake", version="1"),
+            "SBOM: its component.requirement:cmake.version",
+        ),
+        (sbom_of, lambda said: said["components"].clear(), "SBOM: its component.bundled library"),
+        (sbom_of, lambda said: said.update(metadata={}), "SBOM: is about None"),
+        (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
+        (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not of CycloneDX"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    edit(file(wheel), change)
+    found = checking.examine(wheel)
+    assert problem in "\n".join(found.problems)
+    with pytest.raises(DeliveryError, match="neither install nor publish"):
+        found.require()
+
+
+@pytest.mark.parametrize("file", [artifact.manifest_of, statement_of, sbom_of])
+@pytest.mark.parametrize("text", ["", "[]", "{", "\0", '"x"'])
+def test_a_paper_that_is_none_is_named(wheel: Path, file: Callable[[Path], Path], text: str) -> None:
+    file(wheel).write_text(text)
+    assert checking.examine(wheel).problems
+
+
+def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> None:
+    made = paper_wheels.made(wheel.parent / "other", "tinytorch", "1.13.1+cu117", body="x = 1\n")
+    made.replace(wheel)
+    found = checking.examine(wheel)
+    assert {problem.partition(":")[0] for problem in found.problems} == {"manifest", "statement", "SBOM"}
+
+
+def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes()[:-30])
+    (problem,) = checking.examine(wheel).problems
+    assert problem.startswith("wheel: ")
+
+
+def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
+    changed = paper_wheels.made(
+        tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"})
+    )
+    assert any("tinytorch/__init__.py" in problem for problem in checking.examine(changed).problems)
+
+
+def test_a_wheel_without_papers_is_vouched_for_by_nobody(tmp_path: Path) -> None:
+    (problem,) = checking.examine(paper_wheels.made(tmp_path)).problems
+    assert problem == "origin: neither a manifest nor a statement says what it should be"
+
+
+def test_a_published_wheel_has_no_manifest_and_is_compared_with_the_rest(wheel: Path) -> None:
+    artifact.manifest_of(wheel).unlink()
+    assert checking.examine(wheel).problems == ()
+    edit(statement_of(wheel), lambda said: said["subject"][0]["digest"].update(sha256="0" * 64))
+    assert checking.examine(wheel).problems
+
+
+def test_papers_that_are_missing_are_written_of_the_manifest(wheel: Path, known: Facts) -> None:
+    kept = {file: file.read_bytes() for file in (statement_of(wheel), sbom_of(wheel))}
+    for file in kept:
+        file.unlink()
+    layout = Layout(wheel.parents[1], wheel.parent / "cache")
+    answer = orders.verify(known, layout)
+    assert [one.partition(":")[0] for one in answer.verdicts[0].problems] == ["statement", "SBOM"]
+    assert orders.verify(known, layout, write=True).verdicts[0].problems == ()
+    assert {file: file.read_bytes() for file in kept} == kept
+
+
+def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) -> None:
+    statement_of(wheel).unlink()
+    edit(artifact.manifest_of(wheel), lambda said: said.update(sha256="0" * 64))
+    orders.write_missing([wheel])
+    assert not statement_of(wheel).exists()
+
+
+def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path)
+    with pytest.raises(ConfigError, match="no such file"):
+        orders.verify(known, layout, str(tmp_path / "absent.whl"))
+    with pytest.raises(DeliveryError, match="has no wheels"):
+        orders.verify(known, layout)
+
+
+def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:
+    done = commands.run("invoke", "verify", str(wheel), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 7
+    edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
+    done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
+    assert done.returncode == DeliveryError.exit_code
+    assert "SBOM: is not of CycloneDX" in done.stderr
+    assert [check["name"] for check in json.loads(done.stdout)[0]["checks"] if not check["ok"]] == ["SBOM"]

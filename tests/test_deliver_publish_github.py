@@ -1,0 +1,121 @@
+"""Releases on GitHub, against a server that obeys what GitHub documents of them."""
+
+from collections.abc import Iterator
+
+import publishing_servers as servers
+import pytest
+import told_wheels
+from publishing_servers import GitHub
+
+from torchwright import artifact
+from torchwright.deliver import distributions
+from torchwright.deliver.publish import github, orders, parcel, places
+from torchwright.deliver.publish.parcel import File
+from torchwright.deliver.publish.places import Place
+from torchwright.errors import DeliveryError, NetworkError
+
+TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[File]:
+    wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    return list(parcel.of(distributions.read(wheel), artifact.DOCUMENTS))
+
+
+@pytest.fixture
+def hub() -> Iterator[GitHub]:
+    with servers.github() as hub:
+        yield hub
+
+
+def place(hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: str = "") -> Place:
+    to = f"github:{repository or hub.repository}{tag and f'@{tag}'}"
+    return places.chosen(to, {"GH_TOKEN": token, "GITHUB_API_URL": hub.url})
+
+
+def publish(hub: GitHub, files: list[File], tag: str = "") -> list[str]:
+    return [said for _, said in orders.delivered(place(hub, tag), files, rehearsed=False).files]
+
+
+def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[File]) -> None:
+    assert publish(hub, files) == [parcel.UPLOADED] * 3
+    assert hub.names(TAG) == sorted(file.name for file in files)
+    assert hub.contents[3] == files[2].path.read_bytes()
+    assert [hub.releases[0][word] for word in ("draft", "body")] == [False, github.BODY]
+    changes = [line for line in hub.asked if not line.startswith("GET")]
+    assert changes[0] == "POST /repos/me/wheels/releases"
+    assert changes[-1] == "PATCH /repos/me/wheels/releases/1"
+    assert publish(hub, files) == [parcel.THERE] * 3
+    assert len(hub.releases) == 1
+
+
+def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[File]) -> None:
+    release = hub.release("v1+x")
+    for number in range(3):  # more than one page
+        hub.add(release, f"other-{number}", b"other")
+    hub.add(release, files[0].name, files[0].path.read_bytes())
+    assert publish(hub, files, "v1+x") == [parcel.THERE, parcel.UPLOADED, parcel.UPLOADED]
+    assert len(hub.names("v1+x")) == 6
+
+
+def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[File]) -> None:
+    hub.add(hub.release(TAG), files[-1].name, b"another")
+    with pytest.raises(DeliveryError, match="never replaced"):
+        publish(hub, files)
+    assert hub.names(TAG) == [files[-1].name]
+
+
+def test_where_github_tells_no_digest_the_bytes_are_compared(hub: GitHub, files: list[File]) -> None:
+    hub.tells_digests = False
+    assert publish(hub, files) == [parcel.UPLOADED] * 3
+    assert publish(hub, files) == [parcel.THERE] * 3
+
+
+def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[File]) -> None:
+    hub.breaks = 100
+    with pytest.raises(NetworkError, match="run the command again to go on"):
+        publish(hub, files)
+    assert hub.releases[0]["draft"] is True
+    assert publish(hub, files) == [parcel.UPLOADED] * 3
+    assert hub.names(TAG) == sorted(file.name for file in files)
+    assert [one["state"] for one in hub.releases[0]["assets"]] == ["uploaded"] * 3
+    assert hub.releases[0]["draft"] is False
+
+
+def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[File]) -> None:
+    hub.release(TAG, draft=True, body="I am still writing this")
+    publish(hub, files)
+    assert hub.releases[0]["draft"] is True
+    assert len(hub.names(TAG)) == 3
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(hub: GitHub, files: list[File]) -> None:
+    found = place(hub)
+    found.there(files)
+    hub.add(hub.release(TAG), files[0].name, b"another")
+    release = hub.releases[0]
+    found.found[TAG] = release  # type: ignore[attr-defined]
+    with pytest.raises(DeliveryError, match="meanwhile"):
+        found.put(files[0])
+
+
+def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[File]) -> None:
+    with pytest.raises(DeliveryError, match="401") as error:
+        place(hub, token="ghs_wrong").there(files)  # noqa: S106 - it is none
+    assert "ghs_wrong" not in str(error.value)
+    with pytest.raises(DeliveryError, match="is not there for this token"):
+        place(hub, repository="me/absent").there(files)
+
+
+def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[File]) -> None:
+    outcome = orders.delivered(place(hub), files, rehearsed=True)
+    assert [said for _, said in outcome.files] == [parcel.ABSENT] * 3
+    assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
+
+
+def test_what_github_cannot_take_is_said_before_anything_is_asked(hub: GitHub, files: list[File]) -> None:
+    large = File(files[-1].path, files[-1].sha256, github.LARGEST, files[-1].wheel)
+    with pytest.raises(DeliveryError, match="GitHub takes less than"):
+        orders.delivered(place(hub), [large], rehearsed=False)
+    assert hub.asked == []

@@ -1,0 +1,48 @@
+"""What may stand after --to."""
+
+import pytest
+
+from torchwright.deliver.publish import places
+from torchwright.deliver.publish.folder import Folder
+from torchwright.deliver.publish.github import Releases
+from torchwright.deliver.publish.index import Index
+from torchwright.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("", "say where to"),
+        ("gs://bucket/x", "no such place"),
+        ("ftp://user:word@host/x", "--to ftp://host/x: there is no such place"),
+        ("github:me", "github:OWNER/NAME"),
+        ("github:me/../x", "github:OWNER/NAME"),
+        ("https://user:word@host/", "a password has no place"),
+        ("s3://", "s3://BUCKET"),
+        ("s3://key:word@bucket", "s3://BUCKET"),
+    ],
+)
+def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        places.chosen(to, {"GH_TOKEN": "t"})
+    assert "word@" not in str(error.value)
+
+
+def test_each_place_has_its_form() -> None:
+    environ = {"GH_TOKEN": "t"}
+    assert isinstance(places.chosen("out", environ), Folder)
+    assert places.chosen("file:///a/b%20c", environ).name == "/a/b c"
+    assert isinstance(places.chosen("https://host/x", environ), Index)
+    found = places.chosen("github:me/wheels@v1.13.1+cpu", environ)
+    assert isinstance(found, Releases)
+    assert (found.repository, found.tag) == ("me/wheels", "v1.13.1+cpu")
+
+
+def test_only_an_index_is_read_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="leave it out"):
+        places.chosen("out", {}, "https://host/simple")
+
+
+def test_github_needs_a_token() -> None:
+    with pytest.raises(ConfigError, match="GH_TOKEN"):
+        places.chosen("github:me/wheels", {})

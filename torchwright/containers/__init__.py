@@ -1,0 +1,1 @@
+"""Container engines: which one is here, and what it is told."""

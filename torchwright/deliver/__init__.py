@@ -1,0 +1,1 @@
+"""From a verified wheel to its users."""

@@ -1,0 +1,63 @@
+"""A conda package of a verified wheel: what `nox -s conda-3.10-cpu` does."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchwright.deliver import distributions
+from torchwright.deliver.conda import package, recipe, runpaths, tree
+from torchwright.deliver.verified import Verified
+from torchwright.errors import DeliveryError
+from torchwright.layout import Layout
+from torchwright.pack import elf
+from torchwright.pack.stage import StagedWheel
+
+_TOLD = 3  # things that are wrong, of all that there are
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
+
+
+def folder(layout: Layout) -> Path:
+    """Return where packages lie, in a folder for each kind of machine."""
+    return layout.dist / "conda"
+
+
+def make(found: Verified) -> Path:
+    """Make the package of a verified wheel in dist/conda/, and return it.
+
+    Raises DeliveryError where the wheel is not what it says, ImpossibleBuildError for a machine that conda
+    has no name for, HostError where this one lacks rattler-build or room, ConfigError for a variable without
+    sense.
+    """
+    layout, build = found.layout, found.cell.build
+    wheel = distributions.read(found.wheel)
+    if wrong := list(distributions.examine(found.wheel)):
+        told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
+        raise DeliveryError(f"{found.wheel}: {told}: build it again")
+    layout.state.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="conda-", dir=layout.state) as scratch:
+        prefix = Path(scratch, "prefix")
+        staged = tree.lay(found.wheel, prefix, build.python)
+        symbols = wanted_of_libstdcxx(staged)
+        described = recipe.compose(found.facts, found.cell, wheel, symbols, os.environ)
+        if found.facts.arches[build.arch].system == "linux":
+            runpaths.apply(staged, prefix / "lib")
+        tree.settle(staged, prefix)
+        return package.write(described, prefix, dict(licenses(staged)), folder(layout))
+
+
+def wanted_of_libstdcxx(staged: StagedWheel) -> frozenset[str]:
+    """Return the versions of its symbols that the wheel's libraries want of libstdc++."""
+    files = elf.dynamic_files(staged.root).values()
+    return frozenset(one for facts in files for one in facts.versions.get("libstdc++.so.6", ()))
+
+
+def licenses(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
+    """Yield the texts of licences, by their paths in the package's own folder of them."""
+    for pattern in _LICENSES:
+        for path in sorted(staged.dist_info.glob(pattern)):
+            if path.is_file():
+                name = path.relative_to(staged.dist_info).as_posix()
+                yield name.removeprefix("licenses/"), path.read_bytes()

@@ -1,0 +1,62 @@
+"""Versions that are withdrawn (PEP 592): installed only by those who ask for exactly them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchwright.deliver.index.entry import Entry
+from torchwright.errors import ConfigError
+
+
+def version(option: str, text: str) -> str:
+    """Return "torch==1.13.1+cpu" as the index keeps it; raise ConfigError where one version is not named."""
+    try:
+        asked = Requirement(text)
+        (one,) = asked.specifier
+        exact = Version(one.version)
+    except (InvalidRequirement, ValueError):
+        asked, one, exact = None, None, None
+    if asked is None or one is None or one.operator != "==" or asked.extras or asked.marker or asked.url:
+        raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu")
+    return f"{canonicalize_name(asked.name)}=={exact}"
+
+
+def meant(named: str, entry: Entry) -> bool:
+    """Tell whether a wheel is of a version; one without a label means all labels, as for pip."""
+    name, _, exact = named.partition("==")
+    return name == entry.name and SpecifierSet(f"=={exact}").contains(entry.version, prereleases=True)
+
+
+def reason(yanked: Mapping[str, str], entry: Entry) -> str | None:
+    """Return why a wheel is yanked, "" where nobody said why; None where it is not."""
+    reasons = [why for named, why in sorted(yanked.items()) if meant(named, entry)]
+    return next((why for why in reasons if why), reasons[0]) if reasons else None
+
+
+def changed(
+    before: Mapping[str, str], yank: Iterable[str], unyank: Iterable[str], why: str, entries: Iterable[Entry]
+) -> dict[str, str]:
+    """Return what is yanked now. Raises ConfigError for what is not there, or makes no sense."""
+    wanted = [version("--yank", text) for text in yank]
+    ended = [version("--unyank", text) for text in unyank]
+    if why and not wanted:
+        raise ConfigError("--reason says why something is yanked: say what with --yank NAME==VERSION")
+    entries = tuple(entries)
+    for named in wanted:
+        if named in ended:
+            raise ConfigError(f"--yank {named} and --unyank {named}: say one of them")
+        if not any(meant(named, entry) for entry in entries):
+            name = named.partition("==")[0]
+            there = sorted({entry.version for entry in entries if entry.name == name})
+            has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"
+            raise ConfigError(f"--yank {named}: the index has no such version; {has}")
+    for named in ended:
+        if named not in before:
+            raise ConfigError(f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}")
+    kept = {named: said for named, said in before.items() if named not in ended}
+    return kept | dict.fromkeys(wanted, " ".join(why.split()))

@@ -1,0 +1,1 @@
+"""Bringing wheels to where others get them, without ever replacing what is there."""
