@@ -1,0 +1,157 @@
+"""How a build for another machine is run: golden/foreign has the whole plans."""
+
+import json
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from torchwright import lookup, matrix
+from torchwright.containers import running
+from torchwright.containers.engine import Engine
+from torchwright.containers.running import Ground, Mount
+from torchwright.errors import ConfigError, HostError, ImpossibleBuildError
+from torchwright.foreign import planning
+from torchwright.foreign.passing import Passed
+from torchwright.foreign.planning import Goal, Order, Place
+from torchwright.layout import Layout
+from torchwright.model import Facts, Options
+from torchwright.options import parse
+from torchwright.workshop import FOREIGN
+
+GOLDEN = Path(__file__).parent / "golden" / "foreign"
+LINUX = Ground("x86_64", rootless=False, remote=False)
+ENGINES = {
+    "docker": (Engine("docker", "docker", (), "27.5"), LINUX),
+    "podman": (Engine("podman", "podman", (), "4.3.1"), Ground("x86_64", rootless=True, remote=False)),
+    "buildah": (Engine("buildah", "buildah", ("--storage-driver", "vfs"), "1.28.2"), LINUX),
+}
+PASSED = Passed(
+    {"HTTPS_PROXY": "http://me:secret@proxy", "PIP_FIND_LINKS": "/opt/wheels", "CCACHE_DIR": "/var/ccache"},
+    (Mount("/opt/wheels", "/opt/wheels"), Mount("/var/ccache", "/var/ccache", writable=True)),
+)
+
+
+def place(**changed: object) -> Place:
+    told = {
+        "checkout": Path("/home/me/torchwright"),
+        "layout": Layout(Path("/home/me/torchwright"), Path("/home/me/.cache/torchwright")),
+        "configs": None,
+        "passed": PASSED,
+        "requirements": "nox\n",
+        "process": 4711,
+        "user": (1000, 1000),
+    }
+    return Place(**{**told, **changed})  # type: ignore[arg-type]
+
+
+def order(known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1") -> Order:
+    cell = lookup.find(known, name, "x86_64", matrix.find_release(known, "torch", tag))
+    goal = Goal(cell, cell.build.identifier(cell.build.arch))
+    return Order(
+        goal, tag, "localhost/torch-builder:1.13.1-cpu-aarch64-distribution", parse(arguments, "test")
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
+    engine, ground = ENGINES[name]
+    asked = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
+    steps = running.commands(engine, ground, planning.container(asked, place(), ground))
+    told = {
+        "before": steps.before,
+        "trial": steps.trial,
+        "main": steps.main,
+        "after": steps.after,
+    }
+    text = json.dumps(told, indent=1) + "\n"
+    assert "secret" not in text
+    file = GOLDEN / f"{name}.json"
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-1.13.1+cpu-cp310-cp310-linux_aarch64.whl"
+    wheel.touch()
+    asked = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
+    found = planning.container(asked, place(configs=Path("/srv/facts")), LINUX)
+    assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
+    assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
+    assert found.variables["TORCHWRIGHT_CONFIGS"] == "/configs"
+    assert "TORCHWRIGHT_CONFIGS" not in planning.container(order(shipped), place(), LINUX).variables
+
+
+def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
+    """One machine's folders never meet the other's; sources and wheels are everybody's."""
+    home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchwright"))
+    guest = planning.guest(home, "aarch64")
+    assert guest.trees == Path("/home/me/elsewhere/.torchwright/aarch64/trees")
+    assert guest.logs == Path("/home/me/elsewhere/.torchwright/aarch64/logs")
+    assert (guest.sources, guest.dist) == (home.sources, home.dist)
+    made = planning.folders(order(shipped), place(layout=home))
+    assert guest.cache == Path("/home/me/.cache/torchwright-aarch64")
+    assert {guest.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
+    found = planning.container(order(shipped), place(layout=home), LINUX)
+    writable = {one.source for one in found.mounts if one.writable}
+    assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
+
+
+def test_the_container_sees_the_layout_that_was_planned(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by the suite itself, the variables lead to where the folders are mounted."""
+    found = planning.container(order(shipped), place(), LINUX)
+    for name, value in found.variables.items():
+        monkeypatch.setenv(name, value)
+    inner, outer = Layout.of(Path("/suite")), planning.guest(place().layout, "aarch64")
+    by_target = {one.target: one.source for one in found.mounts}
+    for inside, outside in ((inner.trees, outer.trees), (inner.dist, outer.dist), (inner.cache, outer.cache)):
+        target = next(one for one in (inside, *inside.parents) if str(one) in by_target)
+        assert Path(by_target[str(target)], inside.relative_to(target)) == outside
+
+
+def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped: Facts) -> None:
+    one = planning.container(order(shipped), place(), LINUX).argv[2]
+    other = planning.container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
+    assert one.startswith("/torchwright/.torchwright/aarch64/suite-")
+    assert one != other
+
+
+EVERY = Options("git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux")
+
+
+def test_every_option_reaches_the_container() -> None:
+    for one in fields(Options):
+        assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
+    assert parse(planning.arguments(EVERY), "test") == EVERY
+    assert planning.arguments(Options()) == []
+
+
+def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
+    remote = Ground("aarch64", rootless=False, remote=True)
+    with pytest.raises(HostError, match="does not see the files of this one: run the same command there"):
+        planning.container(order(shipped), place(), remote)
+
+
+def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
+    with pytest.raises(ConfigError, match=r"/home/me/a,b: a container cannot be given"):
+        planning.container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("wheel-3.10-cpu-arm64", "macOS runs in no"), ("wheel-3.10-cpu-amd64", "Windows runs")]
+)
+def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
+    with pytest.raises(ImpossibleBuildError, match=said):
+        planning.refuse(shipped, order(shipped, name=name).goal)
+    planning.refuse(shipped, order(shipped).goal)
+
+
+def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:
+    """A build that clears its environment of it would outlive its container."""
+    patterns = {*FOREIGN, *(one for package in shipped.packages.values() for one in package.unset)}
+    assert not [one for one in patterns if fnmatchcase(running.MARK, one)]
