@@ -2,10 +2,12 @@
 
 import os
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nox
 
@@ -14,12 +16,18 @@ sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does 
 
 from torchwright import facts, host, interpreters, matrix, selection
 from torchwright.errors import GpuError, HostError, SuiteError
+from torchwright.foreign import asked
 from torchwright.layout import Layout
 from torchwright.model import Facts
+
+if TYPE_CHECKING:
+    from torchwright.deliver.verified import Verified
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
 nox.options.error_on_missing_interpreters = True
+if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
+    nox.options.envdir = folder
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
 
 
@@ -85,6 +93,51 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
+def add_made_from_wheel(
+    known: Facts, cell: matrix.Cell, native: str, word: str, make: "Callable[[Verified], Path]"
+) -> None:
+    """Register the session "WORD-3.10-cpu", which makes something else of the verified wheel of a build.
+
+    The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that.
+    """
+    build, release = cell.build, cell.release
+
+    @nox.session(
+        name=replace(build, session=word).identifier(native),
+        python=False,
+        tags=[word, build.package, build.variant, release.tag],
+        default=False,
+    )
+    def session(session: nox.Session) -> None:
+        from torchwright.deliver import verified  # noqa: PLC0415 - `nox -l` needs none of it
+
+        with reported(session):
+            found = verified.find(ROOT, known, cell, session.posargs)
+            if found is None:
+                first = ("-s", build.identifier(native), "--", *session.posargs)
+                environments = str(session.cache_dir.parent)
+                session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
+                found = verified.require(ROOT, known, cell, session.posargs)
+            session.log(f"{make(found)} is there")
+
+    session.__doc__ = f"{word} of {release.package} {release.version}, Python {build.python}, {build.variant}"
+
+
+def add_foreign_session(known: Facts, cell: matrix.Cell, name: str) -> None:
+    """Register the session of another machine's build, which runs the session `name` in a container."""
+    release = cell.release
+
+    @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
+    def session(session: nox.Session) -> None:
+        from torchwright.foreign import session as foreign  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchwright.foreign.planning import Goal  # noqa: PLC0415
+
+        with reported(session):
+            foreign.build(ROOT, known, Goal(cell, name), session.posargs, session.log)
+
+    session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
+
+
 @nox.session(python=False, default=not MATRIX_ASKED)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
@@ -131,6 +184,27 @@ def gpu(session: nox.Session) -> None:
         session.log(f"tried on the GPU\n{told}")
 
 
+def libtorch(found: "Verified") -> Path:
+    """Make the archive for C++ users of a wheel."""
+    from torchwright.deliver import libtorch as archives  # noqa: PLC0415 - `nox -l` needs none of it
+
+    return archives.make(found)
+
+
+def conda(found: "Verified") -> Path:
+    """Make the conda package of a wheel."""
+    from torchwright.deliver import conda as packages  # noqa: PLC0415 - `nox -l` needs none of it
+
+    return packages.make(found)
+
+
+def further(known: Facts, cell: matrix.Cell) -> "dict[str, Callable[[Verified], Path]]":
+    """Return what makes something else of a cell's wheel, by the first word of its session."""
+    if cell.build.package == matrix.base_package(known).name:
+        return {"libtorch": libtorch, "conda": conda}
+    return {f"conda-{cell.build.session}": conda}
+
+
 def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
@@ -140,6 +214,11 @@ def main() -> None:
         installed = interpreters.installed()
         for cell in matrix.buildable(known, chosen, native):
             add_session(known, cell, native, installed)
+            for word, make in () if MATRIX_ASKED else further(known, cell).items():
+                add_made_from_wheel(known, cell, native, word, make)
+        wanted = asked.names(sys.argv, os.environ.get(asked.VARIABLE, ""))
+        for name, cell in asked.cells(known, chosen, native, wanted, partial(further, known)):
+            add_foreign_session(known, cell, name)
     except SuiteError as error:
         sys.exit(f"error: {error}")
 

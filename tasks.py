@@ -1,5 +1,6 @@
 """The invoke namespace: what looks after the machine and the source."""
 
+import inspect
 import json as json_
 import os
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import archlist, budget, console, listing, lookup, options, preview, selection, source
+from torchwright import archlist, budget, console, listing, options, preview, selection, source
 from torchwright import deps as deps_
 from torchwright import facts as facts_
 from torchwright import host as hosts
@@ -17,6 +18,12 @@ from torchwright import matrix as matrix_
 from torchwright import report as report_
 from torchwright import upstream as upstream_
 from torchwright.boundary import Body, translated
+from torchwright.deliver.image import orders as image_orders
+from torchwright.deliver.index import orders as index_orders
+from torchwright.deliver.index import serving
+from torchwright.deliver.provenance import orders as verifying
+from torchwright.deliver.publish import orders as publishing
+from torchwright.deliver.snippet import orders as snippet_orders
 from torchwright.diagnosis import causes
 from torchwright.diagnosis.logtext import read as read_log
 from torchwright.doctor import consultation
@@ -37,6 +44,24 @@ def command(**options: Any) -> Callable[[Body], Body]:
 
 def _load() -> tuple[Facts, Layout]:
     return facts_.chosen(ROOT), Layout.of(ROOT)
+
+
+def printed(body: Callable[..., object], **options: Any) -> Body:
+    """Make a task of a function that takes facts, layout and its options, and returns what to print.
+
+    Where that has a method `require`, it is called afterwards, and may fail.
+    """
+
+    def run(_: Context, *args: Any, **kwargs: Any) -> None:
+        found = body(*_load(), *args, **kwargs)
+        print(found)
+        getattr(found, "require", lambda: None)()
+
+    _, layout, *own = inspect.signature(body).parameters.values()
+    signature = inspect.Signature([layout.replace(name="context"), *own])
+    run.__name__, run.__doc__ = body.__name__, body.__doc__
+    vars(run)["__signature__"] = signature
+    return command(**options)(run)
 
 
 @command(iterable=["package"], help=options.FETCH_HELP)
@@ -60,23 +85,10 @@ def fetch(  # noqa: PLR0917 - every one is an option
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
 
-@command(help=options.MATRIX_HELP)
-def matrix(_: Context, tag: str = "", arch: str = "", package: str = "", json: bool = False) -> None:
-    """Print the whole grid; impossible cells with their reason."""
-    known, layout = _load()
-    cells = listing.cells(known, selection.selected_or_newest(known, layout, tag), arch, package)
-    data = listing.as_data(cells, hosts.native_arch())
-    print(json_.dumps(data, indent=1) if json else listing.as_text(cells))
-
-
-@command(positional=needed_by("explain", sys.argv, "identifier"), help=options.EXPLAIN_HELP)
-def explain(_: Context, identifier: str, tag: str = "") -> None:
-    """Say whether a cell can be built, why not, and what can be built instead."""
-    known, layout = _load()
-    release = selection.selected(known, layout, tag)
-    native = hosts.native_arch()
-    lookup.find(known, identifier, native, release)
-    print(lookup.explain(known, identifier, native, release))
+matrix = printed(listing.matrix, help=listing.MATRIX_HELP)
+explain = printed(
+    listing.explain, positional=needed_by("explain", sys.argv, "identifier"), help=listing.EXPLAIN_HELP
+)
 
 
 @command(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=options.PLAN_HELP)
@@ -94,33 +106,21 @@ def plan(  # noqa: PLR0917 - every one is an option
     memory: str | None = None,
     torch: str | None = None,
     toolkit: str | None = None,
+    plat: str | None = None,
 ) -> None:
     """Print everything that a session would do."""
     known, layout = _load()
     machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
     release = selection.selected(known, layout, tag)
     values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    chosen = options.of_task("plan", set_ or (), **values, toolkit=toolkit)
+    chosen = options.of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
     shown = preview.of(known, None if host else layout, machine, identifier, release, chosen)
     if release is None:
         print(shown.choice(), file=sys.stderr)
     print(shown.as_json() if json else shown.as_script() if sh else shown.as_text())
 
 
-@command(positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
-def jobs(
-    _: Context,
-    build: str | None = None,
-    tag: str = "",
-    json: bool = False,
-    jobs: str | None = None,
-    memory: str | None = None,
-) -> None:
-    """Say what limits memory and processors here, and what follows for a build."""
-    known, layout = _load()
-    chosen = options.of_task("jobs", (), jobs=jobs, memory=memory)
-    found = budget.answer(known, build or "", selection.selected(known, layout, tag), chosen)
-    print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
+jobs = printed(budget.told, name="jobs", positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
 
 
 @command(help=options.DEPS_HELP)
@@ -135,14 +135,23 @@ def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "
 
 
 @command(positional=named_after("doctor", sys.argv, "build"), help=consultation.HELP)
-def doctor(
-    _: Context, build: str | None = None, tag: str = "", host: str = "", json: bool = False, save: str = ""
+def doctor(  # noqa: PLR0917 - every one is an option
+    _: Context,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    save: str = "",
+    arch_list: str | None = None,
+    torch: str | None = None,
+    toolkit: str | None = None,
 ) -> None:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what cures."""
     known, layout = _load()
+    chosen = options.of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
     machine = consultation.patient(known, layout, host, save)
     release = selection.selected(known, layout, tag)
-    visit = consultation.visit(known, None if host else layout, machine, build or "", release)
+    visit = consultation.visit(known, None if host else layout, machine, build or "", release, chosen)
     print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
     visit.require()
 
@@ -197,22 +206,7 @@ def facts(
     print(maintenance.carry_out(orders, *_load()))
 
 
-@command(iterable=["library"], help=toolkits.HELP, auto_shortflags=False)
-def toolkit(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    list_: bool = False,
-    cuda: str = "",
-    library: list[str] | None = None,
-    compiler: str = "",
-    from_: str = "",
-    channel: str = "",
-    json: bool = False,
-) -> None:
-    """Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root."""
-    said = toolkits.Orders(list_, cuda, tuple(library or ()), compiler, from_, channel)
-    with console.progress() as progress:
-        found = told.carry_out(said, *_load(), progress)
-    print(json_.dumps(found.data, indent=1) if json else found.text)
+toolkit = printed(told.toolkit, iterable=["library"], help=toolkits.HELP, auto_shortflags=False)
 
 
 @command(help=orders.STATUS_HELP)
@@ -239,6 +233,17 @@ def clean(  # noqa: PLR0917 - every one is an option
     report.require()
 
 
-namespace = Collection(
-    fetch, matrix, explain, plan, jobs, deps, doctor, arch, toolkit, diagnose, facts, report, status, clean
-)
+index = printed(index_orders.index, **index_orders.OPTIONS)
+serve = printed(serving.serve, **serving.OPTIONS)
+image = printed(image_orders.image, **image_orders.OPTIONS)
+verify = printed(verifying.verify, **verifying.OPTIONS)
+publish = printed(publishing.publish, **publishing.OPTIONS)
+snippet = printed(snippet_orders.snippet, **snippet_orders.OPTIONS)
+
+
+KNOWN = (matrix, explain, plan, jobs, arch, facts)
+MACHINE = (fetch, deps, doctor, toolkit, diagnose, report, status, clean)
+DELIVERY = (index, serve, image, snippet, verify, publish)
+
+
+namespace = Collection(*KNOWN, *MACHINE, *DELIVERY)

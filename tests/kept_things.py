@@ -85,7 +85,12 @@ def fill(home: Path) -> None:
     write(where.dist / WHEEL, 100_000)
     said = {"package": "base", "tag": "v1.0.0", "identifier": "wheel-3.10-cpu"}
     (where.dist / f"{WHEEL}.json").write_text(json.dumps(said))
+    write(where.dist / f"{WHEEL}.cdx.json", 10)
     write(where.dist / "foreign-1.0-py3-none-any.whl", 100)
+    write(where.dist / "conda" / "linux-64" / "base-1.0.0-py3.10_cpu_0.conda", 100_000)
+    write(where.dist / "libbase-1.0.0+cpu.zip", 100_000)
+    write(where.dist / "libbase-1.0.0+cpu.zip.json", 10)
+    write(where.dist / "library.zip", 100)
     write(where.demo / "envs" / "a", 100_000)
     for name in (
         "members/ab/cd",

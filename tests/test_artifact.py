@@ -2,11 +2,14 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiny_wheels as tiny
 
-from torchwright.artifact import manifest_of, publish, record, withdraw
+from torchwright.artifact import manifest_of, place, publish, record, withdraw
+from torchwright.model import Plan
 
 
 def packed(folder: Path, text: str) -> Path:
@@ -38,6 +41,21 @@ def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
     assert (wheel.read_text(), record(wheel)) == ("wheel", {"key": "new"})
 
 
+def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> None:
+    old, wheel = tmp_path / "dist" / "old.whl", tmp_path / "dist" / "a.whl"
+    publish(packed(tmp_path, "old"), old, {"key": "k"}, documents={".cdx.json": b"old"})
+    publish(packed(tmp_path, "new"), wheel, {"key": "k"}, old, {".cdx.json": b"new", ".intoto.json": b"s"})
+    assert {path.name: path.read_text() for path in wheel.parent.iterdir() if path != wheel} == {
+        "a.whl.json": '{\n "key": "k"\n}\n',
+        "a.whl.cdx.json": "new",
+        "a.whl.intoto.json": "s",
+    }
+    publish(wheel, wheel, {"key": "k"}, documents={".cdx.json": b"newer"})
+    assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.cdx.json", "a.whl.json"]
+    withdraw(wheel, tmp_path / "packed" / "a.whl")
+    assert list(wheel.parent.iterdir()) == []
+
+
 def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) -> None:
     wheel, aside = tmp_path / "dist" / "a.whl", tmp_path / "packed" / "a.whl"
     publish(packed(tmp_path, "wheel"), wheel, {"key": "k"})
@@ -59,6 +77,32 @@ def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
         assert (wheel.read_text(), source.exists()) == ("wheel", False)
         withdraw(wheel, source)
         assert (source.read_text(), list(wheel.parent.iterdir())) == ("wheel", [])
+
+
+def planned(platform: str, *, computed: bool) -> Plan:
+    plan = tiny.plan("tinytorch", "1.0+cpu")
+    wheel = plan.wheel.replace(plan.platform_tag, platform)
+    return replace(plan, wheel=wheel, platform_tag=platform, computed=computed)
+
+
+def test_a_wheel_lies_under_the_tag_that_its_symbols_gave_it(tmp_path: Path) -> None:
+    plan = planned("manylinux_2_36_x86_64", computed=True)
+    assert place(tmp_path, plan) == tmp_path / plan.wheel
+    older = tmp_path / plan.wheel.replace("2_36", "2_34")
+    another = tmp_path / plan.wheel.replace("manylinux_2_36", "linux")
+    publish(packed(tmp_path, "older"), older, {"planned": plan.wheel})
+    publish(packed(tmp_path, "linux"), another, {"planned": another.name})
+    assert place(tmp_path, plan) == older
+    assert place(tmp_path, planned("linux_x86_64", computed=False)) == another
+
+
+def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    plan = planned("manylinux_2_36_x86_64", computed=True)
+    for tag in ("2_35", "2_34"):
+        wheel = tmp_path / "dist" / plan.wheel.replace("2_36", tag)
+        publish(packed(tmp_path, tag), wheel, {"planned": plan.wheel}, place(tmp_path / "dist", plan))
+    assert place(tmp_path / "dist", plan) == wheel
+    assert sorted(wheel.parent.iterdir()) == [wheel, manifest_of(wheel)]
 
 
 def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:

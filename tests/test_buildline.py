@@ -108,14 +108,14 @@ def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
 def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
     file, clock = io.StringIO(), Time()
     with LiveLine(Console(file=file, width=80, force_terminal=True), clock) as line:
-        for done in range(100, 120):
-            clock.now = 60 * done
+        for done in range(1700, 1720):
+            clock.now = 60 * (done - 1600)
             line.edge(f"[{done}/6789] Building CXX object a.o", Used())
         assert line._live is not None
         file.truncate(0)
         line._live.refresh()
         shown = file.getvalue()
-    assert "119/6789 (1 %), 19:00 so far, about " in shown
+    assert "1719/6789 (25 %), 19:00 so far, about " in shown
     assert " left" in shown
     assert "memory 2.0 of 8.0 GiB: a.o" in shown
 

@@ -105,6 +105,24 @@ def test_every_described_machine_can_be_examined(shipped: Facts) -> None:
         assert len({one.subject for one in findings}) >= 7
 
 
+def test_a_build_is_examined_with_its_options(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'debian-12.toml'}"
+    asked = ("doctor", "vision-3.10-cu117", "--tag=v1.13.1", described, "--json", "--torch=PyPI")
+    for options, needed in (((), "11.7"), (("--toolkit=11.8",), "11.8")):
+        done = run("invoke", *asked, *options, home=tmp_path)
+        found = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+        assert found["CUDA toolkit"]["needed"].partition(",")[0] == needed
+    done = run("invoke", *asked, "--arch-list=1.0", home=tmp_path)
+    assert done.returncode == 3
+    assert "1.0" in done.stderr
+
+
+def test_options_of_no_build_are_refused(tmp_path: Path) -> None:
+    done = run("invoke", "doctor", "--toolkit=11.8", home=tmp_path)
+    assert done.returncode == 2
+    assert "name the build" in done.stderr
+
+
 def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:
     with pytest.raises(ImpossibleBuildError):
         visit(shipped, "jetson", "wheel-3.15-cu90")

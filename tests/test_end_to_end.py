@@ -17,6 +17,8 @@ from index_server import Index, serving
 from sampled import THIS, Sample, fetched
 
 from torchwright import interpreters
+from torchwright.artifact import DOCUMENTS, document_of
+from torchwright.deliver.provenance.checking import examine
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +42,7 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
     """One command: the dependent session builds its base first, because it is missing."""
     done = shared.nox("-s", f"vision-{python}-cpu")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "serializable" not in done.stdout + done.stderr, "nox shows what libraries log"
     tag = f"cp{python.replace('.', '')}"
     names = [name for name in shared.wheels() if f"-{tag}-{tag}-" in name]
     assert [name.split("-")[:2] for name in names] == [
@@ -56,6 +59,8 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
         assert isinstance(checks, dict)
         assert all(check["ok"] for check in checks.values())
         assert len(checks) >= 3
+        assert examine(shared.home / "dist" / name).problems == (), "its statement and its SBOM fit it"
+        assert all(document_of(shared.home / "dist" / name, suffix).is_file() for suffix in DOCUMENTS)
     assert shared.manifest(base)["patches"] == ["tinytorch/limits-header.patch"]
     assert shared.manifest(dependent)["torch"] == "tinytorch==1.0.0+cpu"
     with zipfile.ZipFile(shared.home / "dist" / dependent) as archive:

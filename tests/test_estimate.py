@@ -1,5 +1,6 @@
 """Estimates: against the recorded runs, each left out in turn, and for plans."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,18 @@ def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
     assert estimate.of(bare, made) is None
     assert report.as_text(bare, made, GIB) == ""
     assert report.as_data(bare, made) == {"estimate": None, "overflow": None}
+    assert report.expected(bare, made) == ""
+
+
+def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    found = estimate.of(shipped, made)
+    assert found is not None
+    pattern = r"expected to take about (.+) \((.+) to (.+)\), less for all .*"
+    said = re.fullmatch(pattern, report.expected(shipped, made))
+    assert said is not None
+    wall = found.wall
+    assert [*said.groups()] == [report.duration(one) for one in (wall.likely, wall.low, wall.high)]
 
 
 def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:

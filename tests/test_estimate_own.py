@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from torchwright.estimate import own
+from torchwright.host import native_arch
 from torchwright.model import Facts
 
 MANIFEST = {
@@ -42,3 +43,12 @@ def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     write(tmp_path, "foreign", json.dumps({**MANIFEST, "package": "numpy"}))
     assert own.runs(shipped, tmp_path) == ()
     assert own.runs(shipped, tmp_path / "absent") == ()
+
+
+def test_what_a_container_built_for_another_machine_says_nothing_of_this_one(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    for arch in ("x86_64", "aarch64"):
+        write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
+    (run,) = own.runs(shipped, tmp_path)
+    assert run.source.endswith(f"_{native_arch()}.whl")

@@ -57,9 +57,12 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
     wheel(tmp_path, "torchvision-0.14.1+cu118", age=8, torch="torch==1.13.1+cu118")
     wheel(tmp_path, "torchvision-0.14.0+cu118", age=7, torch="torch==1.13.0+cu118")
     wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
+    other = wheel(tmp_path, "torch-2.0.0+cu118")  # made in a container
+    for path in (other, other.with_name(f"{other.name}.json")):
+        path.rename(path.with_name(path.name.replace("x86_64", "aarch64")))
     wheel(tmp_path, "torchaudio-0.13.1+cu118", age=6, torch="torch==1.13.1+cu118", tag="cp37-cp37m")
     wheel(tmp_path, "torch_scatter-2.1.2+cu118", age=1, torch="torch==1.13.1+cu118")
-    assert names(gpu.chosen(tmp_path)) == [
+    assert names(gpu.chosen(tmp_path, "x86_64")) == [
         "torch-1.13.1+cu118",
         "torchvision-0.14.1+cu118",
         "torch_scatter-2.1.2+cu118",
@@ -70,7 +73,7 @@ def test_nothing_to_try_is_told(tmp_path: Path) -> None:
     wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
     (tmp_path / "stray-1.0-py3-none-any.whl").touch()
     with pytest.raises(ConfigError, match="holds no wheel with code for GPUs: build one"):
-        gpu.chosen(tmp_path)
+        gpu.chosen(tmp_path, "x86_64")
 
 
 @pytest.mark.parametrize(

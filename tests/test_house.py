@@ -27,11 +27,11 @@ RANKS = {
     **dict.fromkeys(
         ("source", "toolchain", "toolkit", "pack", "verify", "deliver", "estimate", "overflow"), 4
     ),
-    **dict.fromkeys(("upstream", "report", "housekeeping"), 4),
+    **dict.fromkeys(("upstream", "report", "housekeeping", "containers"), 4),
     "doctor": 5,
     "workshop": 6,
     **dict.fromkeys(("gating", "compiling", "preparing", "sharing"), 7),
-    **dict.fromkeys(("stages", "making", "manifest", "pipeline", "gpu"), 7),
+    **dict.fromkeys(("stages", "making", "manifest", "pipeline", "gpu", "foreign"), 7),
     **dict.fromkeys(("noxfile", "tasks"), 8),
 }
 CHECKS = "verify.checks."  # scripts for the wheel's own interpreter, which has no suite

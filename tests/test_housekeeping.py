@@ -57,6 +57,8 @@ def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
         "environments wheel-3-10-cpu",
         "logs v1.0.0-wheel-3.10-cpu",
         f"wheels {kept.WHEEL}",
+        "packages conda/linux-64/base-1.0.0-py3.10_cpu_0.conda",
+        "packages libbase-1.0.0+cpu.zip",
         "demo demo",
         "members members/ab/cd",
         "downloads debian",
@@ -77,11 +79,14 @@ def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
     clean(tmp_path, known, "logs")
     assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchwright"}
     clean(tmp_path, known, older="0s")
-    left = {f"dist/{kept.WHEEL}", f"dist/{kept.WHEEL}.json", "dist/foreign-1.0-py3-none-any.whl"}
+    built = {f"dist/{kept.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
+    built |= {path for path in before if path.startswith(("dist/conda/", "dist/libbase"))}
+    foreign = {"dist/foreign-1.0-py3-none-any.whl", "dist/library.zip"}
+    left = built | foreign
     caches = {path for path in before if "units.sqlite" in path or "/toolkits/" in path}
     assert kept.present(tmp_path) == left | caches
-    clean(tmp_path, known, "wheels", "history", "toolkits")
-    assert kept.present(tmp_path) == {"dist/foreign-1.0-py3-none-any.whl"}, "nobody here built that one"
+    clean(tmp_path, known, "wheels", "packages", "history", "toolkits")
+    assert kept.present(tmp_path) == foreign, "nobody here built those"
 
 
 def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:

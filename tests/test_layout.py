@@ -21,3 +21,24 @@ def test_environments_are_where_nox_keeps_them(tmp_path: Path, monkeypatch: pyte
     assert environments() == tmp_path
     monkeypatch.delenv("NOX_ENVDIR")
     assert environments() == Path(__file__).parents[1] / ".nox"
+
+
+def test_a_guest_has_folders_of_its_own_but_for_sources_and_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHWRIGHT_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = Layout.of(tmp_path)
+    monkeypatch.setenv("TORCHWRIGHT_GUEST", "aarch64")
+    guest = Layout.of(tmp_path)
+    assert guest.sources == own.sources == tmp_path / ".torchwright" / "sources"
+    assert guest.dist == own.dist
+    assert guest.trees == tmp_path / ".torchwright" / "aarch64" / "trees"
+    assert guest.selection != own.selection
+    assert (own.cache.name, guest.cache.name) == ("torchwright", "torchwright-aarch64")
+
+
+def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHWRIGHT_GUEST", "../aarch64")
+    with pytest.raises(ConfigError, match=r"TORCHWRIGHT_GUEST is '\.\./aarch64': name an arch"):
+        Layout.of(tmp_path)

@@ -79,6 +79,12 @@ def test_nothing_is_estimated_from_a_handful_of_edges() -> None:
     assert paced([1, 2, 3, 4, 5], total=100).left(5) is None
 
 
+def test_nothing_is_estimated_from_the_first_files_of_many() -> None:
+    times = [float(n) for n in range(1, 21)]
+    assert paced(times, total=81).left(20) is None
+    assert paced(times, total=80).left(20) == pytest.approx(60)
+
+
 def test_a_steady_pace_gives_the_exact_rest() -> None:
     pace = paced([2.0 * n for n in range(1, 51)], total=100)
     assert pace.left(100) == pytest.approx(100)
@@ -96,9 +102,9 @@ def test_a_second_run_starts_anew() -> None:
     pace = paced([float(n) for n in range(1, 101)], total=100)
     pace.see(Edge(1, 50, ""), 200)
     assert pace.left(200) is None
-    for done in range(2, 11):
+    for done in range(2, 21):
         pace.see(Edge(done, 50, ""), 200 + done)
-    assert pace.left(210) == pytest.approx(40)
+    assert pace.left(220) == pytest.approx(30)
 
 
 def test_a_repeated_count_is_no_edge() -> None:

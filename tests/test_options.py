@@ -25,6 +25,7 @@ def test_everything(tmp_path: Path) -> None:
         "--memory=12 GiB",
         f"--torch={wheel}",
         "--toolkit=11.8",
+        "--plat=manylinux_2_28",
     ]
     assert parse(arguments, "test") == Options(
         label="git",
@@ -34,6 +35,7 @@ def test_everything(tmp_path: Path) -> None:
         memory=12 * 1024**3,
         torch=str(wheel),
         toolkit="11.8",
+        platform="manylinux_2_28",
     )
 
 
@@ -65,6 +67,12 @@ def test_pypi_in_any_case(spelling: str) -> None:
 def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(arguments, "test")
+
+
+@pytest.mark.parametrize("tag", ["any", "win_amd64", "manylinux", "manylinux_2", "linux_x86_64"])
+def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--plat '{tag}': say auto, linux, or a tag"):
+        parse(["--plat", tag], "test")
 
 
 def test_options_of_a_task_are_those_that_were_given() -> None:

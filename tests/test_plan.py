@@ -48,6 +48,37 @@ def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
     assert made.platform_tag == "linux_x86_64"
 
 
+@pytest.mark.parametrize(
+    ("asked", "tag", "computed"),
+    [
+        ("auto", "manylinux_2_36_x86_64", True),
+        ("linux", "linux_x86_64", False),
+        ("manylinux_2_28", "manylinux_2_28_x86_64", False),
+        ("manylinux_2_28_x86_64", "manylinux_2_28_x86_64", False),
+        ("manylinux2014", "manylinux2014_x86_64", False),
+    ],
+)
+def test_the_platform_is_computed_or_the_one_asked_for(
+    known: Facts, asked: str, tag: str, computed: bool
+) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(platform=asked))
+    assert (made.platform_tag, made.computed) == (tag, computed)
+    assert made.wheel == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "told"),
+    [
+        ("manylinux_2_28_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
+        ("musllinux_1_2", LINUX, "this system's C library is glibc"),
+        ("linux", Host("arm64", "macos", cores=8, memory=GIB), "--set MACOSX_DEPLOYMENT_TARGET=12.0"),
+    ],
+)
+def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        planned(known, "wheel-3.10-cpu", "v1.0.0", host, Options(platform=asked))
+
+
 def test_requirements_of_all_rules_are_joined(known: Facts) -> None:
     assert planned(known, "wheel-3.10-cpu", "v1.0.0").requirements == ("wheel", "numpy<2")
     assert planned(known, "wheel-3.10-cpu", "v2.0.0").requirements == ("wheel", "numpy")

@@ -37,6 +37,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "commands",
         "jobs",
         "wheel",
+        "platform",
     ]
     assert data["environment"]["unset"] == ["USE_*"]
 

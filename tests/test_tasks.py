@@ -9,13 +9,14 @@ import pytest
 from commands import ROOT, environment, run
 
 KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
-KEYS |= {"commands", "jobs", "kit", "wheel"}
+KEYS |= {"commands", "jobs", "kit", "wheel", "platform"}
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 
 
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
-    names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status"
+    names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status toolkit"
+    names += " image index publish serve snippet verify"
     for name in names.split():
         assert f"  {name} " in done.stdout
 

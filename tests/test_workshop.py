@@ -138,6 +138,9 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
     ]
     wheel = begun.layout.dist / "base-1.0.0+cu118-cp310-cp310-linux_x86_64.whl"
     wheel.parent.mkdir()
+    wheel.with_name(wheel.name.replace("x86_64", "aarch64")).touch()  # of a container
+    assert workshop.base_wheel(begun) is None
+    wheel.with_name(wheel.name.replace("linux_x86_64", "linux_zz_aarch64")).touch()
     wheel.touch()
     assert workshop.base_wheel(begun) == wheel
     assert workshop.missing_base(begun) is None

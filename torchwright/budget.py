@@ -1,14 +1,16 @@
 """Answer `invoke jobs`: what limits memory and processors here, and what follows for a build."""
 
+import json as json_
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torchwright import console, lookup
+from torchwright import console, lookup, options, selection
 from torchwright.guard import limits
 from torchwright.guard.cgroups import Quota, Reading
 from torchwright.guard.jobs import Jobs, jobs, largest, slots
 from torchwright.host import native_arch, native_system
+from torchwright.layout import Layout
 from torchwright.matrix import Cell, buildable, newest
 from torchwright.model import Facts, Options, Range, Release
 from torchwright.quantity import format_bytes
@@ -75,6 +77,21 @@ class Budget:
             "builds": [asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands],
             "warnings": list(_warnings(self)),
         }
+
+
+def told(  # noqa: PLR0917 - every one is an option
+    known: Facts,
+    layout: Layout,
+    build: str | None = None,
+    tag: str = "",
+    json: bool = False,
+    jobs: str | None = None,
+    memory: str | None = None,
+) -> str:
+    """Say what limits memory and processors here, and what follows for a build."""
+    chosen = options.of_task("jobs", (), jobs=jobs, memory=memory)
+    found = answer(known, build or "", selection.selected(known, layout, tag), chosen)
+    return json_.dumps(found.as_data(), indent=1) if json else found.as_text()
 
 
 def answer(facts: Facts, identifier: str, release: Release | None, options: Options) -> Budget:

@@ -73,6 +73,12 @@ class GpuError(SuiteError):
     exit_code = 13
 
 
+class DeliveryError(SuiteError):
+    """What shall be delivered is not what it says, or the place it goes to is somebody else's."""
+
+    exit_code = 14
+
+
 class InterruptedBuildError(SuiteError):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

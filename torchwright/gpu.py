@@ -56,7 +56,7 @@ def run(root: Path, facts: Facts, named: Sequence[str]) -> str:
     GpuError where no GPU answers, VerifyError where it answers wrongly.
     """
     layout = Layout.of(root)
-    wheels = [_read(Path(name)) for name in named] or chosen(layout.dist)
+    wheels = [_read(Path(name)) for name in named] or chosen(layout.dist, host.native_arch())
     version = python_of(wheels)
     machine = host.measure(layout.root)
     if reason := unanswered.out_of_sight(machine):
@@ -75,12 +75,13 @@ def run(root: Path, facts: Facts, named: Sequence[str]) -> str:
     return table(["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items()))
 
 
-def chosen(dist: Path) -> list[Wheel]:
-    """Return the newest wheel in `dist` that holds code for GPUs, and those that go with it.
+def chosen(dist: Path, arch: str) -> list[Wheel]:
+    """Return the newest wheel in `dist` for this arch that holds code for GPUs, and those that go with it.
 
     Raises ConfigError where there is none.
     """
-    every = [_read(path) for path in sorted(dist.glob("*.whl"), key=lambda path: path.stat().st_mtime)]
+    files = sorted(dist.glob(f"*_{arch}.whl"), key=lambda path: path.stat().st_mtime)
+    every = [_read(path) for path in files]
     able = [wheel for wheel in every if wheel.told.get("device_code")]
     if not able:
         raise ConfigError(

@@ -1,11 +1,15 @@
 """Where things are kept: the only module that knows the folder names."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchwright.errors import ConfigError
+
+# The variable that a suite in a container gets, which works beside that of the machine: it names its arch.
+GUEST = "TORCHWRIGHT_GUEST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,22 +18,28 @@ class Layout:
 
     root: Path
     cache: Path
+    guest: str = (
+        ""  # the arch of a container, which shares sources and dist/ with its machine and nothing else
+    )
 
     @classmethod
     def of(cls, root: Path) -> "Layout":
         """Return the layout for a checkout; TORCHWRIGHT_HOME moves what it makes elsewhere.
 
-        Raises ConfigError where that is a file.
+        Raises ConfigError where that is a file, or TORCHWRIGHT_GUEST is no name of an arch.
         """
         home = os.environ.get("TORCHWRIGHT_HOME")
         if home and Path(home).exists() and not Path(home).is_dir():
             raise ConfigError(f"TORCHWRIGHT_HOME is {home}, which is a file: name a folder, or unset it")
-        return cls(Path(home).resolve() if home else root.resolve(), cache(os.environ, Path.home()))
+        guest = os.environ.get(GUEST, "")
+        if not re.fullmatch(r"\w*", guest):
+            raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it")
+        return cls(Path(home).resolve() if home else root.resolve(), cache(os.environ, Path.home()), guest)
 
     @property
     def state(self) -> Path:
         """Return the folder of everything that can be made again."""
-        return self.root / ".torchwright"
+        return self.root / ".torchwright" / self.guest
 
     @property
     def dist(self) -> Path:
@@ -54,7 +64,7 @@ class Layout:
     @property
     def sources(self) -> Path:
         """Return the folder of the fetched sources of all packages."""
-        return self.state / "sources"
+        return self.root / ".torchwright" / "sources"
 
     @property
     def trees(self) -> Path:
@@ -72,7 +82,8 @@ class Layout:
 
 def cache(environ: Mapping[str, str], home: Path) -> Path:
     """Return the folder of what all checkouts of a user share."""
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "torchwright"
+    name = f"torchwright-{environ[GUEST]}" if environ.get(GUEST) else "torchwright"
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / name
 
 
 def environments() -> Path:

@@ -1,11 +1,39 @@
 """The grid for people and for programs."""
 
+import json as json_
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from torchwright import lookup, selection
 from torchwright.errors import ConfigError
+from torchwright.host import native_arch
+from torchwright.layout import Layout
 from torchwright.matrix import Cell, grid, releases_of
 from torchwright.model import Facts, Release, Source
+
+MATRIX_HELP = {
+    "tag": "the release; default: the selected one",
+    "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
+    "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
+    "json": "print a JSON list instead of tables",
+}
+EXPLAIN_HELP = {"identifier": "such as wheel-3.12-cpu", "tag": "the release"}
+
+
+def matrix(  # noqa: PLR0917 - every one is an option
+    known: Facts, layout: Layout, tag: str = "", arch: str = "", package: str = "", json: bool = False
+) -> str:
+    """Print the whole grid; impossible cells with their reason."""
+    found = cells(known, selection.selected_or_newest(known, layout, tag), arch, package)
+    return json_.dumps(as_data(found, native_arch()), indent=1) if json else as_text(found)
+
+
+def explain(known: Facts, layout: Layout, identifier: str, tag: str = "") -> str:
+    """Say whether a cell can be built, why not, and what can be built instead."""
+    release = selection.selected(known, layout, tag)
+    native = native_arch()
+    lookup.find(known, identifier, native, release)
+    return lookup.explain(known, identifier, native, release)
 
 
 def cells(facts: Facts, release: Release, arch: str, package: str) -> tuple[Cell, ...]:

@@ -11,15 +11,16 @@ from typing import Any
 from torchwright import kit, removal, sharing, stages, verify
 from torchwright.buildline import Line
 from torchwright.compiling import timeline
+from torchwright.deliver.provenance import builder, origins
 from torchwright.environments import Install
 from torchwright.errors import VerifyError
 from torchwright.guard.timeline import Account
 from torchwright.housekeeping import foresight
 from torchwright.ledger import Entry
-from torchwright.pack import metadata, nvidia, repair, stage, wheel
+from torchwright.pack import headers, metadata, nvidia, repair, stage, wheel
 from torchwright.pack.bundling import Bundled
 from torchwright.process import capture
-from torchwright.verify import devicecode
+from torchwright.verify import devicecode, siblings
 from torchwright.workshop import Job, base_wheel
 
 MEMBERS = 10 * 2**30  # bytes of compressed members that are kept
@@ -28,7 +29,7 @@ LOADER = Path("/etc/ld.so.cache")  # by which libraries of the system are found
 
 def located(job: Job, stage: str, sha256: str) -> Path | None:
     """Return where a file lies that a stage made; None where it is gone, or was changed."""
-    packed = [job.wheel, job.outputs.packed / job.wheel.name]
+    packed = [job.wheel, *job.outputs.packed.glob("*.whl")]
     places = job.outputs.raw.glob("*.whl") if stage == "compile" else packed
     return next((path for path in places if job.recall.digest(path) == sha256), None)
 
@@ -39,6 +40,7 @@ def compiled(job: Job, install: Install, line: Line) -> tuple[Path, Entry]:
     built = sharing.compiled(job, install, line)
     parts |= stages.installed(job)
     said = {
+        "builder": builder.of(os.environ),
         "requirements": _installed(job),
         "edges": built.edges,
         "cpu_seconds": round(built.cpu, 1),
@@ -56,13 +58,16 @@ def packed(job: Job, raw: Path, entries: Mapping[str, Entry]) -> tuple[Path, Ent
     """Stage, repair and pack what was compiled, and tell of it."""
     start = time.monotonic()
     parts = stages.parts(job, "pack", entries)
-    staged, repaired = _stage(job, raw)
+    staged, repaired, name = _stage(job, raw)
     members = job.layout.cache / "members"
-    made = wheel.pack(staged.root, job.outputs.packed / job.plan.wheel, members=members)
+    for old in job.outputs.packed.glob("*.whl"):  # with another platform tag, where that is computed
+        old.unlink()
+    made = wheel.pack(staged.root, job.outputs.packed / name, rest=staged.rest, members=members)
     removal.trim(members, MEMBERS)
     said = {
         "size": made.size,
         "bundled": [asdict(one) for one in repaired.bundled],
+        "origins": origins.of(one.source for one in repaired.bundled),
         "could_be": repaired.could_be,
         "notes": list(repaired.notes),
         "packing": {"codec": made.codec, "kept": made.kept},
@@ -90,7 +95,9 @@ def verified(job: Job, wheel: Path, entries: Mapping[str, Entry]) -> Entry:
             log=log,
             targets=devicecode.asked(job.facts, job.plan),
         )
+    others = siblings.of(job.layout.dist / wheel.name)
     said = {
+        "unlike": siblings.differences(wheel, others),
         "checks": {name: asdict(check) for name, check in report.checks.items()},
         "device_code": dict(report.device_code),
         "seconds": {"verify": round(time.monotonic() - start, 1)},
@@ -99,14 +106,15 @@ def verified(job: Job, wheel: Path, entries: Mapping[str, Entry]) -> Entry:
     return Entry(parts, entries["pack"].made, {}, said)
 
 
-def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
-    """Unpack the raw wheel, carry its libraries along and correct what it says of itself."""
+def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired, str]:
+    """Unpack the raw wheel, carry its libraries along, correct what it says of itself, and name it."""
     shutil.rmtree(job.outputs.stage, ignore_errors=True)
     job.outputs.stage.mkdir()
-    staged = stage.unpack(raw, job.outputs.stage)
+    version_file = f"{job.package.import_name}/version.py"
+    staged = stage.lay(raw, job.outputs.stage, {version_file})
     if not job.package.version_variables:
         staged = metadata.stamp(staged, job.plan.version, job.plan.torch)
-    version_file = f"{job.package.import_name}/version.py"
+    headers.unify(staged, job.plan.release.pythons)
     if job.source.provider != "git" and job.source.commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, job.source.commit)
     repaired = repair.repair(
@@ -116,12 +124,13 @@ def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired]:
         provided=_provided(job),
         beside=nvidia.beside(_packages(job)) if job.base else {},
     )
-    name = metadata.set_platform(staged, job.plan.platform_tag)
+    name = metadata.file_name(staged, job.plan.platform_tag)
     if name != job.plan.wheel:
         raise VerifyError(
             f"{job.plan.identifier}: the build made {name}, the plan says {job.plan.wheel}: see {job.log}"
         )
-    return staged, repaired
+    lowest = repaired.could_be if job.plan.computed else None
+    return staged, repaired, metadata.set_platform(staged, lowest or job.plan.platform_tag)
 
 
 def _beside_toolkit(job: Job) -> list[Path]:
@@ -134,8 +143,8 @@ def _provided(job: Job) -> frozenset[str]:
     """Return the libraries that the base package has loaded before a dependent one is imported."""
     if job.base is None:
         return frozenset()
-    found = _packages(job).glob(f"{job.base.import_name}/**/*.so*")
-    return frozenset(path.name for path in found)
+    own = _packages(job) / job.base.import_name
+    return frozenset(path.name for kind in ("*.so*", "*.dylib") for path in own.rglob(kind))
 
 
 def _packages(job: Job) -> Path:

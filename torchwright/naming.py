@@ -1,5 +1,6 @@
 """How a wheel is called: its version with the local label, and its tags."""
 
+import re
 from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
@@ -10,6 +11,10 @@ from torchwright.matrix import Cell
 from torchwright.model import Build, Facts, Host, Package, Release
 
 LABELS = ("official", "git", "none")
+AUTO = "auto"  # the platform that the symbols of what was compiled need
+PLATFORM = re.compile(
+    r"auto|linux|(?P<libc>many|musl)linux(_\d{1,3}_\d{1,3}|(1|2010|2014)(?!\d))(_(?P<arch>[a-z]\w*))?"
+)
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 
 
@@ -50,6 +55,24 @@ def python_tag(python: str) -> str:
         return f"{interpreter}-{interpreter}t"
     flag = "m" if Version(number) < PRE_ABI_CHANGE else ""
     return f"{interpreter}-{interpreter}{flag}"
+
+
+def promised(facts: Facts, build: Build, host: Host, variables: Mapping[str, str], asked: str) -> str:
+    """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
+
+    Raises ConfigError for a tag of another machine, or where tags are not to be chosen.
+    """
+    match = PLATFORM.fullmatch(asked)
+    if asked == AUTO or match is None:
+        return platform_tag(facts, build, host, variables)
+    if (system := facts.arches[build.arch].system) != "linux":
+        other = "--set MACOSX_DEPLOYMENT_TARGET=12.0" if system == "macos" else "--plat auto"
+        raise ConfigError(f"--plat {asked}: a tag of Linux wheels, the build is for {system}: say {other}")
+    if match["arch"] not in {None, build.arch}:
+        raise ConfigError(f"--plat {asked}: the build is for {build.arch}: leave the machine out of the tag")
+    if match["libc"] == "musl" and host.glibc is not None:
+        raise ConfigError(f"--plat {asked}: this system's C library is glibc: build where it is musl")
+    return asked if match["arch"] else f"{asked}_{build.arch}"
 
 
 def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
 _FEWEST = 5  # edges before an estimate is worth showing
+_EARLIEST = 4  # and a quarter of all: the first files of torch are its quickest
 _SIGNATURE = b"# ninjadeps\n"
 _BEFORE = {3: 8, 4: 12}  # version of the log -> bytes of a record before its dependencies
 _IS_DEPENDENCIES = 1 << 31
@@ -68,6 +69,8 @@ class Pace:
     def left(self, now: float) -> float | None:
         """Return the seconds that the rest may take; None while nothing can be said."""
         if self.edge is None or self._done[-1] - self._done[0] < _FEWEST:
+            return None
+        if self._done[-1] * _EARLIEST < self.edge.total:
             return None
         middle = (self._done[0] + self._done[-1]) // 2
         since = bisect_right(self._done, middle) - 1

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.naming import LABELS
+from torchwright.naming import AUTO, LABELS, PLATFORM
 from torchwright.quantity import format_bytes, parse_bytes
 
 FETCH_HELP = {
@@ -25,13 +25,6 @@ DEPS_HELP = {
     "print_": "print the command instead of running it",
     "manager": "apt, dnf, brew or conda; default: the one that is here",
 }
-MATRIX_HELP = {
-    "tag": "the release; default: the selected one",
-    "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
-    "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
-    "json": "print a JSON list instead of tables",
-}
-EXPLAIN_HELP = {"identifier": "such as wheel-3.12-cpu", "tag": "the release"}
 PLAN_HELP = {
     "identifier": "such as wheel-3.10-cpu",
     "tag": "the release; default: the selected one, else the newest that supports the cell",
@@ -45,13 +38,15 @@ PLAN_HELP = {
     "memory": "memory the build may use, such as '12 GiB'",
     "torch": "a wheel to build against, or PyPI",
     "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
+    "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
 }
 
 
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 
-_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--help"}  # options of tasks that take no value
+# Options of tasks that take no value.
+_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--write", "-w", "--help"}
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
@@ -90,6 +85,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="VERSION",
         help="build with this CUDA, a newer one of the same major version, such as 11.8 for cu117",
     )
+    parser.add_argument(
+        "--plat",
+        default=AUTO,
+        metavar="TAG",
+        help="the wheel's platform: auto (what its symbols need), linux (for systems like this one), "
+        "or a tag that it must hold, such as manylinux_2_28",
+    )
     return parser
 
 
@@ -120,8 +122,13 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
             f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
             "give a size with its unit, such as '4 GiB'"
         )
+    if not PLATFORM.fullmatch(found.plat):
+        raise ConfigError(
+            f"{prog}: --plat '{found.plat}': say auto, linux, or a tag of Linux wheels such as manylinux_2_28"
+        )
     torch = _wheel(found.torch, prog)
-    return Options(found.label, settings, found.arch_list, found.jobs, memory, torch, found.toolkit)
+    limits = (found.arch_list, found.jobs, memory)
+    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat)
 
 
 def of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torchwright import artifact, environments, ledger, locks, making, manifest, stages
 from torchwright.buildline import Line
+from torchwright.deliver import provenance
 from torchwright.environments import Install
 from torchwright.ledger import Entry
 from torchwright.model import Artifact
@@ -44,19 +45,23 @@ class _Work:
         self.entries = dict(standing.held)
 
     def deliver(self) -> Artifact:
-        """Put the verified wheel and its manifest into dist/."""
+        """Put the verified wheel into dist/, with its manifest, its statement and its SBOM."""
         packed = self.packed()
+        wheel = self.job.layout.dist / packed.name
         if not self.holds("verify"):
-            if packed == self.job.wheel:  # what lies in dist/ has passed every check that there is
+            if packed == wheel:  # what lies in dist/ has passed every check that there is
                 packed = self.job.outputs.packed / packed.name
-                artifact.withdraw(self.job.wheel, packed)
+                artifact.withdraw(wheel, packed)
             self.line.note(f"verifying {packed.name} in a clean environment")
             entry = making.verified(self.job, packed, self.entries)
             self.keep("verify", entry)
+            for sentence in entry.said["unlike"]:
+                self.line.note(sentence)
             if code := devicecode.told(entry.said["device_code"]):
                 self.line.note(f"code for GPUs: {code}")
-        record = manifest.compose(self.job, self.entries, self.before)
-        return artifact.publish(packed, self.job.wheel, record)
+        record = manifest.compose(self.job, self.entries, self.before, wheel.name)
+        documents = provenance.documents(record, packed)
+        return artifact.publish(packed, wheel, record, self.job.wheel, documents)
 
     def packed(self) -> Path:
         """Return the packed wheel, made anew unless there is one of what was compiled."""

@@ -27,8 +27,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     """Return the plan of a possible cell on a host.
 
     `source` is what was fetched; without it the plan assumes a complete git checkout.
-    Raises ConfigError when the options contradict each other or the cell, ImpossibleBuildError when the
-    release does not take the toolkit, or one of them not the compute capabilities.
+    Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
     using = means.of(facts, cell, host, options, source.provider if source else "git")
@@ -40,7 +39,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     parallel = _at_a_time(facts, cell, host, options)
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": using.requires}
     variables = switches.environment(facts, using, rules, options, stated)
-    platform = naming.platform_tag(facts, build, host, variables)
+    platform = naming.promised(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
     return Plan(
         build=build,
@@ -62,6 +61,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,
+        computed=options.platform == naming.AUTO and platform.startswith("manylinux"),
     )
 
 

@@ -11,6 +11,7 @@ from torchwright import source as sources
 from torchwright import tree as trees
 from torchwright.environments import Install, User
 from torchwright.errors import BuildError
+from torchwright.estimate import own, report
 from torchwright.process import CommandError, capture
 from torchwright.workshop import Job, environment
 
@@ -28,6 +29,8 @@ def prepare(job: Job, user: User, install: Install, note: Callable[[str], None])
             return
         note(f"{tree.folder} is made anew: {unfit}")
     note(f"copying the source to {tree.source}")
+    if cost := report.expected(job.facts, job.plan, own.runs(job.facts, job.layout.dist)):
+        note(cost)
     with sources.kept(job.layout, job.source):
         trees.copy_source(tree, job.source)
     if job.shares:

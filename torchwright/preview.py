@@ -1,12 +1,17 @@
 """Answer `invoke plan`: a plan and what it is expected to cost, before anything is done."""
 
+import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torchwright import lookup, render, script, source
 from torchwright.estimate import own, report
 from torchwright.layout import Layout
 from torchwright.model import Facts, Host, Options, Plan, Release, Run
 from torchwright.plan import compute, usable_memory
+
+if TYPE_CHECKING:
+    from torchwright.foreign.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +23,19 @@ class Preview:
     host: Host
     memory: int  # bytes that the build may use
     runs: tuple[Run, ...]
+    container: "Shown | None" = None  # in which this machine would carry it out, being another
 
     def as_text(self) -> str:
         """Return the plan and its cost for a person to read."""
         cost = report.as_text(self.facts, self.plan, self.memory, self.runs)
-        return f"{render.as_text(self.plan, self.host)}\n{cost}"
+        inside = f"\n{self.container.as_text()}" if self.container else ""
+        return f"{render.as_text(self.plan, self.host)}\n{cost}{inside}"
 
     def as_json(self) -> str:
         """Return the plan and its cost as a JSON document."""
-        return report.as_json(self.facts, self.plan, self.runs)
+        data = render.as_data(self.plan) | report.as_data(self.facts, self.plan, self.runs)
+        inside = {"container": self.container.as_data()} if self.container else {}
+        return json.dumps(data | inside, indent=2)
 
     def choice(self) -> str:
         """Return a sentence on the release that stands for the cell where none is selected."""
@@ -55,4 +64,9 @@ def of(  # noqa: PLR0917 - what a plan follows from
     fetched = source.load(layout, cell.build.package, cell.release.tag) if layout else None
     runs = own.runs(facts, layout.dist) if layout else ()
     computed = compute(facts, cell, host, options, fetched)
-    return Preview(facts, computed, host, usable_memory(host, options), runs)
+    container = None
+    if layout is not None and cell.build.arch != host.arch:
+        from torchwright.foreign import shown  # noqa: PLC0415 (asks an engine, and few plans need one)
+
+        container = shown.of(facts, cell, host, options)
+    return Preview(facts, computed, host, usable_memory(host, options), runs, container)

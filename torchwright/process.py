@@ -68,7 +68,7 @@ def stream(
     HostError where it cannot be started.
     """
     tail: deque[str] = deque(maxlen=TAIL)
-    with _terminate_as_interrupt():
+    with terminate_as_interrupt():
         with _startable(argv, cwd):
             process = _start(argv, cwd, env)
         try:
@@ -148,7 +148,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
+def terminate_as_interrupt() -> Iterator[None]:
     """Treat SIGTERM (a cancelled CI job) as Ctrl-C, so that the group does not outlive us."""
     try:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -15,7 +15,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
-from torchwright import atomic
+from torchwright import atomic, digests
 
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.
@@ -54,8 +54,7 @@ class Recall:
         told = self.told(what, seen)
         if told is None:
             try:
-                with open(path, "rb") as file:  # noqa: PTH123 (a thousand times)
-                    told = hashlib.file_digest(file, "sha256").hexdigest()
+                told = digests.sha256(path)
             except OSError:
                 return None
             self.keep(what, seen, told)

@@ -25,6 +25,7 @@ def as_data(plan: Plan) -> dict[str, Any]:
         "commands": [list(command.argv) for command in (*plan.prepare, *plan.compile)],
         "jobs": plan.jobs,
         "wheel": plan.wheel,
+        "platform": {"at_most" if plan.computed else "exactly": plan.platform_tag},
     }
 
 
@@ -47,7 +48,8 @@ def as_text(plan: Plan, host: Host) -> str:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
     commands = (*plan.prepare, *plan.compile)
     lines += ["", "commands, in ${source}", *(f"  {shlex.join(command.argv)}" for command in commands)]
-    lines += ["", f"makes dist/{plan.wheel}"]
+    older = ", with an older platform tag where its symbols allow that" if plan.computed else ""
+    lines += ["", f"makes dist/{plan.wheel}{older}"]
     return "\n".join(lines)
 
 

@@ -7,7 +7,6 @@ from string import Template
 
 from torchwright.cuda import means
 from torchwright.model import Command, Facts, Host, Package, Plan
-from torchwright.pack import policy
 
 
 def as_script(plan: Plan, facts: Facts, host: Host) -> str:
@@ -25,8 +24,15 @@ def as_script(plan: Plan, facts: Facts, host: Host) -> str:
         prepare="\n".join(_line(command) for command in plan.prepare) or ":",
         commands="\n".join(_line(command) for command in plan.compile),
         repair=_repair(plan, facts, host),
-        wheel=shlex.quote(plan.wheel),
+        wheel=_name(plan),
     )
+
+
+def _name(plan: Plan) -> str:
+    """Return the shell word for the wheel that is made; where its tag is computed, whichever it is."""
+    if not plan.computed:
+        return shlex.quote(plan.wheel)
+    return shlex.quote(plan.wheel.removesuffix(f"{plan.platform_tag}.whl")) + "*.whl"
 
 
 def _homes(plan: Plan, host: Host) -> str:
@@ -83,17 +89,34 @@ def _repair(plan: Plan, facts: Facts, host: Host) -> str:
         return 'cp "$raw"/*.whl "$dist/"'
     package = facts.packages[plan.build.package]
     base = facts.packages[package.after].import_name if package.after else "nothing"
-    promised = policy.target(plan.platform_tag).policy.whitelist
     return Template(REPAIR).substitute(
         package=package.import_name,
         stamp=_stamp(plan, package),
         commit=plan.commit or "Unknown",
         base=base,
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
-        promised="|".join(sorted(re.escape(name) for name in promised)),
+        promised=_promised(plan.platform_tag),
         tag=plan.platform_tag,
+        lowest=LOWEST if plan.computed else ":",
     )
 
+
+def _promised(tag: str) -> str:
+    """Return the shell word for the libraries that stay outside: the platform's, or all of this system's."""
+    from torchwright.pack import plain, policy  # noqa: PLC0415 - policies are slow to load
+
+    if plain.TAG.fullmatch(tag):
+        return FOUND_HERE
+    return shlex.quote("|".join(sorted(re.escape(name) for name in policy.target(tag).policy.whitelist)))
+
+
+LOWEST = """\
+"$work/tools/bin/pip" install --quiet auditwheel || true
+shown=$(auditwheel show "$raw"/*.whl 2> /dev/null | tr '\\n' ' ' || true)
+found=$(grep -oE 'following platform tag: "manylinux_[a-z0-9_]+"' <<< "$shown" || true)
+[ -z "$found" ] || tag=$(cut -d '"' -f 2 <<< "$found")"""
+
+FOUND_HERE = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
 CLONE = """\
     git clone --quiet --recursive --branch $tag $repository "$$source"
@@ -127,7 +150,8 @@ if [ ! -e "$$source/.git" ] && [ -e $package/version.py ]; then
   sed -i "s/^git_version = .*/git_version = '$commit'/" $package/version.py
 fi
 $stamp
-promised='^($promised|ld-linux.*|libcuda\\.so.*|libpython3.*)$$'
+promised=$promised
+promised="^($$promised|ld-linux.*|libcuda\\.so.*|libpython3.*)"'$$'
 own=" $$(find . "$$venv"/lib/python*/site-packages/$base -name '*.so*' -printf '%f ' 2>/dev/null || true)"
 elf_files() {
   find . -type f \\( -name '*.so*' -o -path './$package/bin/*' \\) \\
@@ -164,7 +188,9 @@ done < <(elf_files)
 rmdir --ignore-fail-on-non-empty $folder
 rm "$$raw"/*.whl
 wheel pack --dest-dir "$$raw" .
-wheel tags --remove --platform-tag $tag "$$raw"/*.whl
+tag=$tag
+$lowest
+wheel tags --remove --platform-tag "$$tag" "$$raw"/*.whl
 mv "$$raw"/*.whl "$$dist/"
 """
 

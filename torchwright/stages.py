@@ -99,8 +99,9 @@ def _of_packing(job: Job, raw: str) -> dict[str, str]:
     plan, source = job.plan, job.source
     return {
         "raw wheel": raw,
-        "name": digest([plan.wheel, plan.platform_tag, job.package.import_name]),
+        "name": digest([plan.wheel, plan.platform_tag, plan.computed, job.package.import_name]),
         "commit": digest([source.provider, source.commit]),
+        "Pythons": digest(plan.release.pythons),
         "base": job.environment_key if job.base else "none",
         "code that packs": _code(job, "pack"),
         "tools that pack": digest([*map(_distribution, _PACKERS), str(deflate.best())]),
@@ -111,9 +112,10 @@ def _of_packing(job: Job, raw: str) -> dict[str, str]:
 def _of_verifying(job: Job, packed: str) -> dict[str, str]:
     plan, package = job.plan, job.package
     expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(job)]
+    named = [plan.wheel, plan.computed]
     return {
         "packed wheel": packed,
-        "expectations": digest([*expected, package.import_name, package.checks, package.smoke, plan.wheel]),
+        "expectations": digest([*expected, package.import_name, package.checks, package.smoke, *named]),
         "interpreter and requirements": job.environment_key,
         "code that verifies": _code(job, "verify"),
         "code that packs": _code(job, "pack"),

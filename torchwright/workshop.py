@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from torchwright import host, keys, naming, plan, source
+from torchwright import artifact, host, keys, naming, plan, source
 from torchwright import tree as trees
 from torchwright.cuda import means
 from torchwright.cuda.hostcompiler import named
@@ -102,8 +102,8 @@ class Job:
 
     @property
     def wheel(self) -> Path:
-        """Return where the verified wheel appears."""
-        return self.layout.dist / self.plan.wheel
+        """Return where the verified wheel lies, or will appear."""
+        return artifact.place(self.layout.dist, self.plan)
 
     @property
     def log(self) -> Path:
@@ -165,6 +165,8 @@ def missing_base(job: Job) -> list[str] | None:
     base = replace(build, package=job.base.name, session=job.base.session)
     arguments = ["-s", base.identifier(job.host.arch), "--", "--label", options.label]
     # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    if options.platform != naming.AUTO:
+        arguments += ["--plat", options.platform]
     if options.toolkit:
         arguments += ["--toolkit", options.toolkit]
     if options.arch_list:
@@ -181,7 +183,8 @@ def base_wheel(job: Job) -> Path | None:
     if job.base is None or job.plan.torch is None:
         return None
     stem = f"{naming.distribution(job.base)}-{job.plan.torch.partition('==')[2]}"
-    pattern = f"{stem}-{naming.python_tag(job.plan.build.python)}-*.whl"
+    build = job.plan.build  # what containers made for other machines lies there, too
+    pattern = f"{stem}-{naming.python_tag(build.python)}-*_{build.arch}.whl"
     return max(job.layout.dist.glob(pattern), default=None)
 
 

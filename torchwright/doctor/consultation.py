@@ -10,7 +10,7 @@ from torchwright import doctor, lookup, plan, source
 from torchwright import host as hosts
 from torchwright.doctor import machine, show
 from torchwright.doctor.finding import Finding
-from torchwright.errors import HostError
+from torchwright.errors import ConfigError, HostError
 from torchwright.housekeeping import foresight
 from torchwright.housekeeping.foresight import Folders
 from torchwright.housekeeping.running import environment_of
@@ -24,7 +24,12 @@ HELP = {
     "host": "a TOML file that describes another machine",
     "json": "print JSON",
     "save": "write what this machine has to a TOML file, to be examined elsewhere",
+    "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
+    "torch": "for a build against this wheel, or PyPI's",
+    "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
 }
+
+_NONE = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +73,31 @@ def patient(facts: Facts, layout: Layout, described: str, saved: str) -> Host:
     return found
 
 
-def visit(facts: Facts, layout: Layout | None, host: Host, identifier: str, release: Release | None) -> Visit:
-    """Examine a host for the cell of that name, or for itself where the name is empty.
+def visit(  # noqa: PLR0917 - what is examined, and for what
+    facts: Facts,
+    layout: Layout | None,
+    host: Host,
+    identifier: str,
+    release: Release | None,
+    options: Options = _NONE,
+) -> Visit:
+    """Examine a host for the cell of that name, with its options, or for itself where the name is empty.
 
     Without a layout the host is another machine, and what was fetched here does not count.
-    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
+    ConfigError for options that contradict it, or that are given without a cell.
     """
     if not identifier:
+        if options != _NONE:
+            raise ConfigError("invoke doctor: name the build that these options are for, as wheel-3.10-cu118")
         subject = "this machine" if layout else "the machine"
         return Visit(subject, machine.examine(facts, host, release), "cannot build anything yet")
     cell = lookup.find(facts, identifier, host.arch, release)
     if layout is None:
-        findings = doctor.examine(facts, cell, host, plan.compute(facts, cell, host, Options()))
+        findings = doctor.examine(facts, cell, host, plan.compute(facts, cell, host, options))
         return Visit(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
     fetched = source.load(layout, cell.build.package, cell.release.tag)
-    computed = plan.compute(facts, cell, host, Options(), fetched)
+    computed = plan.compute(facts, cell, host, options, fetched)
     folders = _folders(layout, cell, host)
     here = foresight.looked_at(host, facts, layout, folders, fetched)
     findings = doctor.examine(facts, cell, here, computed, fetched)

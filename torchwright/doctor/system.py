@@ -8,7 +8,7 @@ from packaging.version import Version
 from torchwright import lookup, matrix
 from torchwright.doctor.finding import Finding, Question, Verdict, absent, nothing
 from torchwright.matrix import Cell
-from torchwright.model import Facts
+from torchwright.model import Facts, Plan
 
 # The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
 _LEGACY = dict.fromkeys(("manylinux1", "manylinux2010", "manylinux2014"), "2.17")
@@ -36,7 +36,7 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
 def _machine(question: Question) -> Iterator[Finding]:
     arch, host = question.build.arch, question.host
     if host.arch != arch:
-        cure = f"build it on {arch}, or examine such a machine with --host FILE"
+        cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
         yield Finding(
             "machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on"
         )
@@ -94,21 +94,37 @@ def _blas(question: Question) -> Iterator[Finding]:
 
 def _glibc(question: Question) -> Finding:
     """Return the finding on the wheel's tag: who can install it, beside who can install the official one."""
-    host, subject, tag = question.host, "glibc", question.plan.platform_tag
+    host, subject, plan = question.host, "glibc", question.plan
     theirs = official_glibc(question.cell.release.wheels, question.build.arch)
     needed = f"{theirs}, as the official wheel" if theirs else "none: there is no official wheel"
     if host.glibc is None:
-        because = f"the wheel is tagged {tag}, which package indexes do not take" if host.complete else ""
+        plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
+        because = plain if host.complete else ""
         return Finding(
             subject, nothing(host), needed, "warning" if host.complete else "unknown", because=because
         )
+    asked = _promised(plan.platform_tag, question.build.arch)
+    if asked is None:
+        because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
+        return Finding(subject, host.glibc, needed, "ok", because=because)
+    if Version(asked) < Version(host.glibc):
+        because = (
+            f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
+        )
+        cure = f"build on a system with glibc {asked}, or leave --plat out"
+        return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
+    tagged = _tagged(plan)
     if theirs is None or Version(host.glibc) <= Version(theirs):
-        return Finding(subject, host.glibc, needed, "ok", because=f"the wheel is tagged {tag}")
-    because = (
-        f"the wheel is tagged {tag}: pip installs it where glibc is {host.glibc} or newer, and nowhere else"
-    )
+        return Finding(subject, host.glibc, needed, "ok", because=tagged)
+    because = f"{tagged}: pip installs it where glibc is that new, and nowhere else"
     cure = f"build on a system with glibc {theirs} for a wheel that goes as far as the official one"
     return Finding(subject, host.glibc, needed, "warning", cure, because)
+
+
+def _tagged(plan: Plan) -> str:
+    """Return a clause on the platform tag that a wheel gets."""
+    older = ", or older where its symbols allow that" if plan.computed else ""
+    return f"the wheel is tagged {plan.platform_tag}{older}"
 
 
 def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:

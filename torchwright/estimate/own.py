@@ -4,12 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torchwright.host import native_arch
 from torchwright.model import Facts, Run
 
 
 def runs(facts: Facts, dist: Path) -> tuple[Run, ...]:
-    """Read what the wheels in `dist` cost; a manifest that cannot be read is no run."""
-    found = (_run(facts, path) for path in sorted(dist.glob("*.whl.json")))
+    """Read what the wheels in `dist` cost; a manifest that cannot be read is no run.
+
+    Wheels for another arch were built in a container, emulated: they say nothing of this machine.
+    """
+    others = tuple(f"_{arch}.whl.json" for arch in facts.arches if arch != native_arch())
+    paths = (path for path in sorted(dist.glob("*.whl.json")) if not path.name.endswith(others))
+    found = (_run(facts, path) for path in paths)
     return tuple(run for run in found if run is not None)
 
 

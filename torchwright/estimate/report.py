@@ -1,10 +1,9 @@
 """What a build will cost and whether its link will hold, for people and for programs."""
 
-import json
 from dataclasses import asdict
 from typing import Any
 
-from torchwright import overflow, render
+from torchwright import overflow
 from torchwright.estimate import Estimate, of
 from torchwright.model import Facts, Plan, Range, Run
 from torchwright.overflow import Risk
@@ -19,11 +18,6 @@ def as_data(facts: Facts, plan: Plan, own: tuple[Run, ...] = ()) -> dict[str, An
     return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
 
 
-def as_json(facts: Facts, plan: Plan, own: tuple[Run, ...] = ()) -> str:
-    """Return the plan with its estimate and risk as a JSON document."""
-    return json.dumps(render.as_data(plan) | as_data(facts, plan, own), indent=2)
-
-
 def as_text(facts: Facts, plan: Plan, memory: int, own: tuple[Run, ...] = ()) -> str:
     """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes."""
     estimate, risk = of(facts, plan, own), _risk(facts, plan)
@@ -34,6 +28,16 @@ def as_text(facts: Facts, plan: Plan, memory: int, own: tuple[Run, ...] = ()) ->
     return "\n".join(lines)
 
 
+def expected(facts: Facts, plan: Plan, own: tuple[Run, ...] = ()) -> str:
+    """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
+    estimate = of(facts, plan, own)
+    if estimate is None:
+        return ""
+    wall = estimate.wall
+    likely, low, high = map(duration, (wall.likely, wall.low, wall.high))
+    return f"expected to take about {likely} ({low} to {high}), less for all that the compiler cache has"
+
+
 def _risk(facts: Facts, plan: Plan) -> Risk | None:
     cuda = plan.toolkit
     return overflow.predict(facts, plan.release, cuda, plan.set) if cuda else None
@@ -42,8 +46,8 @@ def _risk(facts: Facts, plan: Plan) -> Risk | None:
 def _estimate(estimate: Estimate, memory: int) -> list[str]:
     wall, cpu = estimate.wall, estimate.cpu.likely
     lines = [
-        f"time: about {_time(wall.likely)} ({_time(wall.low)} to {_time(wall.high)})",
-        f"  with an empty compiler cache; {_time(cpu)} of processor time",
+        f"time: about {duration(wall.likely)} ({duration(wall.low)} to {duration(wall.high)})",
+        f"  with an empty compiler cache; {duration(cpu)} of processor time",
         f"memory: {_range(estimate.memory)} by all compiles together",
         f"  {_range(estimate.compile)} by each of the largest",
         f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
@@ -55,7 +59,8 @@ def _estimate(estimate: Estimate, memory: int) -> list[str]:
     return lines
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
     if seconds < 2 * MINUTE:
         return f"{seconds:.0f} s"
     return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
