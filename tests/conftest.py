@@ -21,11 +21,13 @@ ARCHES = """
     system = "linux"
     machines = ["x86_64"]
     platform_tag = "manylinux_{glibc}_x86_64"
+    oldest_glibc = "2.5"
 
     [aarch64]
     system = "linux"
     machines = ["aarch64"]
     platform_tag = "manylinux_{glibc}_aarch64"
+    oldest_glibc = "2.17"
 
     [arm64]
     system = "macos"

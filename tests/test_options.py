@@ -69,7 +69,19 @@ def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> Non
         parse(arguments, "test")
 
 
-@pytest.mark.parametrize("tag", ["any", "win_amd64", "manylinux", "manylinux_2", "linux_x86_64"])
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "any",
+        "win_amd64",
+        "manylinux",
+        "manylinux_2",
+        "manylinux_2_028",
+        "manylinux2015",
+        "musllinux1",
+        "LINUX",
+    ],
+)
 def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
     with pytest.raises(ConfigError, match=rf"--plat '{tag}': say auto, linux, or a tag"):
         parse(["--plat", tag], "test")

@@ -56,6 +56,9 @@ def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
         ("manylinux_2_28", "manylinux_2_28_x86_64", False),
         ("manylinux_2_28_x86_64", "manylinux_2_28_x86_64", False),
         ("manylinux2014", "manylinux2014_x86_64", False),
+        ("manylinux1_x86_64", "manylinux1_x86_64", False),
+        ("manylinux_2_36", "manylinux_2_36_x86_64", False),
+        ("linux_x86_64", "linux_x86_64", False),
     ],
 )
 def test_the_platform_is_computed_or_the_one_asked_for(
@@ -70,13 +73,29 @@ def test_the_platform_is_computed_or_the_one_asked_for(
     ("asked", "host", "told"),
     [
         ("manylinux_2_28_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
+        ("linux_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
         ("musllinux_1_2", LINUX, "this system's C library is glibc"),
+        ("manylinux_2_37", LINUX, "this system's glibc is 2.36, .*: say manylinux_2_36 or older"),
+        ("manylinux_99_0", LINUX, "this system's glibc is 2.36"),
+        ("manylinux_2_4", LINUX, "no wheel for x86_64 is for a system that old: .* is manylinux_2_5$"),
+        ("manylinux_0_0", LINUX, "no wheel for x86_64 is for a system that old"),
+        ("manylinux2014", replace(LINUX, glibc=None, complete=True), "this system's C library is not glibc"),
         ("linux", Host("arm64", "macos", cores=8, memory=GIB), "--set MACOSX_DEPLOYMENT_TARGET=12.0"),
     ],
 )
 def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         planned(known, "wheel-3.10-cpu", "v1.0.0", host, Options(platform=asked))
+
+
+def test_each_machine_has_its_oldest_tag_and_its_own_c_library(known: Facts) -> None:
+    """Of the system in a container for another machine nothing is known: only its wheels' tags are."""
+    name = "wheel-3.10-cpu-aarch64"
+    for old in ("manylinux1", "manylinux_2_12"):
+        with pytest.raises(ConfigError, match=f"{old}: no wheel for aarch64 .* is manylinux_2_17$"):
+            planned(known, name, "v1.0.0", options=Options(platform=old))
+    newer = planned(known, name, "v1.0.0", options=Options(platform="manylinux_2_39"))
+    assert newer.platform_tag == "manylinux_2_39_aarch64"
 
 
 def test_requirements_of_all_rules_are_joined(known: Facts) -> None:

@@ -12,9 +12,12 @@ from torchwright.model import Build, Facts, Host, Package, Release
 
 LABELS = ("official", "git", "none")
 AUTO = "auto"  # the platform that the symbols of what was compiled need
+_NUMBER = r"(0|[1-9]\d{0,2})"
 PLATFORM = re.compile(
-    r"auto|linux|(?P<libc>many|musl)linux(_\d{1,3}_\d{1,3}|(1|2010|2014)(?!\d))(_(?P<arch>[a-z]\w*))?"
+    rf"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
+    r"(_(?P<arch>[a-z]\w*))?"
 )
+_YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 
 
@@ -60,7 +63,7 @@ def python_tag(python: str) -> str:
 def promised(facts: Facts, build: Build, host: Host, variables: Mapping[str, str], asked: str) -> str:
     """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
 
-    Raises ConfigError for a tag of another machine, or where tags are not to be chosen.
+    Raises ConfigError for a tag that no wheel of this build can have, or where tags are not to be chosen.
     """
     match = PLATFORM.fullmatch(asked)
     if asked == AUTO or match is None:
@@ -70,9 +73,39 @@ def promised(facts: Facts, build: Build, host: Host, variables: Mapping[str, str
         raise ConfigError(f"--plat {asked}: a tag of Linux wheels, the build is for {system}: say {other}")
     if match["arch"] not in {None, build.arch}:
         raise ConfigError(f"--plat {asked}: the build is for {build.arch}: leave the machine out of the tag")
+    if host.arch == build.arch:  # of the system in a container nothing is known here
+        _assure_library(asked, match, host)
+    glibc = _promised_glibc(match)
+    oldest = facts.arches[build.arch].oldest_glibc
+    if glibc and oldest and Version(glibc) < Version(oldest):
+        raise ConfigError(
+            f"--plat {asked}: no wheel for {build.arch} is for a system that old: the oldest tag there is "
+            f"manylinux_{oldest.replace('.', '_')}"
+        )
+    return asked if match["arch"] else f"{asked}_{build.arch}"
+
+
+def _promised_glibc(match: re.Match[str]) -> str | None:
+    """Return the C library that a tag names: "2.28"; None where it names no glibc."""
+    if match["libc"] == "musl":
+        return None
+    return _YEARS[match["year"]] if match["year"] else (match["version"] or "").replace("_", ".") or None
+
+
+def _assure_library(asked: str, match: re.Match[str], host: Host) -> None:
+    """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
+    glibc = _promised_glibc(match)
     if match["libc"] == "musl" and host.glibc is not None:
         raise ConfigError(f"--plat {asked}: this system's C library is glibc: build where it is musl")
-    return asked if match["arch"] else f"{asked}_{build.arch}"
+    if glibc and host.glibc is None and host.complete:
+        raise ConfigError(
+            f"--plat {asked}: this system's C library is not glibc: say linux, or build where it is"
+        )
+    if glibc and host.glibc and Version(glibc) > Version(host.glibc):
+        raise ConfigError(
+            f"--plat {asked}: this system's glibc is {host.glibc}, and nothing that is compiled here needs a "
+            f"newer one: say manylinux_{host.glibc.replace('.', '_')} or older, or leave --plat out"
+        )
 
 
 def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:

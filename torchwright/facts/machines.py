@@ -22,6 +22,7 @@ def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
             table.texts("machines"),
             table.text("platform_tag"),
             numbers(table, "emulated") if "emulated" in table.data else None,
+            table.text("oldest_glibc") if "oldest_glibc" in table.data else None,
         )
         table.done()
     return found

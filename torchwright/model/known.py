@@ -24,6 +24,7 @@ class Arch:
     machines: tuple[str, ...]  # what platform.machine() says there
     platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
     emulated: Range | None = None  # a factor: how much longer compilers take where another machine plays it
+    oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
 
 
 @dataclass(frozen=True, slots=True)
