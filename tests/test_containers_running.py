@@ -200,10 +200,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """The program in the container leaves a child behind that belongs to nobody, as QEMU's may."""
     log, child = tmp_path / "orders", tmp_path / "child"
-    body = (
-        "INSIDE_TORCHWRIGHT=torchwright-stopped setsid sleep 600 >/dev/null 2>&1 & "
-        f"echo $! > {child}.new; mv {child}.new {child}; wait"
-    )
+    body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
     engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
     started = subprocess.Popen(
         [sys.executable, "-c", STOPPED, engine.program], stderr=subprocess.PIPE, text=True
@@ -216,6 +213,26 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     status = Path(f"/proc/{child.read_text().strip()}/status")
     assert not status.exists() or "zombie" in status.read_text()
     assert log.read_text().splitlines()[-1] == "rm torchwright-stopped"
+
+
+@pytest.mark.parametrize("name", ["buildah", "podman"])
+def test_what_is_killed_leaves_nothing_running_either(tmp_path: Path, name: str) -> None:
+    """A second process ends the container of one that cannot do so any more."""
+    log, child = tmp_path / "orders", tmp_path / "child"
+    body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
+    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(
+        log=log, body=body
+    )
+    engine = saying(tmp_path, name, script)
+    started = subprocess.Popen(
+        [sys.executable, "-c", STOPPED.replace("buildah", name), engine.program], stderr=subprocess.DEVNULL
+    )
+    assert eventually(child.exists)
+    started.kill()
+    started.wait()
+    status = Path(f"/proc/{child.read_text().strip()}/status")
+    assert eventually(lambda: not status.exists() or "zombie" in status.read_text())
+    assert eventually(lambda: log.read_text().splitlines()[-1].startswith("rm "))
 
 
 def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path) -> None:

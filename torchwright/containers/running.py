@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TextIO
 
 from torchwright import process
+from torchwright.containers import watch
 from torchwright.containers.engine import Engine
 from torchwright.errors import HostError, InterruptedBuildError
 from torchwright.process import CommandError
@@ -170,20 +170,26 @@ def run(
 ) -> None:
     """Run a program in a container, and leave nothing of it behind; what it says goes to `out`.
 
+    Where this process is killed, another one ends the container.
+
     `assure` is given the machine that the container believes to be on, and raises where it is not the one.
     Raises HostError where the engine cannot run it, CommandError where the program fails,
     InterruptedBuildError where the user stops it.
     """
-    with process.terminate_as_interrupt():
+    # buildah's programs are processes of this machine's, and so is buildah all the while
+    mark = {MARK: container.name} if steps.before else {}
+    marked = {**environ, **mark}
+    with process.terminate_as_interrupt(), watch.watched(mark, steps.after, environ) as ended:
         try:
             for argv in steps.before:
-                process.capture(argv, env=environ)
-            assure(process.capture(steps.trial, env=environ).strip())
-            _stream(steps, environ, out)
+                process.capture(argv, env=marked)
+            assure(process.capture(steps.trial, env=marked).strip())
+            _stream(steps, marked, out)
         except (KeyboardInterrupt, InterruptedBuildError):
             raise InterruptedBuildError(f"interrupted: {container.name} was stopped") from None
         finally:
-            _end(container, steps, environ)
+            watch.end(mark, steps.after, environ)
+            ended()
 
 
 def _stream(steps: Run, environ: Mapping[str, str], out: TextIO) -> None:
@@ -201,16 +207,6 @@ def _filled(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         f"{word}={environ.get(word, '')}" if before == "--env" and "=" not in word else word
         for before, word in pairwise(("", *argv))
     ]
-
-
-def _end(container: Container, steps: Run, environ: Mapping[str, str]) -> None:
-    """Remove the container with whatever runs in it."""
-    if sys.platform != "win32" and steps.before:  # buildah's programs are processes of ours
-        from torchwright import orphans  # noqa: PLC0415 (psutil is loaded only when it comes to this)
-
-        orphans.end_carrying(MARK, container.name)
-    with contextlib.suppress(CommandError, HostError):
-        process.capture(steps.after, env=environ)
 
 
 def has(engine: Engine, image: str, environ: Mapping[str, str]) -> bool:
