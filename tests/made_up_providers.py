@@ -70,7 +70,7 @@ class MadeUp:
         exact = next((version for version in self.has if version.startswith(wanted.version)), None)
         if exact is None:
             return Lacking(self.name, self.sentence)
-        found = Wanted(wanted.kind, exact, wanted.cuda_major, wanted.arch)
+        found = Wanted(wanted.kind, exact, wanted.cuda, wanted.arch)
         piece = Piece(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
         return MadeUpOffer(found, self.name, f"{exact}.89", (piece,), self.has[exact], cache)
 

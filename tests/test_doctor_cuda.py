@@ -166,6 +166,31 @@ def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
     assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
 
 
+def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX) -> Finding:
+    """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
+    cell = lookup.find(shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0"))
+    there = replace(host, kept=kept)
+    computed = plan.compute(shipped, cell, there, Options(arch_list=listed))
+    findings = cuda.check(Question(shipped, cell, there, computed))
+    return next(one for one in findings if one.subject == "MAGMA")
+
+
+def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Facts) -> None:
+    kept = {"magma-2.6.1-cu118-7.0": "/k/magma"}
+    there = magma(shipped, kept, "7.0")
+    assert (there.verdict, there.found, there.cure) == ("ok", "2.6.1 in /k/magma", "")
+    missing = magma(shipped, {}, "8.6")
+    assert (missing.verdict, missing.cure) == ("warning", "invoke toolkit --library magma-cu118=2.6.1")
+    other = magma(shipped, kept, "8.6")
+    assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
+    assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")
+    nobody = magma(shipped, {}, "3.5")
+    assert nobody.cure == (
+        "invoke toolkit --library magma-cu118=2.6.1 --from FOLDER, where one lies that was compiled for 3.5"
+    )
+    assert magma(shipped, {}, "7.0", replace(LINUX, complete=False)).verdict == "unknown"
+
+
 def asked(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
     """Return the findings of a build of torch 1.13.1."""
     cell = lookup.find(shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchwright import against, capabilities, naming, switches
+from torchwright import against, naming, switches
 from torchwright.cuda import means
 from torchwright.guard.jobs import jobs, largest
 from torchwright.matrix import Cell
@@ -35,7 +35,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
     commit = source.commit if source else release.commit
     version = naming.version(facts, cell, options.label, commit)
     torch = against.version(facts, cell, options)
-    options = replace(options, arch_list=capabilities.chosen(facts, using.cell, host, options.arch_list))
+    options = replace(options, arch_list=using.arch_list)
     parallel = _at_a_time(facts, cell, host, options)
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": using.requires}
     variables = switches.environment(facts, using, rules, options, stated)
@@ -61,6 +61,7 @@ def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Sour
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,
+        kept=using.kept,
         computed=options.platform == naming.AUTO and platform.startswith("manylinux"),
     )
 

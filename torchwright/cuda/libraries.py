@@ -13,6 +13,7 @@ from torchwright.tables import is_version
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _OWN_SOURCE = frozenset({"nccl"})
+_BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see magma.py
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
 
@@ -41,8 +42,8 @@ def taken(demands: Demands, host: Host, settings: Mapping[str, str]) -> dict[str
     the machine's that fits, leave it out.
     """
     found = {}
-    for name in _ruled(demands, "kept"):
-        if spoken_of(name, settings) or _fitting(demands, host, name):
+    for name in ruled(demands, "kept"):
+        if name in _BY_CODE or spoken_of(name, settings) or _fitting(demands, host, name):
             continue
         version = _wanted(demands, host, name)
         if version is not None:
@@ -74,7 +75,7 @@ def lacking(demands: Demands, host: Host, settings: Mapping[str, str]) -> frozen
         return frozenset()
     return frozenset(
         name
-        for name in _ruled(demands, "lacking")
+        for name in ruled(demands, "lacking")
         if not spoken_of(name, settings) and in_sight(host, name, demands.cell.build.cuda) is None
     )
 
@@ -99,8 +100,8 @@ def key(name: str, version: str, cuda: str) -> str:
     return f"{name}-{version}-cu{Version(cuda).major}"
 
 
-def _ruled(demands: Demands, condition: str) -> list[str]:
-    """Return the libraries that the rules of a cell ask about."""
+def ruled(demands: Demands, condition: str) -> list[str]:
+    """Return the libraries that the rules of a cell ask about, as `kept` or as `lacking`."""
     cell = demands.cell
     if cell.build.cuda is None:
         return []

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torchwright.cuda import hostcompiler, libraries, toolkit
+from torchwright import capabilities
+from torchwright.cuda import hostcompiler, libraries, magma, toolkit
 from torchwright.demands import Demands
 from torchwright.matrix import Cell
 from torchwright.model import Case, Facts, Host, Options, Plan
@@ -18,6 +19,8 @@ class Means:
     case: Case  # that rules are held against
     variables: Mapping[str, str]  # that choose the compiler; none where it is the one that a build would use
     libraries: Mapping[str, str]  # "cudnn" -> "8.5.0.96": from the kept ones
+    kept: Mapping[str, str]  # "cudnn" -> "cudnn-8.5.0.96-cu11": how they are called where they are kept
+    arch_list: str | None  # compute capabilities; None: left to the build
     requires: str  # NVIDIA's packages that the wheel requires, as setup.py reads them; "": none
 
     @property
@@ -29,22 +32,27 @@ class Means:
 def of(facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None) -> Means:
     """Return with what a cell is compiled.
 
-    Raises ConfigError and ImpossibleBuildError for a toolkit that was asked for and cannot be taken.
+    Raises ConfigError and ImpossibleBuildError for a toolkit, or compute capabilities, that were asked for
+    and cannot be had.
     """
     identifier = cell.build.identifier(host.arch)
     cuda = toolkit.chosen(facts, cell, options.toolkit, identifier)
     compiled = compiled_with(cell, cuda)
     demands = Demands(facts, compiled, provider)
     compiler, variables = hostcompiler.chosen(demands, host, options.settings)
+    listed = capabilities.chosen(facts, compiled, host, options.arch_list)
     taken = libraries.taken(demands, host, options.settings)
+    names = {name: libraries.key(name, version, str(cuda)) for name, version in taken.items()}
+    if (own := magma.taken(demands, host, options.settings, listed or "")) is not None:
+        taken, names = taken | {magma.NAME: own.version}, names | {magma.NAME: own.name}
     known = replace(
         case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),
-        lacking=libraries.lacking(demands, host, options.settings),
+        lacking=libraries.lacking(demands, host, options.settings) - taken.keys(),
         another_toolkit=cuda != cell.build.cuda,
     )
     requires = "|".join(libraries.required(demands, taken))
-    return Means(compiled, known, variables, taken, requires)
+    return Means(compiled, known, variables, taken, names, listed, requires)
 
 
 def compiled_with(cell: Cell, cuda: str | None) -> Cell:
@@ -57,9 +65,6 @@ def places(plan: Plan, host: Host) -> dict[str, str]:
     cuda = plan.toolkit
     if cuda is None:
         return {}
-    libraries_ = {
-        f"{name}_home": host.kept.get(libraries.key(name, version, cuda))
-        for name, version in plan.libraries.items()
-    }
+    libraries_ = {f"{name}_home": host.kept.get(kept) for name, kept in plan.kept.items()}
     found = {"cuda_home": host.toolkits.get(cuda), **libraries_}
     return {name: folder for name, folder in found.items() if folder}

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchwright import overflow
-from torchwright.cuda import libraries
+from torchwright.capabilities.serving import unserved
+from torchwright.cuda import libraries, magma
 from torchwright.cuda.means import compiled_with
 from torchwright.cuda.toolkit import stand_ins
 from torchwright.doctor import provided
@@ -36,8 +37,8 @@ def check(question: Question) -> Iterator[Finding]:
         yield _kept(question, "cudnn") if "cudnn" in question.plan.libraries else _cudnn(question)
     if not question.is_off("USE_NCCL"):
         yield _kept(question, "nccl") if "nccl" in question.plan.libraries else _nccl(question)
-    if magma := official(question).magma:
-        yield _magma(question, magma)
+    if theirs := official(question).magma:
+        yield _magma(question, theirs)
     yield from _link(question, cuda)
 
 
@@ -80,7 +81,7 @@ def _capabilities(question: Question, toolkit: Toolkit) -> Iterator[Finding]:
 def _kept(question: Question, name: str) -> Finding:
     """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
     version, host, cuda = question.plan.libraries[name], question.host, str(question.plan.toolkit)
-    home = host.kept.get(libraries.key(name, version, cuda))
+    home = host.kept.get(question.plan.kept[name])
     called = _CALLED[name]
     if home is None:
         without = f"`{question.session} -- --set {_WITHOUT[name]}" if _can_be_without(question, name) else ""
@@ -161,13 +162,25 @@ def _nccl(question: Question) -> Finding:
 
 def _magma(question: Question, theirs: str) -> Finding:
     version, needed = question.library("magma"), f"the official build has {theirs}"
-    off = question.is_off("USE_MAGMA")
+    off, home = question.is_off("USE_MAGMA"), question.host.kept.get(question.plan.kept.get("magma", ""))
+    if home is not None:
+        return Finding("MAGMA", f"{question.plan.libraries['magma']} in {home}", needed, "ok")
     if version is not None and not off:
         return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
-    because = "without it, parts of torch.linalg do not run on the GPU"
     verdict: Verdict = "warning" if question.host.complete or off else "unknown"
     found = "left out" if off else nothing(question.host)
-    return Finding("MAGMA", found, needed, verdict, because=because if verdict == "warning" else "")
+    if verdict == "unknown":
+        return Finding("MAGMA", found, needed, verdict)
+    because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(question)])
+    return Finding("MAGMA", found, needed, verdict, provided.magma(question, theirs) or "", because)
+
+
+def _unserving(question: Question) -> Iterator[str]:
+    """Yield why each kept MAGMA of the toolkit is not taken: GPUs that it has no code for."""
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    for one in magma.kept(question.host.kept, str(question.plan.toolkit)):
+        if missed := unserved(question.facts, one.code, listed):
+            yield f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
 
 
 def _link(question: Question, cuda: str) -> Iterator[Finding]:

@@ -2,11 +2,12 @@
 
 from packaging.version import Version
 
+from torchwright.capabilities.serving import unserved
 from torchwright.doctor.finding import Question
 from torchwright.facts.provision import PROVIDERS
 from torchwright.host.kept import COMPILER, TOOLKIT
 from torchwright.toolkit.choosing import candidates
-from torchwright.toolkit.wanted import Lacking, Wanted
+from torchwright.toolkit.wanted import MAGMA, Lacking, Wanted
 
 
 def toolkit(question: Question, version: str) -> str | None:
@@ -21,6 +22,28 @@ def library(question: Question, name: str, version: str) -> str | None:
     wanted = Wanted(name, version, major, question.build.arch)
     command = f"invoke toolkit --library {name}-cu{major}={version}"
     return command if _can_be_had(question, wanted) else None
+
+
+def magma(question: Question, theirs: str) -> str | None:
+    """Return the command that brings a MAGMA for the toolkit and the compute capabilities of the build.
+
+    `theirs` is the version of the official build. None where MAGMA is kept on no such machine.
+    """
+    cuda = question.plan.toolkit
+    if question.host.system != "linux" or cuda is None:
+        return None
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    serving = [
+        one
+        for one in question.facts.toolkit_sources
+        if (one.kind, one.cuda) == (MAGMA, cuda)
+        and question.build.arch in one.arches
+        and not unserved(question.facts, ";".join(one.capabilities), listed)
+    ]
+    versions = {version for one in serving for version in one.versions}
+    version = theirs if theirs in versions or not versions else max(versions, key=Version)
+    command = f"invoke toolkit --library magma-cu{cuda.replace('.', '')}={version}"
+    return command if versions else f"{command} --from FOLDER, where one lies that was compiled for {listed}"
 
 
 def compiler(question: Question, name: str) -> str | None:

@@ -6,7 +6,7 @@ from torchwright.model import ToolkitSource
 from torchwright.tables import read
 
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
-KINDS = ("toolkit", "compiler", "cudnn", "nccl", "cusparselt")
+KINDS = ("toolkit", "compiler", "cudnn", "nccl", "cusparselt", "magma")
 
 
 def sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
@@ -27,6 +27,7 @@ def sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
                     where=table.texts("where", ()),
                     cuda=table.optional("cuda"),
                     source=table.text("source"),
+                    capabilities=table.texts("capabilities", ()),
                 )
             )
             table.done()

@@ -110,6 +110,7 @@ class Plan:
     libraries: Mapping[str, str] = field(
         default_factory=dict
     )  # "cudnn" -> "8.5.0.96": of the kept ones, where the machine has none that fits
+    kept: Mapping[str, str] = field(default_factory=dict)  # how these are called where they are kept
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
 
 

@@ -10,13 +10,14 @@ class ToolkitSource:
     """One kind of thing that a provider has: what it calls it, and where it lies."""
 
     provider: str  # "conda", "debian", "pypi"
-    kind: str  # "toolkit", "compiler", "cudnn", "nccl", "cusparselt"
+    kind: str  # "toolkit", "compiler", "cudnn", "nccl", "cusparselt", "magma"
     versions: tuple[str, ...]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
     packages: tuple[str, ...]  # as the provider writes them, with pins; what {…} stands for, it knows
     arches: tuple[str, ...]
     where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): it has one place
-    cuda: str | None  # the major version of the toolkits that a library goes with
+    cuda: str | None  # the toolkits that a library goes with, by their major version; of MAGMA "11.8"
     source: str
+    capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs: what that is for
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def candidates(
     """
     kind = [one for one in sources if one.provider == provider and one.kind == wanted.kind]
     here = [one for one in kind if wanted.arch in one.arches]
-    fitting = [one for one in here if one.cuda in {None, wanted.cuda_major}]
+    fitting = [one for one in here if one.cuda in {None, wanted.cuda}]
     any_version = wanted.kind in LIBRARIES
     named = tuple(one for one in fitting if any_version or not one.versions or wanted.version in one.versions)
     if named:
@@ -28,7 +28,7 @@ def candidates(
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
         return Lacking(provider, f"it has {listed(wanted.kind, has)}", has)
-    what = f"{wanted.kind} for CUDA {wanted.cuda_major}" if here else wanted.kind
+    what = f"{wanted.kind} for CUDA {wanted.cuda}" if here else wanted.kind
     return Lacking(provider, f"it has no {what}" + (f" for {wanted.arch}" if kind and not here else ""))
 
 
@@ -54,7 +54,7 @@ def _cure(wanted: Wanted, has: Sequence[str]) -> str:
     if wanted.kind == COMPILER:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
     if wanted.kind in LIBRARIES:
-        another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda_major}=VERSION`"
+        another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda}=VERSION`"
         return f"bring another version ({another}), or install it"
     installed = "install it, and name its folder in CUDA_HOME"
     newer = [one for one in has if one.partition(".")[0] == wanted.version.partition(".")[0]]

@@ -152,7 +152,7 @@ def _library(wanted: Wanted, packages: Sequence[str], index: _Index) -> tuple[Wa
         has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
         raise AbsentError(f"it has {_near(wanted.version, has) or f'none for {wanted.arch}'}", has)
     found = fitting[-1]
-    exact = Wanted(wanted.kind, found.version.base_version, wanted.cuda_major, wanted.arch)
+    exact = Wanted(wanted.kind, found.version.base_version, wanted.cuda, wanted.arch)
     return exact, [found]
 
 

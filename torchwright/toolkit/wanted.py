@@ -11,9 +11,10 @@ from torchwright.host.kept import COMPILER, TOOLKIT
 from torchwright.model import Piece, ToolkitSource
 from torchwright.source.request import Progress
 
-__all__ = ["COMPILER", "LIBRARIES", "TOOLKIT", "Lacking", "Offer", "Provider", "Wanted"]
+__all__ = ["COMPILER", "LIBRARIES", "MAGMA", "TOOLKIT", "Lacking", "Offer", "Provider", "Wanted"]
 
-LIBRARIES = ("cudnn", "nccl", "cusparselt")
+MAGMA = "magma"
+LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,24 @@ class Wanted:
 
     kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
     version: str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
-    cuda_major: str | None  # "11": the toolkits that a library goes with; None of all else
+    cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
     arch: str  # "x86_64", "aarch64"
+    capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
 
     @property
     def name(self) -> str:
-        """Return what it is called where it is kept: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11"."""
-        return f"{self.kind}-{self.version}-cu{self.cuda_major}" if self.kind in LIBRARIES else self.version
+        """Return what it is called where it is kept: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
+
+        Of MAGMA it is the beginning, "magma-2.6.1-cu118": what its code is for follows.
+        """
+        if self.cuda is None or self.kind not in LIBRARIES:
+            return self.version
+        return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
 
     def __str__(self) -> str:
         """Return how messages call it: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
         if self.kind in LIBRARIES:
-            return f"{self.kind} {self.version} for CUDA {self.cuda_major}".replace("  ", " ")
+            return f"{self.kind} {self.version} for CUDA {self.cuda}".replace("  ", " ")
         return f"CUDA {self.version}" if self.kind == TOOLKIT else self.version
 
 
