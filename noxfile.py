@@ -52,8 +52,11 @@ def own_environment(session: nox.Session, python: str) -> Path:
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install with pip: nox's own would leave it to uv where told so, and silently do nothing with -R."""
-    session.run("python", "-m", "pip", "install", *requirements, silent=True)
+    """Install with pip: nox's own would leave it to uv where told so, and silently do nothing with -R.
+
+    A build imports little of what it requires: that is compiled to bytecode when it is.
+    """
+    session.run("python", "-m", "pip", "install", "--no-compile", *requirements, silent=True)
 
 
 def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:

@@ -52,6 +52,47 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
     assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
 
 
+FRESH = {  # what `python -m venv` of them puts into site-packages
+    "3.6": "__pycache__ easy_install.py pip pip-18.1.dist-info pkg_resources setuptools "
+    "setuptools-40.6.2.dist-info",
+    "3.10": "_distutils_hack distutils-precedence.pth pip pip-23.0.1.dist-info pkg_resources setuptools "
+    "setuptools-65.5.0.dist-info",
+    "3.13": "pip pip-24.2.dist-info",
+}
+
+
+def fresh(venv: Path, names: str) -> Path:
+    """Lay out an environment as it was just made, and return its site-packages."""
+    packages = venv / "lib" / "python3.10" / "site-packages"
+    for name in names.split():
+        (packages / name).mkdir(parents=True)
+    return packages
+
+
+@pytest.mark.parametrize("names", FRESH.values(), ids=FRESH)
+def test_an_environment_just_made_is_not_made_twice(tmp_path: Path, interpreter: Path, names: str) -> None:
+    """As nox makes it; once something was to be put into it, it is a used one."""
+    packages = fresh(tmp_path / "venv", names)
+
+    def fails(*_: str) -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        provide(tmp_path / "venv", interpreter, "a", fails)
+    assert packages.exists()
+    provide(tmp_path / "venv", interpreter, "a", lambda *_: None)
+    assert not packages.exists(), "nobody knows what a failed installation left"
+
+
+@pytest.mark.parametrize("extra", ["numpy", "numpy-1.26.4.dist-info", "mine.pth", "setuptools_scm"])
+def test_an_environment_with_anything_in_it_is_no_fresh_one(
+    tmp_path: Path, interpreter: Path, extra: str
+) -> None:
+    packages = fresh(tmp_path / "venv", f"{FRESH['3.10']} {extra}")
+    provide(tmp_path / "venv", interpreter, "a", lambda *_: None)
+    assert not packages.exists()
+
+
 def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
     """As a disk leaves it after a crash."""
     tree = Tree(tmp_path)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,13 @@ from torchwright.process import capture
 Install = Callable[..., Any]  # pip's install, given its arguments
 MADE_FOR = "torchwright"  # the file in an environment that says what was installed in it
 
-_PACKAGES = ("lib/python*/site-packages/*.dist-info", "Lib/site-packages/*.dist-info")
+_SITES = ("lib/python*/site-packages", "Lib/site-packages")
+_PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
+# What `python -m venv` puts there, 3.6 to 3.14: pip, and what setuptools is made of.
+_COMES_WITH = re.compile(
+    r"(pip|setuptools)(-[\d.]+\.dist-info)?|pkg_resources|_distutils_hack|distutils-precedence\.pth"
+    r"|easy_install\.py|__pycache__"
+)
 
 _PROBE = """\
 import json, sys, sysconfig
@@ -64,11 +71,14 @@ def provide(venv: Path, interpreter: Path, wanted: str, install: Install, *requi
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again.
     """
+    note = venv / MADE_FOR
     if not _is_made_for(venv, wanted):
-        # What another release, or another plan, left in it must not be found.
-        capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
+        if not _is_fresh(venv):
+            # What another release, or another plan, left in it must not be found.
+            capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
+        note.write_text("", encoding="utf-8")  # from now on nobody takes it for a fresh one
     install(*requirements)
-    (venv / MADE_FOR).write_text(wanted, encoding="utf-8")
+    note.write_text(wanted, encoding="utf-8")
 
 
 def installed(venv: Path, wanted: str) -> list[str] | None:
@@ -81,6 +91,12 @@ def installed(venv: Path, wanted: str) -> list[str] | None:
 def _is_made_for(venv: Path, wanted: str) -> bool:
     said = venv / MADE_FOR
     return said.is_file() and said.read_text(encoding="utf-8", errors="replace") == wanted
+
+
+def _is_fresh(venv: Path) -> bool:
+    """Tell whether an environment is as `python -m venv` makes it: nothing was ever put into it."""
+    found = [path.name for site in _SITES for folder in venv.glob(site) for path in folder.iterdir()]
+    return bool(found) and not (venv / MADE_FOR).exists() and all(map(_COMES_WITH.fullmatch, found))
 
 
 def user(venv: Path, python: Path, wanted: str, link: Path) -> User:

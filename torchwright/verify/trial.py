@@ -113,7 +113,7 @@ def _last(output: str) -> str:
 
 def _install(venv: Path, arguments: Sequence[str], log: TextIO) -> None:
     try:
-        _run([str(venv), "-m", "pip", "install", "--no-input", *arguments], log)
+        _run([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
     except CommandError as error:
         said = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = said[0].removeprefix("ERROR: ") if said else str(error)
