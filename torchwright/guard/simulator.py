@@ -54,14 +54,11 @@ class Outcome:
 
 
 def lower_bound(jobs: Iterable[Job], machine: Machine) -> float:
-    """Return the seconds below which no order of the units can come, if each holds its peak all the time.
-
-    Two units that each need more than half of the memory cannot run together then.
-    """
+    """Return the seconds below which no order of the units can come, if each holds its peak all the time."""
     jobs = tuple(jobs)
     work = sum(job.seconds * job.weight for job in jobs) / machine.cores
     memory = sum(job.peak * job.seconds for job in jobs) / machine.memory
-    apart = sum(job.seconds for job in jobs if 2 * job.peak > machine.memory)
+    apart = sum(job.seconds for job in jobs if 2 * job.peak > machine.memory)  # no two at once
     return max(work, memory, apart, *(job.seconds for job in jobs))
 
 
