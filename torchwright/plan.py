@@ -24,9 +24,8 @@ from torchwright.rules import matches
 
 
 def compute(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:
-    """Return the plan of a possible cell on a host.
+    """Return the plan of a possible cell on a host, of the fetched `source` or else a complete git checkout.
 
-    `source` is what was fetched; without it the plan assumes a complete git checkout.
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
