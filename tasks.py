@@ -26,7 +26,7 @@ from torchwright.deliver.publish import orders as publishing
 from torchwright.deliver.snippet import orders as snippet_orders
 from torchwright.diagnosis import causes
 from torchwright.diagnosis.logtext import read as read_log
-from torchwright.doctor import consultation
+from torchwright.foreign import consultation
 from torchwright.housekeeping import orders
 from torchwright.layout import Layout
 from torchwright.model import Facts

@@ -12,7 +12,7 @@ from torchwright.errors import ConfigError, HostError, ImpossibleBuildError
 from torchwright.foreign.passing import Passed
 from torchwright.layout import GUEST, Layout
 from torchwright.matrix import Cell
-from torchwright.model import Facts, Options
+from torchwright.model import Arch, Facts, Options
 
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
 SUITE, HOME, CONFIGS, GIVEN, CACHE = "/suite", "/torchwright", "/configs", "/given", "/cache"
@@ -67,10 +67,15 @@ class Place:
     user: tuple[int, int] | None  # numbers of user and group, where the system has them
 
 
+def has_containers(arch: Arch) -> bool:
+    """Tell whether a container can be such a machine."""
+    return arch.system == "linux" and arch.name in PLATFORMS
+
+
 def refuse(facts: Facts, goal: Goal) -> None:
     """Raise ImpossibleBuildError where no container is such a machine."""
     arch = facts.arches[goal.arch]
-    if arch.system != "linux" or arch.name not in PLATFORMS:
+    if not has_containers(arch):
         name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
         raise ImpossibleBuildError(
             f"{goal.identifier} cannot be built here: {name} runs in no container; build it on such a "

@@ -83,10 +83,8 @@ def prepare(root: Path, facts: Facts, goal: Goal, asked: Asked, machine: Host) -
     planning.refuse(facts, goal)
     found = engine.find(os.environ, asked.engine)
     ground = running.ground(found, os.environ, machine.system)
-    tag = lookup.tag_of(facts, goal.cell.release)
-    names = [asked.image] if asked.image else list(builders(facts, goal.cell))
-    image = next((name for name in names if running.has(found, name, os.environ)), None)
-    order = planning.Order(goal, tag, image or names[0], asked.options)
+    image, has_image = image_of(found, facts, goal.cell, asked.image)
+    order = planning.Order(goal, lookup.tag_of(facts, goal.cell.release), image, asked.options)
     place = _place(root)
     container = planning.container(order, place, ground)
     return Prepared(
@@ -96,7 +94,7 @@ def prepare(root: Path, facts: Facts, goal: Goal, asked: Asked, machine: Host) -
         container,
         running.commands(found, ground, container),
         ground.arch != goal.arch,
-        image is not None,
+        has_image,
         planning.folders(order, place),
         {**os.environ, **place.passed.variables},
     )
@@ -109,7 +107,23 @@ def hindrances(facts: Facts, machine: Host, made: Prepared) -> Iterator[str]:
         if why is not None:
             yield why
     if not made.has_image:
-        yield _no_image(facts, made)
+        name = f"{made.engine.name} has no image {made.container.image}"
+        cure = builder_command(facts, made.goal.cell)
+        yield f"{name}: `{cure}` makes it, or name another, with -- --image NAME or {planning.IMAGE}=NAME"
+
+
+def image_of(found: Engine, facts: Facts, cell: Cell, asked: str) -> tuple[str, bool]:
+    """Return the name of the image that a cell is built in, and whether the engine has it."""
+    names = [asked] if asked else list(builders(facts, cell))
+    there = next((name for name in names if running.has(found, name, os.environ)), None)
+    return there or names[0], there is not None
+
+
+def builder_command(facts: Facts, cell: Cell) -> str:
+    """Return the command that makes the image of a cell."""
+    toolkit = f" --toolkit {cell.build.cuda}" if cell.build.cuda else ""
+    tag = lookup.tag_of(facts, cell.release)
+    return f"invoke image --kind builder --tag {tag} --arch {cell.build.arch}{toolkit} --build"
 
 
 def parse(arguments: Sequence[str], prog: str) -> Asked:
@@ -174,16 +188,6 @@ def _require_source(layout: Layout, facts: Facts, cell: Cell) -> None:
     package, tag = cell.build.package, cell.release.tag
     if source.load(layout, package, tag) is None:
         raise SourceError(f"{package} {tag} is not fetched: run `{fetch_command(facts, cell)}`")
-
-
-def _no_image(facts: Facts, made: Prepared) -> str:
-    cell = made.goal.cell
-    toolkit = f" --toolkit {cell.build.cuda}" if cell.build.cuda else ""
-    words = f"--kind builder --tag {lookup.tag_of(facts, cell.release)} --arch {made.goal.arch}{toolkit}"
-    return (
-        f"{made.engine.name} has no image {made.container.image}: `invoke image {words} --build` makes it, "
-        f"or name another, with -- --image NAME or {planning.IMAGE}=NAME"
-    )
 
 
 def _run(made: Prepared) -> None:
