@@ -81,7 +81,7 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
         metadata = path.with_name(f"{path.name}.metadata").read_bytes()
         assert metadata.startswith(b"Metadata-Version: 2.1\nName: tinytorch\n")
         assert file["core-metadata"] == {"sha256": hashlib.sha256(metadata).hexdigest()}
-        assert file["dist-info-metadata"] == file["core-metadata"]
+        assert "dist-info-metadata" not in file, "pip 22.3 to 23.1 stops at it (PEP 714)"
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", file["upload-time"])
     by_name = {file["filename"]: file for file in page["files"]}
     assert by_name[CPU]["requires-python"] == ">=3.9"

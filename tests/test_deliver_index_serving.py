@@ -8,19 +8,22 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from commands import ROOT, environment
 from made_index import Home, ask, install, installed, served
 from paper_wheels import made
 
-from torchwright.deliver.index import serving
+from torchwright.deliver.index import serving, state
 from torchwright.errors import ConfigError, DeliveryError, HostError
 from torchwright.layout import Layout
 from torchwright.model import Facts
 
 JSON, HTML = "application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html"
+EVERYBODY = "0.0.0.0"  # noqa: S104 - for a moment
 WHEEL = "/cpu/tinytorch-1.0%2Bcpu-py3-none-any.whl"
 
 
@@ -31,7 +34,7 @@ def home(tmp_path: Path, known: Facts) -> Home:
     made(home.dist)
     made(home.dist, "tinyvision", "0.5+cpu", requires=["tinytorch==1.0+cpu"])
     home.index()
-    (tmp_path / "secret.html").write_text("secret")
+    (tmp_path / "secret.html").write_text("hidden words")
     return home
 
 
@@ -122,7 +125,7 @@ def test_nothing_outside_the_index_is_given(home: Home, port: int, path: str) ->
     (home.out / "cpu/linkedpage/index.html").symlink_to("../../../secret.html")
     response, content = ask(port, path)
     assert response.status == 404
-    assert b"secret" not in content
+    assert b"hidden words" not in content
 
 
 def test_a_folder_without_its_slash_leads_to_the_one_with_it(port: int) -> None:
@@ -146,10 +149,96 @@ def test_parts_of_files_are_given(home: Home, port: int) -> None:
     for wanted in ("bytes=0-3,5-6", "lines=1-2", "bytes=-", f"bytes=-{size}"):
         assert ask(port, WHEEL, {"Range": wanted})[1] == content
     response, found = ask(port, WHEEL, {"Range": f"bytes={size}-"})
-    assert (response.status, response.headers["Content-Range"], found) == (416, f"bytes */{size}", b"")
+    assert (response.status, response.headers["Content-Range"]) == (416, f"bytes */{size}")
+    assert f"it has {size} bytes".encode() in found
     tag = ask(port, WHEEL, method="HEAD")[0].headers["ETag"]
     assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": tag})[0].status == 206
     assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": '"other"'})[1] == content
+
+
+def test_who_has_a_file_already_is_told_so(home: Home, port: int) -> None:
+    for path in (WHEEL, "/cpu/tinytorch/"):
+        known = ask(port, path)[0].headers
+        when = known["Last-Modified"]
+        for headers in (
+            {"If-None-Match": known["ETag"]},
+            {
+                "If-None-Match": f'"x", W/{known["ETag"]}',
+                "If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT",
+            },
+            {"If-None-Match": "*"},
+            {"If-Modified-Since": when},
+        ):
+            response, content = ask(port, path, headers)
+            assert (response.status, content) == (304, b"")
+            assert response.headers["ETag"] == known["ETag"]
+        for headers in (
+            {"If-None-Match": '"x"', "If-Modified-Since": when},
+            {"If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"},
+            {"If-Modified-Since": "yesterday"},
+        ):
+            assert ask(port, path, headers)[0].status == 200
+    made(home.dist, version="1.1+cpu")
+    home.index()
+    assert ask(port, "/cpu/tinytorch/", {"If-None-Match": known["ETag"]})[0].status == 200
+
+
+def test_what_is_not_there_is_said_to_people(
+    home: Home, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    response, content = ask(port, "/cpu/<b>/")
+    assert (response.status, response.headers["Content-Type"]) == (404, "text/html")
+    assert b"<p>this index has no /cpu/&lt;b&gt;/</p>" in content
+    assert capsys.readouterr().err == "GET /cpu/<b>/ 404\n"
+    assert ask(port, "/nowhere/", method="HEAD")[1] == b""
+    os.mkfifo(home.out / "cpu" / "pipe.whl")
+    assert ask(port, "/cpu/pipe.whl")[0].status == 404, "nobody waits for who writes to a pipe"
+
+
+def test_what_is_no_request_is_refused_in_a_line(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    for sent in (
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(sent)
+            assert client.recv(65536).split(b"\r\n")[0] != b""
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.splitlines()[:2] == ["hello 400", "https, where http is spoken 400"]
+
+
+def test_many_clients_are_served_at_once(home: Home, port: int) -> None:
+    content = (home.dist / "tinytorch-1.0+cpu-py3-none-any.whl").read_bytes()
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(60)]
+    try:
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda _: ask(port, WHEEL), range(60)))
+    finally:
+        for one in silent:
+            one.close()
+    assert all((response.status, found) == (200, content) for response, found in answers)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", EVERYBODY])
+def test_others_are_served_only_where_that_is_asked(home: Home, host: str) -> None:
+    try:
+        server = serving.listening(home.out, "0", host)
+    except HostError:
+        pytest.skip(f"this machine has no {host}")
+    with server:
+        known = state.load(home.out)
+        assert known is not None
+        first, *_ = serving.greeting(home.out, host, 80, known)
+        assert ("for this machine alone" in first) == (host != EVERYBODY)
+        assert server.server_address[0] == host
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with socket.create_connection((host, server.server_address[1]), timeout=10) as client:
+            client.sendall(b"GET /cpu/ HTTP/1.0\r\n\r\n")
+            assert b" 200 OK" in client.recv(100)
+        thread.join()
 
 
 def test_head_tells_without_giving(home: Home, port: int) -> None:
@@ -170,9 +259,14 @@ def test_only_an_index_is_served(tmp_path: Path, known: Facts) -> None:
 
 
 def test_ports_that_cannot_be_are_refused(home: Home) -> None:
-    for wrong in ("http", "-1", "65536"):
+    for wrong in ("http", "-1", "65536", "²"):
         with pytest.raises(ConfigError, match="write a number up to 65535"):
             serving.listening(home.out, wrong)
+    for wrong in ("example.org", "", "127.0.0.1:80"):
+        with pytest.raises(ConfigError, match="write an address of this machine"):
+            serving.listening(home.out, "0", wrong)
+    with pytest.raises(HostError, match=r"192\.0\.2\.1, port 8000: cannot be listened on"):
+        serving.listening(home.out, "", "192.0.2.1")  # nobody's (RFC 5737)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -185,13 +279,18 @@ def test_the_task_serves_to_this_machine_alone_until_it_is_interrupted(home: Hom
     with subprocess.Popen(
         argv, cwd=ROOT, env=environment(home.path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as task:
-        assert task.stdout is not None
-        first, *lines = [task.stdout.readline() for _ in range(3)]
-        match = re.fullmatch(rf"{home.out} is at http://127\.0\.0\.1:(\d+)/ .*Ctrl-C ends it\n", first)
-        assert match, first
-        assert ask(int(match[1]), "/cpu/")[0].status == 200
-        os.kill(task.pid, signal.SIGINT)
-        _, complained = task.communicate(timeout=60)
-    assert task.returncode == 0, complained
+        try:
+            assert task.stdout is not None
+            first, *lines = [task.stdout.readline() for _ in range(3)]
+            match = re.fullmatch(rf"{home.out} is at http://127\.0\.0\.1:(\d+)/ .*Ctrl-C ends it\n", first)
+            assert match, first
+            assert ask(int(match[1]), "/cpu/")[0].status == 200
+            assert task.stderr is not None
+            assert task.stderr.readline() == "GET /cpu/ 200\n"
+            task.stderr.close()  # as `head` does, and the next requests are answered all the same
+            assert [ask(int(match[1]), "/cpu/")[0].status for _ in range(2)] == [200, 200]
+        finally:
+            task.send_signal(signal.SIGINT)
+            task.wait(60)
+    assert task.returncode == 0
     assert f"  uv pip install --index http://127.0.0.1:{match[1]}/cpu/ tinyvision==0.5+cpu\n" in lines
-    assert complained == "GET /cpu/ 200\n"

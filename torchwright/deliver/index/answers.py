@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from email.message import Message
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -40,6 +42,12 @@ def _is_trick(name: str) -> bool:
     return name.startswith(".") or any(sign in name for sign in "/\\:\0")
 
 
+def kind_of(file: Path) -> str:
+    """Return the type of a file that is asked for by its name."""
+    names = {name: kind for kind, name in KINDS.items() if kind != f"{SIMPLE}+html"}
+    return names.get(file.name) or ("text/html" if file.suffix == ".html" else "application/octet-stream")
+
+
 def kind(accept: str) -> str | None:
     """Return which of KINDS a client wants most, HTML where it does not care; None: none of them."""
     wishes = _LATEST.sub(r"\1.v1\2", accept.lower()) or "*/*"
@@ -75,3 +83,14 @@ def part(wanted: str, size: int) -> tuple[int, int] | None:
     else:
         first, last = int(match["first"]), min(int(match["last"] or size) + 1, size)
     return (first, last) if first < last else None
+
+
+def unchanged(headers: Message, tag: str, changed: float) -> bool:
+    """Tell whether a client has a file already: by its ETag, else by when it changed (seconds since 1970)."""
+    if known := headers.get("If-None-Match"):
+        return known.strip() == "*" or tag in {one.strip().removeprefix("W/") for one in known.split(",")}
+    try:
+        since = parsedate_to_datetime(headers.get("If-Modified-Since", ""))
+    except ValueError:  # there is none, or it is no date
+        return False
+    return int(changed) <= since.timestamp()

@@ -105,8 +105,8 @@ def _file(link: Link) -> dict[str, Any]:
     }
     if entry.requires_python:
         said["requires-python"] = entry.requires_python
-    if link.metadata:
-        said["core-metadata"] = said["dist-info-metadata"] = {"sha256": entry.metadata_sha256}
+    if link.metadata:  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
+        said["core-metadata"] = {"sha256": entry.metadata_sha256}
     return said
 
 
