@@ -43,13 +43,15 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (Said("builder", index="https://x"), "--index is for runtime images"),
         (Said("runtime", index="file:///x"), "--index 'file:///x': a container reaches http"),
         (Said("runtime", index="https://x\nRUN y"), "a container reaches http"),
+        (Said("runtime", index="https://me:secret@x/whl"), "has a user's name or password, which would"),
         (Said("runtime", ("3.9", "3.10")), "a runtime has one Python, and --python names 3.9, 3.10"),
         (Said("devcontainer", toolkit="11.8"), "in one, `invoke toolkit --cuda 11.8` brings it"),
     ],
 )
 def test_a_wrong_word_is_refused_with_those_that_there_are(said: Said, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as raised:
         request.of(OURS, said, NEW, "x86_64")
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

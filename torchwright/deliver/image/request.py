@@ -84,10 +84,7 @@ def of(facts: Facts, said: Said, release: Release, native: str) -> Request:
         )
     if said.index and kind != "runtime":
         raise ConfigError(f"invoke image: --index is for runtime images, and the kind is {kind}")
-    if said.index and not URL.fullmatch(said.index):
-        raise ConfigError(
-            f"invoke image: --index {said.index!r}: a container reaches http:// and https:// only"
-        )
+    _refuse_index(said.index)
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
@@ -104,6 +101,17 @@ def of(facts: Facts, said: Said, release: Release, native: str) -> Request:
         said.base,
         said.index,
     )
+
+
+def _refuse_index(index: str) -> None:
+    """Raise ConfigError for an index that no container can, or should, be given."""
+    if index and not URL.fullmatch(index):
+        raise ConfigError(f"invoke image: --index {index!r}: a container reaches http:// and https:// only")
+    if "@" in index.partition("://")[2].partition("/")[0]:
+        raise ConfigError(
+            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave --index out"
+        )
 
 
 def _known(what: str, word: str, there: Sequence[str] | dict[str, str]) -> str:
