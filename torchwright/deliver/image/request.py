@@ -110,7 +110,7 @@ def _refuse_index(index: str) -> None:
     if "@" in index.partition("://")[2].partition("/")[0]:
         raise ConfigError(
             "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
-            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave --index out"
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
         )
 
 
