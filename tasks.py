@@ -17,7 +17,7 @@ from torchwright import host as hosts
 from torchwright import matrix as matrix_
 from torchwright import report as report_
 from torchwright import upstream as upstream_
-from torchwright.boundary import Body, translated
+from torchwright.boundary import Body, say, translated
 from torchwright.deliver.image import orders as image_orders
 from torchwright.deliver.index import orders as index_orders
 from torchwright.deliver.index import serving
@@ -54,7 +54,7 @@ def printed(body: Callable[..., object], **options: Any) -> Body:
 
     def run(_: Context, *args: Any, **kwargs: Any) -> None:
         found = body(*_load(), *args, **kwargs)
-        print(found)
+        say(found)
         getattr(found, "require", lambda: None)()
 
     _, layout, *own = inspect.signature(body).parameters.values()

@@ -1,5 +1,7 @@
 """The folder of an index, where a run does not come to its end."""
 
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,15 +51,88 @@ def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known:
     assert [path.name for path in home.out.rglob("*") if path.is_file()] == ["index.json"]
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path, known: Facts) -> None:
+@pytest.fixture
+def home(tmp_path: Path, known: Facts) -> Home:
+    """Return a checkout with an index of one wheel."""
     home = Home(tmp_path, known)
     made(home.dist)
-    (home.out / "index.html").mkdir(parents=True)
-    with pytest.raises(DeliveryError, match="which no index wrote"):
-        home.index()
-    (home.out / "index.html").rmdir()
     home.index()
-    (home.out / "index.html").unlink()
-    (home.out / "index.html").mkdir()
-    with pytest.raises(HostError, match=r"index\.html.*: cannot be written \(.*irectory\): see whose it is"):
+    return home
+
+
+def _blocked(home: Home, place: Path) -> None:
+    """Expect that a run names a place, and changes nothing."""
+    made(home.dist, version="9.0+cpu")
+    before = home.look()
+    with pytest.raises(
+        DeliveryError, match=f"{re.escape(str(place))}: .*: remove it, or name another folder"
+    ):
+        home.index()
+    assert home.look() == before
+
+
+@pytest.mark.parametrize(
+    "place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"]
+)
+def test_folders_of_others_in_our_places_are_refused_and_stay(home: Home, place: str) -> None:
+    path = home.out / place
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    (path / "thesis.tex").write_text("dear")
+    _blocked(home, path)
+
+
+def test_pipes_and_links_of_others_in_our_places_are_refused_and_stay(home: Home) -> None:
+    page = home.out / "index.html"
+    page.unlink()
+    os.mkfifo(page)
+    _blocked(home, page)
+    page.unlink()
+    page.symlink_to("nowhere")
+    _blocked(home, page)
+
+
+@pytest.mark.parametrize("name", ["", "index.json", "lock"])
+def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
+    kept = home.out / state.FOLDER / name
+    theirs = home.path / "theirs"
+    kept.rename(theirs)
+    kept.symlink_to(theirs)
+    content = theirs.read_bytes() if name else b""
+    _blocked(home, kept)
+    assert kept.is_symlink()
+    assert not name or theirs.read_bytes() == content
+
+
+def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> None:
+    home = Home(tmp_path, known)
+    made(home.dist)
+    hidden = home.out / state.FOLDER
+    hidden.mkdir(parents=True)
+    (hidden / "selected.json").write_text("a checkout's")
+    with pytest.raises(DeliveryError, match=r"holds \.torchwright, which no index wrote"):
+        home.index()
+    (hidden / "selected.json").rename(hidden / "lock")
+    home.index()  # of a run that was stopped before it wrote anything
+    link = home.path / "link"
+    link.symlink_to("nowhere")
+    with pytest.raises(DeliveryError, match="is a link that leads nowhere"):
+        home.index(out=str(link))
+
+
+def test_names_like_those_of_halves_are_left(home: Home) -> None:
+    theirs = home.out / ".index.html.20261122"  # as an editor or a backup has it
+    theirs.write_text("mine")
+    half = home.out / state.FOLDER / folder.FRESH
+    half.write_text("half of a wheel")
+    made(home.dist, version="1.1+cpu")
+    assert home.told()["foreign"] == [theirs.name]
+    assert theirs.read_text() == "mine"
+    assert not half.exists()
+
+
+def test_what_the_disk_refuses_is_told(home: Home) -> None:
+    made(home.dist, version="9.0+cpu")
+    (home.out / state.FOLDER / folder.FRESH).mkdir()
+    with pytest.raises(HostError, match=r"fresh: cannot be read or written \(.*irectory\): see whose it is"):
         home.index()

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,3 +196,17 @@ def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp
     assert done.returncode == DeliveryError.exit_code
     assert "SBOM: is not of CycloneDX" in done.stderr
     assert [check["name"] for check in json.loads(done.stdout)[0]["checks"] if not check["ok"]] == ["SBOM"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(tmp_path: Path, unbuffered: str) -> None:
+    wheel = paper_wheels.made(tmp_path)
+    environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
+    argv = [sys.executable, "-m", "invoke", "verify", str(wheel)]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(argv, cwd=commands.ROOT, env=environ, text=True, **pipe) as task:  # type: ignore[call-overload]
+        task.stdout.close()
+        said = task.stderr.read()
+    assert task.returncode == DeliveryError.exit_code
+    assert said.startswith("error: ")
+    assert "BrokenPipe" not in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -14,7 +14,15 @@ from packaging.version import Version
 from torchwright.deliver import distributions
 from torchwright.deliver.distributions import Distribution
 
-_TOLD = ("size", "sha256", "metadata_sha256", "requires_python", "requires", "extras", "uploaded")
+_TOLD: dict[str, Any] = {
+    "size": int,
+    "sha256": str,
+    "metadata_sha256": str,
+    "requires_python": str | None,
+    "requires": Sequence,
+    "extras": Sequence,
+    "uploaded": str,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,8 @@ def remembered(file: str, told: Mapping[str, Any]) -> Entry:
     Raises KeyError, TypeError or DeliveryError where that is not what `as_data` returned.
     """
     name, version, _, tags = distributions.named(Path(file))
+    if not all(isinstance(told[key], kind) for key, kind in _TOLD.items()):
+        raise TypeError("what is remembered is of another type")
     return Entry(
         file=file,
         name=name,

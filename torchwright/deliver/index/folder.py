@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
-from torchwright import atomic, digests
+from torchwright import digests, locks
 from torchwright.deliver import distributions
 from torchwright.deliver.index import gathering, state
 from torchwright.deliver.index.gathering import Found
@@ -25,7 +25,8 @@ from torchwright.errors import DeliveryError, HostError
 
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
 MOST = 5  # foreign files that are named
-HALF = re.compile(r"\.(?P<name>.+)\.\d+")  # what a killed run leaves of a file
+FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
+FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,21 @@ def require_ours(out: Path) -> State | None:
     Raises DeliveryError where it holds something and was not made by an index.
     """
     before = state.load(out)
-    if before is None and out.exists():
-        there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"]  # noqa: PTH208 - names are enough
-        if foreign := [name for name in there if name != state.FOLDER]:
-            raise DeliveryError(
-                f"{out}: {'holds ' if out.is_dir() else 'is '}{_few(foreign)}, which no index wrote: name an "
-                "empty folder with --out, or remove what is in the way"
-            )
-    return before
+    if before is not None:
+        return before
+    if out.is_symlink() and not out.exists():
+        raise DeliveryError(
+            f"{out}: is a link that leads nowhere: remove it, or name another folder with --out"
+        )
+    there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
+    if state.FOLDER in there and set(os.listdir(out / state.FOLDER)) <= {locks.LOCK, FRESH}:  # noqa: PTH208
+        there.remove(state.FOLDER)  # of a run that was stopped early
+    if there:
+        raise DeliveryError(
+            f"{out}: {'holds ' if out.is_dir() else 'is '}{few(there)}, which no index wrote: name an "
+            "empty folder with --out, or remove what is in the way"
+        )
+    return None
 
 
 def write(out: Path, wanted: Wanted, before: State, how: str) -> Outcome:
@@ -79,10 +87,10 @@ def write(out: Path, wanted: Wanted, before: State, how: str) -> Outcome:
     digests = wanted.digests
     sources = {one.entry.place: one for one in wanted.wheels}
     try:
-        there = dict(_files(out, ""))
-        foreign = [place for place in there if _is_foreign(place, there, before, digests)]
-        _require_room(out, foreign, digests)
-        ours = {*before.written, *digests} & there.keys() - set(foreign)
+        there = dict(_lying(out, ""))
+        foreign = [place for place, kind in there.items() if _is_foreign(place, kind, before)]
+        _require_room(out, there, foreign, digests)
+        ours = {*before.written, *digests} & {place for place, kind in there.items() if kind == FILE}
         found = {place: _sha256(out, place, sources.get(place)) for place in ours}
         _require_untouched(out, found, before, digests)
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
@@ -90,49 +98,45 @@ def write(out: Path, wanted: Wanted, before: State, how: str) -> Outcome:
         if changed or stale:
             state.save(out, replace(before, written=_both(before.written, digests)))
         _fill(out, wanted, set(changed), how)
-        _remove(out, [*stale, *(place for place in there if _half(place) and place not in foreign)])
+        _remove(out, stale)
         state.save(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
     except OSError as error:
         raise HostError(
-            f"{error.filename or out}: cannot be written ({error.strerror or error}): see whose it is and "
-            "how much room there is, or name another folder with --out"
+            f"{error.filename or out}: cannot be read or written ({error.strerror or error}): see whose it "
+            "is and how much room there is, or name another folder with --out"
         ) from None
     return Outcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
 
 
-def _files(folder: Path, inside: str) -> Iterator[tuple[str, bool]]:
-    """Yield the place of everything that is no folder, and whether it is a link."""
+def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
+    """Yield the place of everything in a folder, and of which kind it is."""
     if not folder.exists():
         return
     with os.scandir(folder) as entries:
         for entry in entries:
             place = f"{inside}{entry.name}"
             if not entry.is_dir(follow_symlinks=False):
-                yield place, entry.is_symlink()
+                yield place, FILE if entry.is_file(follow_symlinks=False) else OTHER
             elif place != state.FOLDER:
-                yield from _files(Path(entry.path), f"{place}/")
+                yield place, DIRECTORY
+                yield from _lying(Path(entry.path), f"{place}/")
 
 
-def _half(place: str) -> str:
-    """Return the place of which a killed run left a half; "" for any other file."""
-    folder, slash, name = place.rpartition("/")
-    match = HALF.fullmatch(name)
-    return f"{folder}{slash}{match['name']}" if match else ""
+def _is_foreign(place: str, kind: str, before: State) -> bool:
+    return kind == OTHER or (kind == FILE and place not in before.written)
 
 
-def _is_foreign(place: str, links: Mapping[str, bool], before: State, digests: Collection[str]) -> bool:
-    ours = {*before.written, *digests} if _half(place) else before.written
-    return links[place] or (_half(place) or place) not in ours
-
-
-def _require_room(out: Path, foreign: Collection[str], wanted: Iterable[str]) -> None:
+def _require_room(
+    out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]
+) -> None:
     """Refuse to write where something lies that is not ours, or through a link."""
     for place in wanted:
         ways = {place, *map(str, PurePosixPath(place).parents)}
-        if blocked := sorted(ways.intersection(foreign)):
+        blocked = sorted(ways.intersection(foreign))
+        if blocked or there.get(place) == DIRECTORY:
             raise DeliveryError(
-                f"{out / blocked[0]}: the index did not write this, and {place} has to go there: remove "
-                "it, or name another folder with --out"
+                f"{out / (blocked or [place])[0]}: the index did not write this, and {place} has to go "
+                "there: remove it, or name another folder with --out"
             )
 
 
@@ -147,7 +151,7 @@ def _require_untouched(
     ]
     if changed:
         raise DeliveryError(
-            f"{out}: somebody else changed {_few(changed)}: remove what shall be written anew, or name "
+            f"{out}: somebody else changed {few(changed)}: remove what shall be written anew, or name "
             "another folder with --out"
         )
 
@@ -170,30 +174,40 @@ def _fill(out: Path, wanted: Wanted, changed: Collection[str], how: str) -> None
     for one in wanted.wheels:
         place = one.entry.place
         if place in changed:
-            (out / place).parent.mkdir(parents=True, exist_ok=True)
-            _bring(one, out / place, how)
+            _appear(out, place, partial(_bring, one, how))
         if place + METADATA in changed:
-            atomic.write(out / (place + METADATA), distributions.read_metadata(one.path))
+            _appear(out, place + METADATA, partial(_say, distributions.read_metadata(one.path)))
     for place, text in wanted.pages.items():
         if place in changed:
-            atomic.write(out / place, text)
+            _appear(out, place, partial(_say, text.encode()))
 
 
-def _bring(wheel: Found, target: Path, how: str) -> None:
-    """Put a wheel into the index; it appears whole, and is what was read."""
-    source = wheel.path.resolve()  # a link would be linked as a link
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
+    """Let a file be made where nobody looks, and come to its place in one move."""
+    fresh, target = out / state.FOLDER / FRESH, out / place
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if how == COPY or not _linked(source, fresh):
-            shutil.copy2(source, fresh)
-            same = digests.sha256(fresh) == wheel.entry.sha256
-        else:
-            same = gathering.look(fresh) == wheel.look
-        if not same:
-            raise DeliveryError(f"{wheel.path}: was changed while it was read: run the command again")
+        fresh.unlink(missing_ok=True)  # of a run that was killed
+        make(fresh)
         fresh.replace(target)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _say(content: bytes, fresh: Path) -> None:
+    fresh.write_bytes(content)
+
+
+def _bring(wheel: Found, how: str, fresh: Path) -> None:
+    """Bring a wheel; it is what was read."""
+    source = wheel.path.resolve()  # a link would be linked as a link
+    if how == COPY or not _linked(source, fresh):
+        shutil.copy2(source, fresh)
+        same = digests.sha256(fresh) == wheel.entry.sha256
+    else:
+        same = gathering.look(fresh) == wheel.look
+    if not same:
+        raise DeliveryError(f"{wheel.path}: was changed while it was read: run the command again")
 
 
 def _linked(source: Path, target: Path) -> bool:
@@ -217,6 +231,7 @@ def _remove(out: Path, places: Sequence[str]) -> None:
                 (out / folder).rmdir()
 
 
-def _few(names: Sequence[str]) -> str:
+def few(names: Sequence[str]) -> str:
+    """Return the first of many names, and how many more there are."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(names[:MOST]) + more

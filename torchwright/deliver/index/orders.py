@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from torchwright import console, locks
 from torchwright.bars import Bar
-from torchwright.deliver import distributions
+from torchwright.deliver import address, distributions
 from torchwright.deliver.index import agreement, folder, gathering, site, state, yanking
 from torchwright.deliver.index.entry import Entry
 from torchwright.deliver.index.folder import COPY, LINK, STAY, Outcome, Wanted
@@ -76,7 +76,7 @@ class Report:
             did = "nothing had to be written"
         lines = [f"{self.out}: {_count(len(self.wheels), 'wheel')} of {', '.join(names)}; {did}"]
         if self.outcome.foreign:
-            lines.append(f"  not the index's, and left alone: {', '.join(self.outcome.foreign)}")
+            lines.append(f"  not the index's, and left alone: {folder.few(self.outcome.foreign)}")
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([*lines, *self._tries()])
 
@@ -111,17 +111,16 @@ def index(  # noqa: PLR0917 - every one is an option
     target = _absolute(out) if out else layout.root / "index"
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [yanking.version("--replace", each) for each in replace or ()]
-    for option, named in (("--yank", yank), ("--unyank", unyank)):
-        for each in named or ():
-            yanking.version(option, each)  # before the wheels are read, which takes a while
+    change = yanking.asked(yank or (), unyank or (), reason)
+    base = _base(base_url) if base_url else ""
     folder.require_ours(target)
     _require_wheels(dists)
     with locks.locked(target / state.FOLDER, str(target)):
         before = state.load(target) or State()
         wheels = _gathered(dists, before, replaced)
         entries = [one.entry for one in wheels]
-        yanked = yanking.changed(before.yanked, yank or (), unyank or (), reason, entries)
-        made = _site(wheels, yanked, files, _base(base_url), target)
+        yanked = yanking.changed(before.yanked, change, entries)
+        made = _site(wheels, yanked, files, base, target)
         lying = () if files == STAY else wheels
         kept = State({}, {one.entry.file: one.kept for one in wheels}, yanked)
         outcome = folder.write(target, Wanted(made.pages, lying, kept), before, files)
@@ -168,26 +167,24 @@ def _gathered(dists: Sequence[Path], before: State, replaced: Sequence[str]) -> 
 
 
 def _site(wheels: Sequence[Found], yanked: dict[str, str], files: str, base: str, out: Path) -> Site:
-    address: Address = site.below(base) if base else site.relative
+    where: Address = site.below(base) if base else site.relative
     if files == STAY:
         paths = {one.entry.file: one.path for one in wheels}
 
-        def address(entry: Entry, inside: str) -> str:
+        def where(entry: Entry, inside: str) -> str:
             return (
                 f"{base}/{quote(entry.file)}"
                 if base
                 else quote(os.path.relpath(paths[entry.file], out / inside))
             )
 
-    return site.computed([one.entry for one in wheels], yanked, address, metadata=files != STAY)
+    return site.computed([one.entry for one in wheels], yanked, where, metadata=files != STAY)
 
 
 def _base(url: str) -> str:
     """Return the address of the files without its last slash. Raises ConfigError."""
-    parts = urlsplit(url)
-    if url and (parts.scheme not in {"http", "https", "file"} or parts.query or parts.fragment):
-        raise ConfigError(f"--base-url {url}: write the address of a folder, as https://wheels.example/whl")
-    if "@" in parts.netloc:
+    parts = address.checked("--base-url", url, ("https", "http", "file"), "https://wheels.example/whl")
+    if address.has_login(parts):
         raise ConfigError("--base-url: every page would tell the password in it: leave user and password out")
     return url.rstrip("/")
 

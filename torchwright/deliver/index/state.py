@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchwright import atomic
+from torchwright import atomic, locks
 from torchwright.deliver.index import entry
 from torchwright.deliver.index.entry import Entry
 from torchwright.errors import DeliveryError
 
-FOLDER = ".torchwright"  # in the index; it also holds the lock
+FOLDER = ".torchwright"  # in the index; it also holds the lock, and what is just being written
 FILE = "index.json"
 FORMAT = 1
 
@@ -55,8 +55,12 @@ def load(out: Path) -> State | None:
 
     Raises DeliveryError where it cannot be read.
     """
+    kept = file(out)
+    for path in (kept.parent, kept, kept.with_name(locks.LOCK)):
+        if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
+            raise DeliveryError(f"{path}: no index made this: remove it, or name another folder with --out")
     try:
-        data = json.loads(file(out).read_text(encoding="utf-8"))
+        data = json.loads(kept.read_text(encoding="utf-8"))
         return _state(data) if data["format"] == FORMAT else _refuse(out, f"its format is {data['format']}")
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -85,6 +89,6 @@ def _state(data: Mapping[str, Any]) -> State:
 
 def _refuse(out: Path, why: str) -> State:
     raise DeliveryError(
-        f"{file(out)}: cannot be read ({why}): remove {out} and have the index written anew, or name another "
-        "folder with --out"
+        f"{file(out)}: cannot be read ({why}): have the index written to another folder, with --out, or "
+        f"remove {out} if you need nothing that is in it"
     ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -38,25 +39,40 @@ def reason(yanked: Mapping[str, str], entry: Entry) -> str | None:
     return next((why for why in reasons if why), reasons[0]) if reasons else None
 
 
-def changed(
-    before: Mapping[str, str], yank: Iterable[str], unyank: Iterable[str], why: str, entries: Iterable[Entry]
-) -> dict[str, str]:
-    """Return what is yanked now. Raises ConfigError for what is not there, or makes no sense."""
-    wanted = [version("--yank", text) for text in yank]
-    ended = [version("--unyank", text) for text in unyank]
-    if why and not wanted:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a user wants to be yanked, and no more; versions as the index keeps them."""
+
+    yank: tuple[str, ...] = ()
+    unyank: tuple[str, ...] = ()
+    why: str = ""
+
+
+def asked(yank: Iterable[str], unyank: Iterable[str], why: str) -> Change:
+    """Return what is meant by options. Raises ConfigError for what makes no sense, whatever there is."""
+    change = Change(
+        tuple(version("--yank", text) for text in yank),
+        tuple(version("--unyank", text) for text in unyank),
+        " ".join(why.split()),
+    )
+    if change.why and not change.yank:
         raise ConfigError("--reason says why something is yanked: say what with --yank NAME==VERSION")
+    if both := set(change.yank).intersection(change.unyank):
+        raise ConfigError(f"--yank {min(both)} and --unyank {min(both)}: say one of them")
+    return change
+
+
+def changed(before: Mapping[str, str], change: Change, entries: Iterable[Entry]) -> dict[str, str]:
+    """Return what is yanked now. Raises ConfigError for a version that is not there, or not yanked."""
     entries = tuple(entries)
-    for named in wanted:
-        if named in ended:
-            raise ConfigError(f"--yank {named} and --unyank {named}: say one of them")
+    for named in change.yank:
         if not any(meant(named, entry) for entry in entries):
             name = named.partition("==")[0]
             there = sorted({entry.version for entry in entries if entry.name == name})
             has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"
             raise ConfigError(f"--yank {named}: the index has no such version; {has}")
-    for named in ended:
+    for named in change.unyank:
         if named not in before:
             raise ConfigError(f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}")
-    kept = {named: said for named, said in before.items() if named not in ended}
-    return kept | dict.fromkeys(wanted, " ".join(why.split()))
+    kept = {named: said for named, said in before.items() if named not in change.unyank}
+    return kept | dict.fromkeys(change.yank, change.why)
