@@ -1,7 +1,7 @@
 """A provider of toolkits that has what a test gives it, and facts that lead to it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from machines import program
@@ -70,7 +70,7 @@ class MadeUp:
         exact = next((version for version in self.has if version.startswith(wanted.version)), None)
         if exact is None:
             return Lacking(self.name, self.sentence)
-        found = Wanted(wanted.kind, exact, wanted.cuda, wanted.arch)
+        found = replace(wanted, version=exact)
         piece = Piece(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
         return MadeUpOffer(found, self.name, f"{exact}.89", (piece,), self.has[exact], cache)
 

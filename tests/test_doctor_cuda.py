@@ -180,7 +180,8 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
     there = magma(shipped, kept, "7.0")
     assert (there.verdict, there.found, there.cure) == ("ok", "2.6.1 in /k/magma", "")
     missing = magma(shipped, {}, "8.6")
-    assert (missing.verdict, missing.cure) == ("warning", "invoke toolkit --library magma-cu118=2.6.1")
+    cure = "invoke toolkit --library magma-cu118 --arch-list '8.6'"
+    assert (missing.verdict, missing.cure) == ("warning", cure)
     other = magma(shipped, kept, "8.6")
     assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
     assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")

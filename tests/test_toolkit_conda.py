@@ -248,4 +248,33 @@ def test_what_is_asked_of_channels_can_be_read() -> None:
         assert all(rattler.Channel(name).base_url.startswith("https://") for name in one.where)
         for spec in one.packages:
             rattler.MatchSpec(spec.replace("{version}", one.versions[0]))
-        assert one.packages[0].split()[1].startswith(f"{one.versions[0]}.")
+        if one.kind == "toolkit":
+            assert one.packages[0].split()[1].startswith(f"{one.versions[0]}.")
+
+
+def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: Path) -> None:
+    folder = tmp_path / "channel"
+    for version in ("2.5.4", "2.6.1"):
+        files = {
+            "include/magma_v2.h": version,
+            "lib/libmagma.a": version,
+            "lib/libmagma_sparse.a": "",
+            "lib/pkgconfig/magma.pc": "",
+        }
+        package(folder, "magma-cuda118", version, files, depends=["blas"])
+    package(folder, "blas", "1.0", {"lib/libblas.so": ""})
+    asyncio.run(rattler.index.index_fs(folder))
+    channel = (folder.as_uri(),)
+    spec = ToolkitSource(
+        "conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",)
+    )
+    for asked_for, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
+        answer = conda.offer(Wanted("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", Silent())
+        assert isinstance(answer, conda.CondaOffer), answer
+        assert (answer.wanted.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
+        home = tmp_path / version / asked_for / "home"
+        home.mkdir(parents=True)
+        answer.fill(home)
+        assert (home / "lib/libmagma.a").read_text() == version
+        names = {str(one.relative_to(home)) for one in home.rglob("*") if one.is_file()}
+        assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma-cuda118/LICENSE"}

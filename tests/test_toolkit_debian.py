@@ -172,3 +172,34 @@ def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = offer(CUDA, [source(TOOLKIT, "nvidia-cuda-toolkit")], tmp_path, Silent())
     assert answer == Lacking("debian", "it needs apt-get, which this machine does not have")
+
+
+@needs_apt
+def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_path: Path) -> None:
+    archive = DebianArchive(tmp_path)
+    files = {
+        "usr/include/magma_v2.h": "",
+        "usr/lib/libmagma.a": "static",
+        "usr/lib/libmagma.so": "-> libmagma.so.2",
+        "usr/lib/libmagma_sparse.a": "sparse",
+        "usr/share/doc/libmagma-dev/copyright": "terms",
+    }
+    archive.add("libmagma-dev", "2.6.2+ds-1", files, "magma", "libmagma2 (= 2.6.2+ds-1)")
+    archive.add("libmagma2", "2.6.2+ds-1", {"usr/lib/libmagma.so.2": "shared"}, "magma", "libcublas11")
+    answer = ask(archive, Wanted("magma", "2.6", "11.8", "x86_64"), "libmagma-dev")
+    assert ([one.name for one in answer.pieces], answer.full) == (["libmagma-dev"], "2.6.2")
+    assert answer.wanted.name == "magma-2.6.2-cu118"
+    home = archive.folder / "home"
+    home.mkdir()
+    answer.fill(home)
+    names = {str(one.relative_to(home)) for one in home.rglob("*") if not one.is_dir() or one.is_symlink()}
+    assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma/copyright"}
+    other = offer(
+        Wanted("magma", "2.7", "11.8", "x86_64"),
+        [source("magma", "libmagma-dev")],
+        archive.folder / "cache",
+        Silent(),
+        archive.etc,
+    )
+    assert isinstance(other, Lacking)
+    assert other.sentence == "Debian's bookworm has magma 2.6.2"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fatbins import FAMILY, OWN, PTX, fatbin, library, piece
+from made_up_magma import static
 
 from torchwright import lookup, matrix, plan
 from torchwright.capabilities.targets import Target
@@ -181,3 +182,24 @@ def test_what_nvcc_makes_here_is_read(tmp_path: Path, flags: list[str]) -> None:
         kinds = {"cubin": "sass", "ptx": "ptx"}
         theirs = sorted((kinds[kind], f"{major}.{minor}{suffix}") for major, minor, suffix, kind in listed)
         assert sorted((one.kind, one.capability) for one in found) == theirs
+
+
+def test_a_static_library_is_read_object_by_object(tmp_path: Path) -> None:
+    both = (piece(70), piece(86, PTX))
+    path = static(tmp_path / "lib.a", both, both, (*both, piece(90, flags=OWN)))
+    found = devicecode.of_static(path)
+    assert [code.fatbin for code in found] == [0, 0, 1, 1, 2, 2, 2]
+    assert devicecode.common(found) == "7.0;8.6+PTX"
+    assert (
+        devicecode.common(devicecode.of_static(static(tmp_path / "own.a", (piece(90, flags=OWN),)))) == "9.0a"
+    )
+    assert (
+        devicecode.common(devicecode.of_static(static(tmp_path / "big.a", (piece(120),), (piece(86),)))) == ""
+    )
+    assert devicecode.common(()) == ""
+
+
+def test_a_damaged_object_in_a_static_library_is_named(tmp_path: Path) -> None:
+    path = static(tmp_path / "lib.a", (piece(70, header=0),))
+    with pytest.raises(BuildError, match=r"lib\.a: an object in it is not sound \(a piece .* get it again"):
+        devicecode.of_static(path)

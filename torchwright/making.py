@@ -135,7 +135,11 @@ def _stage(job: Job, raw: Path) -> tuple[stage.StagedWheel, repair.Repaired, str
 
 def _beside_toolkit(job: Job) -> list[Path]:
     """Return the folders with the libraries of CUDA that the build was linked with."""
-    homes = [job.places[name] for name in ("cuda_home", "cudnn_home", "nccl_home") if job.places.get(name)]
+    homes = [
+        job.places[name]
+        for name in ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
+        if job.places.get(name)
+    ]
     return [Path(home, folder) for home in homes for folder in ("lib64", "lib")]
 
 

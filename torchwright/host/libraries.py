@@ -72,6 +72,16 @@ def found(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -
     return outside | inside | named
 
 
+def version(name: str, include: Path) -> str | None:
+    """Return the version that headers of a library in a folder tell, "" where they do not, None without."""
+    return _version(_HEADERS[name], [include])
+
+
+def told(name: str, text: str) -> str:
+    """Return the version that the text of a library's header tells, "" where it tells none."""
+    return _defined(_HEADERS[name].macros, text)
+
+
 def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
     if environ.get("CONDA_PREFIX"):
         yield Path(environ["CONDA_PREFIX"], "include")

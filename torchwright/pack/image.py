@@ -94,7 +94,7 @@ class Need:
 class Image:
     """An ELF file as bytes."""
 
-    data: mmap.mmap
+    data: mmap.mmap | bytes
 
     @cached_property
     def layout(self) -> Class:

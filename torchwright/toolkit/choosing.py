@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from torchwright.host.kept import COMPILER
 from torchwright.model import ToolkitSource
-from torchwright.toolkit.wanted import LIBRARIES, Lacking, Wanted
+from torchwright.toolkit.wanted import LIBRARIES, MAGMA, Lacking, Wanted
 
 
 def candidates(
@@ -53,6 +53,11 @@ def refusal(wanted: Wanted, lacking: Sequence[Lacking]) -> str:
 def _cure(wanted: Wanted, has: Sequence[str]) -> str:
     if wanted.kind == COMPILER:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
+    if wanted.kind == MAGMA:
+        return (
+            "take one that you have for this toolkit, in the folder where it is installed or in an archive "
+            "(`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
+        )
     if wanted.kind in LIBRARIES:
         another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda}=VERSION`"
         return f"bring another version ({another}), or install it"

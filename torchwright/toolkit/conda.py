@@ -6,8 +6,8 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,10 +18,10 @@ from torchwright.errors import SourceError
 from torchwright.model import ToolkitSource
 from torchwright.source.network import complaint
 from torchwright.source.request import Bar, Progress
-from torchwright.toolkit import driver_stub, shape
+from torchwright.toolkit import driver_stub, magma, shape
 from torchwright.toolkit.conda_layout import SUBDIRS, place, taken
 from torchwright.toolkit.pieces import Piece, fetched
-from torchwright.toolkit.wanted import Lacking, Offer, Wanted
+from torchwright.toolkit.wanted import TOOLKIT, Lacking, Offer, Wanted
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
@@ -46,11 +46,17 @@ class CondaOffer:
         for piece in self.pieces:
             bar = self.progress.task(f"{piece.name} {piece.version}")
             try:
-                _unpack(_file(piece, self.cache, bar), piece.name, folder)
+                _unpack(_file(piece, self.cache, bar), piece.name, folder, self._place)
             finally:
                 bar.close()
+        if self.wanted.kind != TOOLKIT:
+            return
         shape.complete(folder, self.wanted.arch)
         driver_stub.add(folder)
+
+    @property
+    def _place(self) -> Callable[[str], str | None]:
+        return place if self.wanted.kind == TOOLKIT else magma.place
 
 
 def offer(
@@ -72,7 +78,9 @@ def offer(
             pieces = tuple(_piece(record) for record in found)
             unchecked = [piece.file for piece in pieces if not piece.sha256]
             if not unchecked:
-                return CondaOffer(wanted, _full(source.packages, pieces), pieces, cache, progress)
+                full = _full(source.packages, pieces)
+                exact = wanted if wanted.kind == TOOLKIT else replace(wanted, version=full)
+                return CondaOffer(exact, full, pieces, cache, progress)
             found = f"the channel tells no sha256 of {', '.join(unchecked)}, so they could not be checked"
         why = found
     return Lacking(PROVIDER, why)
@@ -94,7 +102,7 @@ def _solved(wanted: Wanted, source: ToolkitSource, cache: Path) -> list[RepoData
                 return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
         work = rattler.solve(
             channels,
-            [spec.replace("{version}", wanted.version) for spec in source.packages],
+            [_spec(spec, wanted.version) for spec in source.packages],
             gateway=rattler.Gateway(cache_dir=cache),
             platforms=[Subdir(SUBDIRS[wanted.arch]), Subdir("noarch")],
             virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
@@ -106,8 +114,15 @@ def _solved(wanted: Wanted, source: ToolkitSource, cache: Path) -> list[RepoData
         return f"{named} cannot be read ({_gist(error)})"
     except SolverError as error:
         return f"{named} does not have all of it ({_gist(error)})"
-    chosen = [record for record in records if taken(record.name.normalized)]
+    named_so = {spec.split()[0] for spec in source.packages}
+    ours = taken if wanted.kind == TOOLKIT else named_so.__contains__
+    chosen = [record for record in records if ours(record.name.normalized)]
     return sorted(chosen, key=lambda record: record.name.normalized)
+
+
+def _spec(text: str, version: str) -> str:
+    """Return what is asked of the channel: a package with its bounds, or any version of it."""
+    return text.replace("{version}", version) if version else text.split(maxsplit=1)[0]
 
 
 def _gist(error: Exception) -> str:
@@ -142,8 +157,8 @@ def _file(piece: Piece, cache: Path, bar: Bar) -> Path:
     return file
 
 
-def _unpack(package: Path, name: str, home: Path) -> None:
-    """Unpack what of a package belongs into a CUDA_HOME. Raises SourceError for one that is broken."""
+def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | None]) -> None:
+    """Unpack those files of a package that have a place. Raises SourceError for one that is broken."""
     from rattler.exceptions import ExtractError  # noqa: PLC0415
     from rattler.package import PathsJson  # noqa: PLC0415
     from rattler.package_streaming import extract  # noqa: PLC0415
@@ -159,13 +174,15 @@ def _unpack(package: Path, name: str, home: Path) -> None:
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies
         fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
-        merge(root, home, fixed)
+        merge(root, home, fixed, place)
         licences = root / "info/licenses"
         if licences.is_dir():
             shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)
 
 
-def merge(root: Path, home: Path, left_out: Collection[str]) -> None:
+def merge(
+    root: Path, home: Path, left_out: Collection[str], place: Callable[[str], str | None] = place
+) -> None:
     """Move the files of an unpacked package to where they belong, its links after them."""
     links = []
     for path in _files(root):

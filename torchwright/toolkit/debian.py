@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -21,12 +21,13 @@ from torchwright.source.binaries import Binary, closure, download, listed, setti
 from torchwright.source.debian import alone, complaint, explained
 from torchwright.source.disk import disk_full_told
 from torchwright.source.request import Bar, Progress
-from torchwright.toolkit import debian_layout
+from torchwright.toolkit import debian_layout, magma
+from torchwright.toolkit.choosing import begins
 from torchwright.toolkit.finishing import complete_toolkit, try_compiler
 from torchwright.toolkit.pieces import downloads
 from torchwright.toolkit.suites import Suite, archives, pins, suite
 from torchwright.toolkit.unpacking import PROGRAM, mend_links, unpack
-from torchwright.toolkit.wanted import Lacking, Wanted
+from torchwright.toolkit.wanted import MAGMA, Lacking, Wanted
 
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")
@@ -49,7 +50,7 @@ class DebianOffer:
     @property
     def full(self) -> str:
         """Return what its authors call the version of the whole: "11.8.0"."""
-        return _full(self.packages[0])
+        return _full(self.packages[0]) if self.wanted.kind != MAGMA else self.wanted.version
 
     @property
     def pieces(self) -> Sequence[Piece]:
@@ -100,7 +101,8 @@ class DebianOffer:
 
     def _unpack(self, folder: Path, bar: Bar) -> None:
         arch, is_compiler = self.wanted.arch, self.wanted.kind == COMPILER
-        place = debian_layout.compiler if is_compiler else debian_layout.toolkit(arch)
+        places = {COMPILER: debian_layout.compiler, MAGMA: magma.place}
+        place = places.get(self.wanted.kind) or debian_layout.toolkit(arch)
         sizes = {self.store / one.file: one.size for one in self.packages}
         done, total = 0, sum(sizes.values())
 
@@ -112,6 +114,8 @@ class DebianOffer:
         bar.update(done, total, "unpacking")
         unpack(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
         mend_links(folder, debian_layout.libraries(arch) if is_compiler else ())
+        if self.wanted.kind == MAGMA:
+            return
         if is_compiler:
             program = folder / "bin" / self.wanted.version.replace("gcc", "g++")
             try_compiler(program, arch, f"{self.wanted} of {self.suite}")
@@ -165,6 +169,11 @@ def _ask(wanted: Wanted, place: Carried, cache: Path, progress: Progress) -> Deb
     finally:
         bar.close()
     why = _unfit(where, packages, pinned, complaints) or _too_new(wanted, where, packages)
+    if wanted.kind == MAGMA and not why:
+        packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
+        version = packages[0].upstream
+        why = "" if begins(version, wanted.version) else f"{where} has {MAGMA} {version}"
+        wanted = replace(wanted, version=version)
     return why or DebianOffer(wanted, where, apt, packages, downloads(cache, DEBIAN), progress)
 
 

@@ -9,10 +9,12 @@ from difflib import get_close_matches
 
 from packaging.version import Version
 
+from torchwright.capabilities.choosing import judged
+from torchwright.capabilities.targets import canonical
 from torchwright.errors import ConfigError
 from torchwright.host.kept import COMPILER, TOOLKIT
 from torchwright.model import Facts, ToolkitSource
-from torchwright.toolkit.wanted import LIBRARIES, Provider, Wanted
+from torchwright.toolkit.wanted import LIBRARIES, MAGMA, Provider, Wanted
 
 HELP = {
     "list_": "show what is here and what can be had; so does no option at all",
@@ -20,12 +22,15 @@ HELP = {
     "library": f"bring {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda 11; the "
     "newest without a version; may be repeated",
     "compiler": "bring a host compiler, such as gcc-11",
-    "from_": "only from this provider: conda, debian, pypi",
+    "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
+    "from_": "only from this provider: conda, debian, pypi; of MAGMA also a folder, an archive or its URL",
     "channel": "take it from this conda channel",
     "json": "print JSON",
 }
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
+# MAGMA that the user names the place of: whether it is for the machine, its library says.
+GIVEN = ToolkitSource("given", MAGMA, (), (), ("x86_64", "aarch64"), (), None, "the user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Orders:
     compiler: str = ""
     provider: str = ""
     channel: str = ""
+    arch_list: str = ""
 
 
 def wanted(said: Orders, facts: Facts, arch: str) -> tuple[Wanted, ...]:
@@ -55,7 +61,9 @@ def wanted(said: Orders, facts: Facts, arch: str) -> tuple[Wanted, ...]:
         )
     major_only = said.cuda.isdecimal() and said.libraries  # says which CUDA the libraries are for
     found = [_toolkit(said.cuda, facts, arch)] if said.cuda and not major_only else []
-    found += [_library(text, said.cuda, arch) for text in said.libraries]
+    found += [_library(text, said, facts, arch) for text in said.libraries]
+    if said.arch_list and not any(one.kind == MAGMA for one in found):
+        raise ConfigError("--arch-list says what MAGMA's code must be for: give --library magma, too")
     if said.compiler:
         found.append(_compiler(said.compiler, facts, arch))
     return tuple(found)
@@ -75,20 +83,36 @@ def _toolkit(version: str, facts: Facts, arch: str) -> Wanted:
     return Wanted(TOOLKIT, version, None, arch)
 
 
-def _library(text: str, cuda: str, arch: str) -> Wanted:
+def _library(text: str, said: Orders, facts: Facts, arch: str) -> Wanted:
     match = _LIBRARY.fullmatch(text)
     if match is None or match["name"] not in LIBRARIES:
         raise ConfigError(
             f"--library {text}: write it as NAME-cuMAJOR=VERSION, such as cudnn-cu11=8.5.0.96, where NAME is "
             f"one of {', '.join(LIBRARIES)}"
         )
-    major = match["major"] or cuda.partition(".")[0]
+    if match["name"] == MAGMA:
+        return _magma(text, match, said, facts, arch)
+    major = match["major"] or said.cuda.partition(".")[0]
     if not major:
         raise ConfigError(
             f"--library {text}: say for which CUDA: {match['name']}-cu11{text.removeprefix(match['name'])}, "
             "or give --cuda 11, too"
         )
     return Wanted(match["name"], match["version"] or "", major, arch)
+
+
+def _magma(text: str, match: re.Match[str], said: Orders, facts: Facts, arch: str) -> Wanted:
+    """Return which MAGMA is wanted: one of one toolkit, whose code is for what that makes code for."""
+    variant = f"cu{match['major']}"
+    named = (one for one in facts.toolkits if one.variant == variant)
+    toolkit = next(named, None) if match["major"] else facts.toolkit(said.cuda)
+    if toolkit is None:
+        raise ConfigError(
+            f"--library {text}: MAGMA goes with one toolkit: write which, as in magma-cu118, or give "
+            "--cuda 11.8, too; `invoke toolkit --list` shows them"
+        )
+    listed = judged(facts, said.arch_list, toolkit, None, ()) if said.arch_list else ()
+    return Wanted(MAGMA, match["version"] or "", toolkit.version, arch, canonical(listed))
 
 
 def _compiler(name: str, facts: Facts, arch: str) -> Wanted:
@@ -101,8 +125,10 @@ def _compiler(name: str, facts: Facts, arch: str) -> Wanted:
 
 def providers(said: Orders) -> Mapping[str, Provider]:
     """Return the providers to ask, in their order. Raises ConfigError for one that there is not."""
-    from torchwright.toolkit import conda, debian, pypi  # noqa: PLC0415 (each loads much)
+    from torchwright.toolkit import conda, debian, given, pypi  # noqa: PLC0415 (each loads much)
 
+    if given.is_place(said.provider):
+        return {given.PROVIDER: given.at(said.provider, said.libraries)}
     known: dict[str, Provider] = {"conda": conda, "debian": debian, "pypi": pypi}
     named = said.provider or ("conda" if said.channel else "")
     if said.channel and named != "conda":
@@ -115,5 +141,5 @@ def providers(said: Orders) -> Mapping[str, Provider]:
 def sources(said: Orders, facts: Facts) -> Sequence[ToolkitSource]:
     """Return what the providers have; a channel that the user names stands for conda's own."""
     if not said.channel:
-        return facts.toolkit_sources
+        return (*facts.toolkit_sources, GIVEN)
     return [replace(one, where=(said.channel,)) for one in facts.toolkit_sources if one.provider == "conda"]

@@ -13,10 +13,11 @@ from torchwright.host.programs import Run, version_in
 from torchwright.model import Piece, ToolkitSource
 from torchwright.quantity import format_bytes
 from torchwright.source.request import Bar, Progress
+from torchwright.toolkit import magma
 from torchwright.toolkit.choosing import candidates, refusal
 from torchwright.toolkit.pieces import downloads
 from torchwright.toolkit.store import make
-from torchwright.toolkit.wanted import Lacking, Offer, Provider, Wanted
+from torchwright.toolkit.wanted import MAGMA, Lacking, Offer, Provider, Wanted
 
 # What is in everything that is whole: of each group one, below its folder.
 _SIGNS = {
@@ -28,11 +29,16 @@ _SIGNS = {
     "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
     "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
     "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),
+    MAGMA: (("include/magma_v2.h",), ("lib/libmagma.a", "lib/libmagma.so")),
 }
 # Bytes on the disk for each that is downloaded: about what was measured, of CUDA 11.8 and gcc-11
 # (debian: 3.4), and of CUDA 13.0, cuDNN and NCCL (pypi: 1.7, 1.6, 1.4). conda's archives hold the same, about
 # as dense as Debian's.
 _GROWTH = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
+
+
+def _nothing(code: str, wanted: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,7 @@ class Shop:
     cache: Path
     run: Run
     progress: Progress
+    unserved: magma.Unserved = _nothing
 
 
 def bring(wanted: Wanted, shop: Shop) -> Kept:
@@ -52,10 +59,10 @@ def bring(wanted: Wanted, shop: Shop) -> Kept:
     Raises HostError that lists why no provider has it, or names a full disk; SourceError and NetworkError
     where the one that has it does not give it whole; InterruptedBuildError where the user stops it.
     """
-    if (there := kept(shop.cache, wanted.arch).get(wanted.name)) is not None:
+    if (there := _kept(wanted, shop)) is not None:
         return there
     offer = _offer(wanted, shop)
-    if (there := kept(shop.cache, wanted.arch).get(offer.wanted.name)) is not None:
+    if (there := _kept(offer.wanted, shop)) is not None:
         return there
     _assure_room(offer, shop.cache)
     bar = shop.progress.task(f"{offer.wanted} from {offer.provider}")
@@ -69,11 +76,16 @@ def bring(wanted: Wanted, shop: Shop) -> Kept:
         bar.close()
 
 
+def _kept(wanted: Wanted, shop: Shop) -> Kept | None:
+    there = kept(shop.cache, wanted.arch)
+    return magma.serving(there, wanted, shop.unserved) if wanted.kind == MAGMA else there.get(wanted.name)
+
+
 def _offer(wanted: Wanted, shop: Shop) -> Offer:
     """Return the offer of the first provider that has it."""
     lacking = []
     for name, provider in shop.providers.items():
-        found = candidates(wanted, name, shop.sources)
+        found = _able(wanted, name, candidates(wanted, name, shop.sources), shop.unserved)
         if not isinstance(found, Lacking):
             answer = provider.offer(wanted, found, shop.cache, shop.progress)
             if not isinstance(answer, Lacking):
@@ -81,6 +93,18 @@ def _offer(wanted: Wanted, shop: Shop) -> Offer:
             found = answer
         lacking.append(found)
     raise HostError(refusal(wanted, lacking))
+
+
+def _able(
+    wanted: Wanted, name: str, found: tuple[ToolkitSource, ...] | Lacking, unserved: magma.Unserved
+) -> tuple[ToolkitSource, ...] | Lacking:
+    """Return those sources of a provider whose code for GPUs serves what is wanted, as far as is known."""
+    if isinstance(found, Lacking) or not wanted.capabilities:
+        return found
+    code = {one: ";".join(one.capabilities) for one in found}
+    able = tuple(one for one in found if not code[one] or not unserved(code[one], wanted.capabilities))
+    missed = unserved(code[found[0]], wanted.capabilities)
+    return able or Lacking(name, f"its code is for {code[found[0]]}, and none for {', '.join(missed)}")
 
 
 def _assure_room(offer: Offer, cache: Path) -> None:
@@ -116,7 +140,13 @@ def _made(offer: Offer, shop: Shop, bar: Bar) -> Kept:
     def note(text: str) -> None:
         shop.progress.task(text).close()
 
-    made = make(shop.cache, offer.wanted.name, offer.wanted.arch, fill, note)
+    def named(folder: Path) -> str:
+        if offer.wanted.kind != MAGMA:
+            return offer.wanted.name
+        return magma.named(offer.wanted, folder, shop.unserved, f"{offer.provider} has")
+
+    wanted = offer.wanted
+    made = make(shop.cache, wanted.name, wanted.arch, fill, note, lambda: _kept(wanted, shop), named)
     for piece in offer.pieces:
         (downloads(shop.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{what}, in {made.home}")

@@ -24,25 +24,35 @@ def workplace(cache: Path, name: str, arch: str) -> Path:
     return cache / FOLDER / f"{MAKING}{name}-{arch}"
 
 
-def make(
-    cache: Path, name: str, arch: str, fill: Callable[[Path], Record], note: Callable[[str], None]
+def make(  # noqa: PLR0917 - the last two are for what is not known by the name of its place alone
+    cache: Path,
+    name: str,
+    arch: str,
+    fill: Callable[[Path], Record],
+    note: Callable[[str], None],
+    find: Callable[[], Kept | None] | None = None,
+    named: Callable[[Path], str] | None = None,
 ) -> Kept:
     """Return what is kept under a name; where it is not, `fill` puts it into an empty folder first.
 
-    One process makes it, others wait. What `fill` raises leaves no trace but what it downloaded. Raises
-    HostError for a full disk, or a cache that cannot be written.
+    One process makes it, others wait. Where `find` is given, it says whether it is kept; where `named` is, it
+    says under which name, by what lies in the folder, it is kept in the end. What these raise leaves no trace
+    but what was downloaded. Raises HostError for a full disk, or a cache that cannot be written.
     """
     place = workplace(cache, name, arch)
     who = f"the run that brings {name} (process {os.getpid()})"
     with locks.awaited(place, who, lambda _: note(f"waiting for {locks.holder(place)}")):
-        if (there := kept(cache, arch).get(name)) is not None:
+        if (there := find() if find else kept(cache, arch).get(name)) is not None:
             return there
-        whole, final = place / WHOLE, home(cache, name, arch)
+        whole = place / WHOLE
         with disk_full_told(place):
-            delete([whole, final])  # what an interrupted run left, and what has lost its record
+            delete([whole])  # what an interrupted run left
             whole.mkdir()
             try:
                 record = fill(whole)
+                name = named(whole) if named else name
+                final = home(cache, name, arch)
+                delete([final])  # it has lost its record
                 made = datetime.now(UTC).isoformat(timespec="seconds")
                 (whole / RECORD).write_text(written(record, arch, made), encoding="utf-8")
                 whole.rename(final)

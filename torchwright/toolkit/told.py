@@ -6,10 +6,12 @@ import json as json_
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchwright import console
+from torchwright.capabilities.serving import unserved
 from torchwright.host import cuda as cudas
 from torchwright.host import native_arch
 from torchwright.host.kept import TOOLKIT, Kept, kept
@@ -41,10 +43,11 @@ def toolkit(  # noqa: PLR0917 - every one is an option
     compiler: str = "",
     from_: str = "",
     channel: str = "",
+    arch_list: str = "",
     json: bool = False,
 ) -> str:
     """Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root."""
-    said = Orders(list_, cuda, tuple(library or ()), compiler, from_, channel)
+    said = Orders(list_, cuda, tuple(library or ()), compiler, from_, channel, arch_list)
     with console.progress() as progress:
         found = carry_out(said, known, layout, progress)
     return json_.dumps(found.data, indent=1) if json else found.text
@@ -59,7 +62,8 @@ def carry_out(said: Orders, facts: Facts, layout: Layout, progress: Progress) ->
     asked = wanted(said, facts, arch)
     run = runner(os.environ)
     if asked:
-        shop = Shop(providers(said), sources(said, facts), layout.cache, run, progress)
+        serves = partial(unserved, facts)
+        shop = Shop(providers(said), sources(said, facts), layout.cache, run, progress, serves)
         return brought([bring(one, shop) for one in asked])
     here = tuple(cudas.found(os.environ, Path("/"), Path.home(), run))
     beside = [one for one in kept(layout.cache, arch).values() if one.record.kind != TOOLKIT]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 
 from torchwright.capabilities.reading import read as read_list
-from torchwright.capabilities.targets import Target, number, plain
+from torchwright.capabilities.targets import Target, canonical, number, plain
+from torchwright.errors import BuildError
 from torchwright.model import Facts, Plan
-from torchwright.pack import elf
+from torchwright.pack import elf, static
 from torchwright.pack.image import Image, opened
 from torchwright.quantity import format_bytes
 
@@ -47,13 +48,39 @@ class Code:
 def read(path: Path) -> tuple[Code, ...]:
     """Return the code for GPUs in an ELF file; raise BuildError where the file is damaged."""
     with opened(path) as image:
+        return tuple(_of(path.name, [image]))
+
+
+def of_static(path: Path) -> tuple[Code, ...]:
+    """Return the code for GPUs in a static library; raise BuildError where the file is damaged."""
+    try:
+        return tuple(_of(path.name, static.objects(path)))
+    except (struct.error, ValueError, IndexError) as error:
+        raise BuildError(f"{path}: an object in it is not sound ({error}): get it again") from None
+
+
+def common(found: Iterable[Code]) -> str:
+    """Return for what all that was compiled has code, as TORCH_CUDA_ARCH_LIST is written: "7.0;8.6+PTX".
+
+    PTX alone counts as its capability, too, for which a driver compiles it.
+    """
+    fatbins = _by_fatbin(found)
+    pieces = [one for one in set.intersection(*fatbins) if one[0] in {SASS, PTX}] if fatbins else []
+    plain_names = [(kind, name.rstrip("af"), name) for kind, name in pieces]
+    return canonical(
+        Target(short, name.removeprefix(short), kind == PTX) for kind, short, name in plain_names
+    )
+
+
+def _of(library: str, images: Iterable[Image]) -> Iterator[Code]:
+    """Yield the code in the ELF files that make up a library."""
+    numbers = count()
+    for image in images:
         sections = [section for name in SECTIONS for section in image.named(name)]
-        fatbins = [span for each in sections for span in _fatbins(image, each.offset, each.end)]
-        return tuple(
-            Code(capability, kind, size, path.name, index)
-            for index, span in enumerate(fatbins)
-            for capability, kind, size in _pieces(image, *span)
-        )
+        for span in (span for each in sections for span in _fatbins(image, each.offset, each.end)):
+            fatbin = next(numbers)
+            for capability, kind, size in _pieces(image, *span):
+                yield Code(capability, kind, size, library, fatbin)
 
 
 def of_files(root: Path, names: Iterable[str]) -> tuple[Code, ...]:
