@@ -70,7 +70,7 @@ def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
         (Orders(libraries=("magma",)), "MAGMA goes with one toolkit: write which, as in magma-cu118"),
         (Orders(libraries=("magma",), cuda="11"), "MAGMA goes with one toolkit"),
         (Orders(libraries=("magma-cu999",)), "MAGMA goes with one toolkit"),
-        (Orders(libraries=("cudnn-cu11",), arch_list="7.0"), "--arch-list says what MAGMA's code must be for"),
+        (Orders(libraries=("cudnn-cu11",), arch_list="7.0"), "--arch-list says what MAGMA's code must be"),
     ],
 )
 def test_what_has_no_sense_is_refused(known: Facts, said: Orders, told: str) -> None:
