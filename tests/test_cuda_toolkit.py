@@ -1,5 +1,6 @@
 """Which toolkit compiles a cell, and what is said of one that cannot."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,6 @@ def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
     assert told(other, "11.7") == (
         f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
     )
+    whole = replace(host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"})
+    named = {"CUDA_HOME": str(tmp_path)}
+    assert toolkit.passed_over(named, whole, "11.8") is None, "its own files are in the one that is used"

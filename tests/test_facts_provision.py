@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from torchwright.facts import provision
 from torchwright.model import Facts
 
@@ -50,6 +53,40 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
 
 def test_without_the_file_nobody_has_anything(tmp_path: Path) -> None:
     assert provision.sources(tmp_path / "toolkit_sources.toml", []) == ()
+
+
+def test_parts_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "toolkit_parts.toml"
+    problems: list[str] = []
+    assert provision.parts(file, problems) == ()
+    file.write_text(
+        '[nvtx]\ncalled = "NVTX"\npackage = "nvidia-nvtx"\nheaders = ["n.h"]\nlibraries = []\n'
+        'cuda = "<13"\nsource = "the wheel"\n'
+    )
+    (nvtx,) = provision.parts(file, problems)
+    assert problems == []
+    assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
+    assert [version for version in ("12.8", "13.0") if nvtx.belongs(version)] == ["12.8"]
+    file.write_text('[nvtx]\nheader = ["n.h"]\n')
+    provision.parts(file, problems)
+    assert "toolkit_parts.toml: nvtx: key 'package' is missing" in problems
+    assert "toolkit_parts.toml: nvtx: unknown key 'header'; did you mean 'headers'?" in problems
+
+
+def test_packages_that_complete_a_toolkit_are_of_its_parts(shipped: Facts) -> None:
+    completing = [one for one in shipped.toolkit_sources if one.kind == "parts"]
+    versions = [version for one in completing for version in one.versions]
+    assert versions[0] == "11.7"
+    assert len(versions) == len(set(versions)), "each toolkit has one list"
+    known = {part.package for part in shipped.toolkit_parts}
+    for one in completing:
+        (version,) = one.versions
+        suffix = f"-cu{version[:2]}" if Version(version) < Version("13") else ""
+        names = [Requirement(line).name for line in one.packages]
+        assert {name.removesuffix(suffix) for name in names} <= known, version
+        assert all(name.endswith(suffix) for name in names)
+        assert all(str(Requirement(line).specifier).startswith("==") for line in one.packages)
+    assert all(part.headers for part in shipped.toolkit_parts)
 
 
 def test_every_toolkit_that_can_be_had_is_known(shipped: Facts) -> None:

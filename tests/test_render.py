@@ -60,6 +60,10 @@ def test_the_toolkit_and_the_libraries_are_told_with_their_places(shipped: Facts
         "with cudnn 8.5.0.96 in /k/cudnn 8",
         "with nccl 2.14.3, which is not there yet",
     ]
+    told = replace(machine, completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9"})
+    assert render.as_text(with_cuda(shipped, told), told).splitlines()[2] == (
+        "with CUDA 11.8 in place of 11.7 in /k/11.8 (/opt/cuda, completed with nvidia-cufft-cu11 10.9)"
+    )
 
 
 def test_the_script_looks_for_them_where_they_are_unless_it_is_told(shipped: Facts) -> None:

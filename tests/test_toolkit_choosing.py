@@ -2,8 +2,8 @@
 
 from made_up_providers import source, wanted
 
-from torchwright.model import ToolkitSource
-from torchwright.toolkit.choosing import begins, candidates, refusal
+from torchwright.model import Part, ToolkitSource
+from torchwright.toolkit.choosing import begins, candidates, refusal, supply
 from torchwright.toolkit.wanted import Lacking, Wanted
 
 DEBIAN = source("debian", "toolkit", "11.8")
@@ -30,6 +30,23 @@ def test_what_is_known_not_to_be_there_is_not_asked_for() -> None:
     assert sentence(candidates(wanted("9", "cudnn", "13"), "pypi", KNOWN)) == "it has no cudnn for CUDA 13"
     other = Wanted("toolkit", "11.8", None, "aarch64")
     assert sentence(candidates(other, "debian", KNOWN)) == "it has no toolkit for aarch64"
+
+
+def test_parts_are_supplied_by_packages_of_that_toolkit() -> None:
+    cublas, nvrtc, cccl = (
+        Part(name, name, f"nvidia-{name}", (), (), None, "", "") for name in ("cublas", "cuda-nvrtc", "cccl")
+    )
+    twelve = ("nvidia-cublas-cu12==12.4", "nvidia-cuda-nvrtc-cu12==12.4", "nvidia-npp-cu12==12")
+    thirteen = ("nvidia-cublas==13.1",)
+    known = [
+        ToolkitSource("pypi", "parts", (version,), packages, ("x86_64",), (), None, "")
+        for version, packages in {"12.4": twelve, "13.0": thirteen}.items()
+    ]
+    assert supply("12.4", "x86_64", (cublas, nvrtc), known) == (twelve[:2], ())
+    assert supply("12.4", "x86_64", (cccl, nvrtc), known) == (twelve[1:2], (cccl,))
+    assert supply("13.0", "x86_64", (cublas,), known) == (thirteen, ())
+    assert supply("12.4", "aarch64", (cublas,), known) == ((), (cublas,))
+    assert supply("11.8", "x86_64", (cublas,), known) == ((), (cublas,))
 
 
 def test_a_version_begins_with_whole_numbers() -> None:

@@ -20,6 +20,7 @@ SOURCES = (
 def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
     assert wanted(Orders(), known, "x86_64") == ()
     assert wanted(Orders(listing=True), known, "x86_64") == ()
+    assert wanted(Orders(complete="11.8"), known, "x86_64") == ()
     said = Orders(cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11")
     assert wanted(said, known, "aarch64") == (
         Wanted("toolkit", "11.8", None, "aarch64"),
@@ -59,6 +60,10 @@ def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
         (Orders(listing=True, cuda="11.8"), "--list only shows"),
         (Orders(provider="debian"), "say what shall be brought"),
         (Orders(channel="https://a.b/c"), "say what shall be brought"),
+        (Orders(complete="11.8", cuda="11.8"), "--complete stands alone"),
+        (Orders(complete="11.8", listing=True), "--complete stands alone"),
+        (Orders(complete="11.9"), r"--complete 11\.9: no such toolkit is known; near it there is .*11\.8"),
+        (Orders(complete="10.2"), "--complete 10.2: NVIDIA makes it for x86_64, not for aarch64"),
         (Orders(cuda="11.9"), r"--cuda 11\.9: no such toolkit is known; near it there is .*11\.8"),
         (Orders(cuda="cu118"), r"near it there is .*11\.8"),
         (Orders(cuda="nonsense"), r"near it there is 10\.2 to 12\.4"),
@@ -70,7 +75,10 @@ def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
         (Orders(libraries=("magma",)), "MAGMA goes with one toolkit: write which, as in magma-cu118"),
         (Orders(libraries=("magma",), cuda="11"), "MAGMA goes with one toolkit"),
         (Orders(libraries=("magma-cu999",)), "MAGMA goes with one toolkit"),
-        (Orders(libraries=("cudnn-cu11",), arch_list="7.0"), "--arch-list says what MAGMA's code must be"),
+        (
+            Orders(libraries=("cudnn-cu11",), arch_list="7.0"),
+            "--arch-list says what MAGMA's code must be for",
+        ),
     ],
 )
 def test_what_has_no_sense_is_refused(known: Facts, said: Orders, told: str) -> None:

@@ -8,6 +8,7 @@ from made_up_providers import source
 
 from torchwright.host.cuda import Found
 from torchwright.host.kept import Kept, Record
+from torchwright.model import Part
 from torchwright.toolkit.told import brought, listed
 
 CUDNN = Kept(
@@ -19,7 +20,7 @@ CUDNN = Kept(
 
 
 def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
-    here = [Found("11.8", Path("/cache/11.8-x86_64"), "brought from debian")]
+    here = {Found("11.8", Path("/cache/11.8-x86_64"), "brought from debian"): ()}
     known = [
         source("conda", "toolkit", "11.3"),
         source("conda", "toolkit", "11.8"),
@@ -52,11 +53,21 @@ def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
 
 
 def test_an_empty_machine_is_told_of_in_words() -> None:
-    assert listed([], [], [source("debian")], "arm64").text.splitlines() == [
+    assert listed({}, [], [source("debian")], "arm64").text.splitlines() == [
         "no CUDA toolkit was found on this machine",
         "",
         "no provider is known to have anything for arm64",
     ]
+
+
+def test_what_a_toolkit_lacks_is_told_of_the_one_that_builds_take() -> None:
+    part = Part("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
+    own, other = Found("11.8", Path("/opt/cuda"), "CUDA_HOME"), Found("11.8", Path("/cuda"), "system")
+    shown = listed({own: (part,), other: (part,)}, [], [], "x86_64")
+    assert shown.text.count("has no") == 1
+    assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in shown.text.splitlines()
+    assert [one["lacks"] for one in shown.data["toolkits"]] == [["cublas"], ["cublas"]]
+    assert "has no" not in listed({own: (), other: (part,)}, [], [], "x86_64").text
 
 
 def test_what_was_brought_is_named_with_its_folder() -> None:
@@ -74,3 +85,6 @@ def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "no such toolkit is known; near it there is" in refused.stderr
     assert "Traceback" not in refused.stderr
+    nothing = run("invoke", "toolkit", "--complete", "12.3", home=tmp_path)
+    assert nothing.returncode == 7
+    assert "--complete 12.3: no toolkit of that version is here to be completed" in nothing.stderr

@@ -39,6 +39,7 @@ def compose(job: Job, entries: Mapping[str, Entry], before: Mapping[str, Any], w
         "submodules": dict(source.submodules),
         "torch": plan.torch,
         "toolkit": plan.toolkit,
+        "toolkit_completed": job.host.completed.get(plan.toolkit or ""),
         "libraries": dict(plan.libraries),
         "switches": dict(plan.set),
         "patches": list(plan.patches),

@@ -61,6 +61,8 @@ def _cuda(plan: Plan, host: Host) -> Iterator[str]:
     said = {"cuda_home": f"CUDA {plan.toolkit}{instead}"}
     said |= {f"{name}_home": f"{name} {version}" for name, version in plan.libraries.items()}
     there = means.places(plan, host)
+    if plan.toolkit in host.completed and "cuda_home" in there:
+        there["cuda_home"] += f" ({host.completed[plan.toolkit]})"
     for place, what in said.items():
         yield f"with {what} in {there[place]}" if place in there else f"with {what}, which is not there yet"
 

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from torchwright import matrix
 from torchwright.errors import ConfigError, ImpossibleBuildError
+from torchwright.host.kept import COMPLETED
 from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Toolkit
 
@@ -80,9 +81,10 @@ def passed_over(environ: Mapping[str, str], host: Host, version: str | None) -> 
     if version is None:
         return None
     used = host.toolkits.get(version)
+    completed = host.completed.get(version, "").partition(COMPLETED)[0]
     for name in VARIABLES:
         folder = environ.get(name)
-        if folder and (used is None or not _is(used, folder)):
+        if folder and not any(_is(home, folder) for home in (used, completed) if home):
             there = next((each for each, home in host.toolkits.items() if _is(home, folder)), None)
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"

@@ -4,19 +4,21 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from torchwright import deps
-from torchwright.doctor import compiler, cuda, driver, interpreter, room, system, tools
+from torchwright.doctor import compiler, cuda, driver, interpreter, parts, room, system, tools
 from torchwright.doctor.finding import Finding, Question
 from torchwright.errors import HostError
 from torchwright.host import packages
+from torchwright.host.parts import lacking
 from torchwright.host.programs import runner
 from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Plan, Source
 
 __all__ = ["Finding", "can_start", "examine", "survey"]
 
-_CHECKS = (interpreter, compiler, tools, cuda, driver, system, room)
+_CHECKS = (interpreter, compiler, tools, cuda, parts, driver, system, room)
 
 
 def examine(
@@ -33,7 +35,16 @@ def can_start(findings: Iterable[Finding]) -> bool:
 
 
 def survey(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
-    """Return a measured host with the system packages that any rule names, installed or not."""
+    """Return a measured host with what facts ask of it.
+
+    That is the parts that its toolkits lack, and the system packages that any rule names, installed or not.
+    """
+    lacks = {
+        version: [one.name for one in lacking(Path(home), version, facts.toolkit_parts)]
+        for version, home in host.toolkits.items()
+    }
+    named = {version: ", ".join(names) for version, names in lacks.items() if names}
+    host = replace(host, lacking=named) if named else host
     try:
         manager = deps.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
     except HostError:

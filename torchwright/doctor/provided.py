@@ -1,12 +1,17 @@
 """What `invoke toolkit` can bring, and the command for it."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from packaging.version import Version
 
 from torchwright.capabilities.serving import unserved
 from torchwright.doctor.finding import Question
 from torchwright.facts.provision import PROVIDERS
 from torchwright.host.kept import COMPILER, TOOLKIT
-from torchwright.toolkit.choosing import candidates
+from torchwright.host.parts import is_spread
+from torchwright.model import Part
+from torchwright.toolkit.choosing import candidates, supply
 from torchwright.toolkit.wanted import MAGMA, Lacking, Wanted
 
 
@@ -14,6 +19,15 @@ def toolkit(question: Question, version: str) -> str | None:
     """Return the command that brings a toolkit; None where nobody is known to have it for the machine."""
     wanted = Wanted(TOOLKIT, version, None, question.build.arch)
     return f"invoke toolkit --cuda {version}" if _can_be_had(question, wanted) else None
+
+
+def completion(question: Question, version: str, lacks: Sequence[Part]) -> str:
+    """Return what to do where a toolkit lacks parts: the command that completes it, or brings another."""
+    home, sources = Path(question.host.toolkits[version]), question.facts.toolkit_sources
+    packages, left = supply(version, question.build.arch, lacks, sources)
+    if packages and all(part.without for part in left) and not is_spread(home):
+        return f"invoke toolkit --complete {version}"
+    return toolkit(question, version) or f"install what is lacking into {home}"
 
 
 def library(question: Question, name: str, version: str) -> str | None:

@@ -54,6 +54,7 @@ def load(folder: Path) -> Facts:
         linking=costs.linking(folder / "linking.toml", problems),
         units=units_.units(folder / "units.toml", problems),
         toolkit_sources=provision.sources(folder / "toolkit_sources.toml", problems),
+        toolkit_parts=provision.parts(folder / "toolkit_parts.toml", problems),
         elsewhere=indexes.wheels(folder / "indexes.toml", problems),
         images=images_.images(folder / "images.toml", problems),
         conda=conda_.conda(folder / "conda.toml", problems),

@@ -1,12 +1,12 @@
-"""Read toolkit_sources.toml."""
+"""Read toolkit_sources.toml and toolkit_parts.toml."""
 
 from pathlib import Path
 
-from torchwright.model import ToolkitSource
+from torchwright.model import Part, ToolkitSource
 from torchwright.tables import read
 
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
-KINDS = ("toolkit", "compiler", "cudnn", "nccl", "cusparselt", "magma")
+KINDS = ("toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma")
 
 
 def sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
@@ -32,4 +32,28 @@ def sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
             )
             table.done()
     file.done()
+    return tuple(found)
+
+
+def parts(path: Path, problems: list[str]) -> tuple[Part, ...]:
+    """Read the parts of toolkits; without the file no toolkit is known to lack any."""
+    if not path.exists():
+        return ()
+    file = read(path, problems)
+    found = []
+    for name in list(file.data):
+        table = file.table(name)
+        found.append(
+            Part(
+                name=name,
+                called=table.text("called"),
+                package=table.text("package"),
+                headers=table.texts("headers"),
+                libraries=table.texts("libraries"),
+                cuda=table.specifier("cuda"),
+                without=table.text("without", ""),
+                source=table.text("source"),
+            )
+        )
+        table.done()
     return tuple(found)

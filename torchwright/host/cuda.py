@@ -40,12 +40,19 @@ def toolkits(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> di
 
 def found(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> Iterator[Found]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
+    for one in begun(environ, root, home, run):
+        if (one.home / "include/cuda_runtime_api.h").exists():
+            yield one
+
+
+def begun(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> Iterator[Found]:
+    """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
     seen = set()
     mine = {one.home: one for one in kept(cache(environ, home), native_arch()).values()}
     for by, folder in _places(environ, root, home):
         real = folder.resolve()
         nvcc = folder / "bin" / ("nvcc.exe" if sys.platform == "win32" else "nvcc")
-        if real in seen or not (nvcc.is_file() and (folder / "include/cuda_runtime_api.h").exists()):
+        if real in seen or not nvcc.is_file():
             continue
         seen.add(real)
         told = mine[folder].record.version if folder in mine else _recorded(folder)
@@ -55,12 +62,22 @@ def found(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> Itera
 
 
 def _places(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Place]:
+    """Yield where toolkits may lie, one that was completed before the one that it completes."""
+    mine = kept(cache(environ, home), native_arch()).values()
+    whole = {Path(one.record.completes): one for one in mine if one.record.completes}
+    for by, folder in _own_places(environ, root, home):
+        if (one := whole.get(folder.resolve())) is not None:
+            yield one.record.origin, one.home
+        yield by, folder
+
+
+def _own_places(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Place]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
     for one in kept(cache(environ, home), native_arch()).values():
         if one.record.kind == TOOLKIT:
-            yield f"brought from {one.record.provider}", one.home
+            yield one.record.origin, one.home
     usual = [*sorted((root / "usr/local").glob("cuda*"), reverse=True), root / "opt/cuda"]
     if sys.platform == "win32":
         usual += (Path(environ.get("PROGRAMFILES", "C:/")) / "NVIDIA GPU Computing Toolkit/CUDA").glob("v*")

@@ -99,8 +99,14 @@ def _text(text: str) -> str:
 
 def _mappings() -> Iterator[str]:
     """Yield the fields of Host that are tables of plain strings."""
-    yield from ("tools", "versions", "libraries", "packages", "toolkits", "kept", "interpreters")
-    yield from ("broken_interpreters", "headless_interpreters", "translated_interpreters")
+    yield from ("tools", "versions", "libraries", "packages", "toolkits", "completed", "lacking")
+    yield from (
+        "kept",
+        "interpreters",
+        "broken_interpreters",
+        "headless_interpreters",
+        "translated_interpreters",
+    )
 
 
 def _arch(table: Table, system: str) -> str:

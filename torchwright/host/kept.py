@@ -15,6 +15,7 @@ MAKING, WHOLE = (
     "whole",
 )  # begins the name of the folder of what is being made; where it lies there
 TOOLKIT, COMPILER = "toolkit", "compiler"
+COMPLETED = ", completed with "  # between a toolkit that lacked parts and the packages of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class Record:
     full: str  # the provider's own version of the whole: "11.8.89"
     provider: str
     pieces: tuple[Piece, ...]
+    completes: str = ""  # the folder of the toolkit whose files are in it beside those of the pieces
+
+    @property
+    def origin(self) -> str:
+        """Return where it is from, for a person: "brought from debian"."""
+        return f"completed from {self.completes}" if self.completes else f"brought from {self.provider}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,16 @@ def beside_toolkits(cache: Path, arch: str) -> dict[str, str]:
     return {name: str(one.home) for name, one in kept(cache, arch).items() if one.record.kind != TOOLKIT}
 
 
+def completed(cache: Path, arch: str) -> dict[str, str]:
+    """Return what the completed toolkits that are kept are made of, by their folders."""
+    return {
+        str(one.home): f"{one.record.completes}{COMPLETED}"
+        + ", ".join(f"{piece.name} {piece.version}" for piece in one.record.pieces)
+        for one in kept(cache, arch).values()
+        if one.record.completes
+    }
+
+
 def compilers(cache: Path, arch: str) -> list[Path]:
     """Return the C++ compilers that are kept."""
     there = kept(cache, arch).values()
@@ -70,7 +87,8 @@ def read(file: Path) -> Record | None:
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
         pieces = tuple(Piece(**piece) for piece in said["pieces"])
-        return Record(said["kind"], said["version"], said["full"], said["provider"], pieces)
+        base = said.get("completes", "")
+        return Record(said["kind"], said["version"], said["full"], said["provider"], pieces, base)
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -23,6 +23,7 @@ def basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.Run)
     arch, translated = _arch(programs.runner(environ))
     tools = programs.tools(environ)
     toolkits = cuda.toolkits(environ, root, home, run)
+    completed = kept.completed(cache(environ, home), arch)
     return Host(
         arch=arch,
         system=native.native_system(),
@@ -36,6 +37,7 @@ def basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.Run)
         tools=tools | _compiler(environ),
         libraries=libraries.found(environ, root, toolkits),
         toolkits=toolkits,
+        completed={version: completed[place] for version, place in toolkits.items() if place in completed},
         kept=kept.beside_toolkits(cache(environ, home), arch),
     )
 

@@ -26,7 +26,7 @@ from torchwright.model.known import (
 )
 from torchwright.model.machines import Compiler, Gpu, Host, Room
 from torchwright.model.packages import Edition, Package, Rule, When
-from torchwright.model.provision import Piece, ToolkitSource
+from torchwright.model.provision import Part, Piece, ToolkitSource
 
 __all__ = [
     "Arch",
@@ -54,6 +54,7 @@ __all__ = [
     "Linking",
     "Options",
     "Package",
+    "Part",
     "Peak",
     "Piece",
     "Plan",

@@ -12,7 +12,7 @@ from torchwright.model.conda import Conda
 from torchwright.model.costs import Assumed, Linking, Peak, Range, Run
 from torchwright.model.images import Images
 from torchwright.model.packages import Package
-from torchwright.model.provision import ToolkitSource
+from torchwright.model.provision import Part, ToolkitSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,7 @@ class Facts:
     linking: Linking | None = None  # None: nothing can be predicted
     units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
     toolkit_sources: tuple[ToolkitSource, ...] = ()
+    toolkit_parts: tuple[Part, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     images: Images = field(default_factory=Images)
     conda: Conda | None = None  # None: no packages can be made for it

@@ -64,6 +64,12 @@ class Host:
         default_factory=dict
     )  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
+    completed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # those that were completed: "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"
+    lacking: Mapping[str, str] = field(
+        default_factory=dict
+    )  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
     kept: Mapping[str, str] = field(
         default_factory=dict
     )  # libraries and compilers that were provisioned: "cudnn-8.5.0.96-cu11" -> folder

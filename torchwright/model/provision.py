@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from packaging.specifiers import SpecifierSet
+
 
 @dataclass(frozen=True, slots=True)
 class ToolkitSource:
     """One kind of thing that a provider has: what it calls it, and where it lies."""
 
     provider: str  # "conda", "debian", "pypi"
-    kind: str  # "toolkit", "compiler", "cudnn", "nccl", "cusparselt", "magma"
+    kind: str  # "toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma"
     versions: tuple[str, ...]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
     packages: tuple[str, ...]  # as the provider writes them, with pins; what {…} stands for, it knows
     arches: tuple[str, ...]
@@ -31,3 +33,21 @@ class Piece:
     url: str  # "" where the provider's own program knows the way
     sha256: str  # as the provider's index says
     size: int  # bytes; 0 where that is not said
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a toolkit has beside its compiler: headers, and a library."""
+
+    name: str  # "cublas"
+    called: str  # "cuBLAS"
+    package: str  # NVIDIA's on PyPI, without the major version at its end: "nvidia-cublas"
+    headers: tuple[str, ...]  # that it is there with, below the folder of headers: "cublas_v2.h"
+    libraries: tuple[str, ...]  # the same, by the names that linkers ask for: "libcublas.so"
+    cuda: SpecifierSet | None  # the toolkits that have it so; None: all
+    without: str  # what a build goes without that lacks it, as a clause; "": it stops
+    source: str
+
+    def belongs(self, version: str) -> bool:
+        """Tell whether a toolkit of some version has it."""
+        return self.cuda is None or version in self.cuda

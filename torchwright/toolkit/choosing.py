@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from torchwright.host.kept import COMPILER
-from torchwright.model import ToolkitSource
+from torchwright.model import Part, ToolkitSource
 from torchwright.toolkit.wanted import LIBRARIES, MAGMA, Lacking, Wanted
 
 
@@ -32,6 +33,19 @@ def candidates(
     return Lacking(provider, f"it has no {what}" + (f" for {wanted.arch}" if kind and not here else ""))
 
 
+def supply(
+    version: str, arch: str, lacks: Iterable[Part], sources: Iterable[ToolkitSource]
+) -> tuple[tuple[str, ...], tuple[Part, ...]]:
+    """Return the packages of some parts of a toolkit, and those parts that have none."""
+    known = [one for one in sources if one.kind == "parts" and version in one.versions and arch in one.arches]
+    lines = [(Requirement(line).name, line) for one in known for line in one.packages]
+    major = f"-cu{version.partition('.')[0]}"
+    parts = tuple(lacks)
+    wanted = {part.package for part in parts}
+    found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in wanted}
+    return tuple(found.values()), tuple(part for part in parts if part.package not in found)
+
+
 def begins(version: str, beginning: str) -> bool:
     """Tell whether a version is another, or a more exact one: "8.5.0.96" of "8.5"; any of ""."""
     return not beginning or f"{version}.".startswith(f"{beginning}.")
@@ -51,6 +65,8 @@ def refusal(wanted: Wanted, lacking: Sequence[Lacking]) -> str:
 
 
 def _cure(wanted: Wanted, has: Sequence[str]) -> str:
+    if wanted.completes:
+        return f"bring a whole one: `invoke toolkit --cuda {wanted.version}`"
     if wanted.kind == COMPILER:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
     if wanted.kind == MAGMA:

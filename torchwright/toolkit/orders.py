@@ -19,6 +19,7 @@ from torchwright.toolkit.wanted import LIBRARIES, MAGMA, Provider, Wanted
 HELP = {
     "list_": "show what is here and what can be had; so does no option at all",
     "cuda": "bring this toolkit, such as 11.8",
+    "complete": "make the toolkit of this version whole that is here and lacks parts, by NVIDIA's packages",
     "library": f"bring {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda 11; the "
     "newest without a version; may be repeated",
     "compiler": "bring a host compiler, such as gcc-11",
@@ -43,15 +44,20 @@ class Orders:
     compiler: str = ""
     provider: str = ""
     channel: str = ""
+    complete: str = ""
     arch_list: str = ""
 
 
 def wanted(said: Orders, facts: Facts, arch: str) -> tuple[Wanted, ...]:
-    """Return what shall be brought; nothing where a list is asked for.
+    """Return what shall be brought; nothing where a list is asked for, or a toolkit is to be completed.
 
     Raises ConfigError for what has no sense.
     """
     asked = bool(said.cuda or said.libraries or said.compiler)
+    if said.complete and (asked or said.listing or said.provider or said.channel):
+        raise ConfigError("invoke toolkit: --complete stands alone: leave out the other options")
+    if said.complete:
+        _toolkit("--complete", said.complete, facts, arch)
     if said.listing and asked:
         raise ConfigError("invoke toolkit: --list only shows: leave it out to bring something")
     if (said.provider or said.channel) and not asked:
@@ -60,7 +66,7 @@ def wanted(said: Orders, facts: Facts, arch: str) -> tuple[Wanted, ...]:
             "--compiler NAME"
         )
     major_only = said.cuda.isdecimal() and said.libraries  # says which CUDA the libraries are for
-    found = [_toolkit(said.cuda, facts, arch)] if said.cuda and not major_only else []
+    found = [_toolkit("--cuda", said.cuda, facts, arch)] if said.cuda and not major_only else []
     found += [_library(text, said, facts, arch) for text in said.libraries]
     if said.arch_list and not any(one.kind == MAGMA for one in found):
         raise ConfigError("--arch-list says what MAGMA's code must be for: give --library magma, too")
@@ -69,17 +75,18 @@ def wanted(said: Orders, facts: Facts, arch: str) -> tuple[Wanted, ...]:
     return tuple(found)
 
 
-def _toolkit(version: str, facts: Facts, arch: str) -> Wanted:
-    known = facts.toolkit(version)
-    if known is None:
+def _toolkit(option: str, version: str, facts: Facts, arch: str) -> Wanted:
+    toolkit = facts.toolkit(version)
+    if toolkit is None:
         names = {one.version: one.version for one in facts.toolkits}
         names |= {one.variant: one.version for one in facts.toolkits}
         near = [names[name] for name in get_close_matches(version.lower(), names, 3)]
         whole = f"{facts.toolkits[0].version} to {facts.toolkits[-1].version}"
         there = ", ".join(sorted(set(near), key=Version)) or whole
-        raise ConfigError(f"--cuda {version}: no such toolkit is known; near it there is {there}")
-    if arch not in known.arches:
-        raise ConfigError(f"--cuda {version}: NVIDIA makes it for {', '.join(known.arches)}, not for {arch}")
+        raise ConfigError(f"{option} {version}: no such toolkit is known; near it there is {there}")
+    if arch not in toolkit.arches:
+        there = ", ".join(toolkit.arches)
+        raise ConfigError(f"{option} {version}: NVIDIA makes it for {there}, not for {arch}")
     return Wanted(TOOLKIT, version, None, arch)
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from torchwright.errors import HostError, InterruptedBuildError, SourceError
 from torchwright.host.kept import COMPILER, TOOLKIT, Kept, Record, cxx, kept
+from torchwright.host.parts import lacking
 from torchwright.host.programs import Run, version_in
-from torchwright.model import Piece, ToolkitSource
+from torchwright.model import Part, Piece, ToolkitSource
 from torchwright.quantity import format_bytes
 from torchwright.source.request import Bar, Progress
 from torchwright.toolkit import magma
 from torchwright.toolkit.choosing import candidates, refusal
+from torchwright.toolkit.inherited import copied
 from torchwright.toolkit.pieces import downloads
 from torchwright.toolkit.store import make
 from torchwright.toolkit.wanted import MAGMA, Lacking, Offer, Provider, Wanted
@@ -50,6 +52,7 @@ class Shop:
     cache: Path
     run: Run
     progress: Progress
+    parts: Sequence[Part] = ()  # that a toolkit has which was completed
     unserved: magma.Unserved = _nothing
 
 
@@ -110,8 +113,10 @@ def _able(
 def _assure_room(offer: Offer, cache: Path) -> None:
     """Raise HostError where the disk cannot hold both what is downloaded and what is in it."""
     there = [downloads(cache, piece.provider) / piece.file for piece in offer.pieces]
-    needed = taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
     existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    needed = taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
+    if offer.wanted.completes:
+        needed += copied(Path(offer.wanted.completes), existing, offer.wanted.arch)
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise HostError(
@@ -133,9 +138,9 @@ def _made(offer: Offer, shop: Shop, bar: Bar) -> Kept:
     def fill(folder: Path) -> Record:
         bar.update(0, None, what)
         offer.fill(folder)
-        _assure_whole(offer, folder, shop.run)
-        wanted = offer.wanted
-        return Record(wanted.kind, wanted.version, offer.full, offer.provider, tuple(offer.pieces))
+        _assure_whole(offer, folder, shop)
+        wanted, pieces = offer.wanted, tuple(offer.pieces)
+        return Record(wanted.kind, wanted.version, offer.full, offer.provider, pieces, wanted.completes)
 
     def note(text: str) -> None:
         shop.progress.task(text).close()
@@ -153,19 +158,22 @@ def _made(offer: Offer, shop: Shop, bar: Bar) -> Kept:
     return made
 
 
-def _assure_whole(offer: Offer, folder: Path, run: Run) -> None:
+def _assure_whole(offer: Offer, folder: Path, shop: Shop) -> None:
     """Raise SourceError where what was unpacked is not what it should be."""
     wanted = offer.wanted
     compiler = (str(cxx(folder, wanted.version).relative_to(folder)),)
     signs = (compiler,) if wanted.kind == COMPILER else _SIGNS[wanted.kind]
     missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
+    if wanted.completes:
+        left = lacking(folder, wanted.version, shop.parts)
+        missing += [part.called for part in left if not part.without]
     if missing:
         raise SourceError(
             f"what {offer.provider} has as {wanted} holds no {', '.join(missing)}: take it from another "
             "provider (`--from`)"
         )
     if wanted.kind == TOOLKIT:
-        said = run([str(folder / "bin/nvcc"), "--version"])
+        said = shop.run([str(folder / "bin/nvcc"), "--version"])
         if version_in("nvcc", said) != wanted.version:
             shown = said.strip().replace("\n", " ") or "nothing"
             raise SourceError(

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from torchwright.errors import NetworkError
 from torchwright.model import ToolkitSource
 from torchwright.source.request import Bar, Progress
-from torchwright.toolkit import driver_stub, shape
+from torchwright.toolkit import driver_stub, inherited, shape
 from torchwright.toolkit.choosing import begins
 from torchwright.toolkit.pieces import Piece, fetched
 from torchwright.toolkit.pypi_index import PROVIDER, AbsentError, Glibc, Wheel, requirements, usable
@@ -44,6 +44,8 @@ class PypiOffer:
 
         Raises NetworkError, SourceError, HostError.
         """
+        if self.wanted.completes:
+            inherited.place(Path(self.wanted.completes), folder, self.wanted.arch)
         libraries = "lib64" if self.wanted.kind == TOOLKIT else "lib"
         for piece in self.pieces:
             bar = self.progress.task(f"{piece.name} {piece.version}")
@@ -69,7 +71,8 @@ def offer(
             found = _toolkit if wanted.kind == TOOLKIT else _library
             exact, wheels = found(wanted, sources[0].packages, index)
         pieces = tuple(wheel.piece() for wheel in wheels)
-        return PypiOffer(exact, str(wheels[0].version), pieces, cache, progress)
+        full = wanted.version if wanted.completes else str(wheels[0].version)
+        return PypiOffer(exact, full, pieces, cache, progress)
     except NetworkError as error:
         return Lacking(PROVIDER, str(error))
     except AbsentError as error:
@@ -171,6 +174,7 @@ def unpack(wheel: Path, folder: Path, libraries: str) -> None:
                 continue
             target = folder / where
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)  # it may be a link to the file of a toolkit that is completed
             with archive.open(member) as content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
             target.chmod(0o755 if member.external_attr >> 16 & _EXECUTABLE else 0o644)

@@ -16,7 +16,7 @@ def place(member: str, libraries: str) -> str | None:
     `libraries` is the folder that libraries go to: "lib64" of a toolkit, "lib" of all else. Licences are
     kept, apart for each package.
     """
-    parts = PurePosixPath(member).parts
+    parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts  # as in the packages of CUDA 11.7
     if member.endswith("/") or ".." in parts or _PYTHON & set(parts):
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):

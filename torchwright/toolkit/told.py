@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,12 @@ from torchwright.capabilities.serving import unserved
 from torchwright.host import cuda as cudas
 from torchwright.host import native_arch
 from torchwright.host.kept import TOOLKIT, Kept, kept
+from torchwright.host.parts import called, lacking
 from torchwright.host.programs import runner
 from torchwright.layout import Layout
-from torchwright.model import Facts, ToolkitSource
+from torchwright.model import Facts, Part, ToolkitSource
 from torchwright.source.request import Progress
+from torchwright.toolkit import completing
 from torchwright.toolkit.choosing import numbers
 from torchwright.toolkit.orders import Orders, providers, sources, wanted
 from torchwright.toolkit.provision import Shop, bring
@@ -43,11 +45,12 @@ def toolkit(  # noqa: PLR0917 - every one is an option
     compiler: str = "",
     from_: str = "",
     channel: str = "",
+    complete: str = "",
     arch_list: str = "",
     json: bool = False,
 ) -> str:
     """Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root."""
-    said = Orders(list_, cuda, tuple(library or ()), compiler, from_, channel, arch_list)
+    said = Orders(list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list)
     with console.progress() as progress:
         found = carry_out(said, known, layout, progress)
     return json_.dumps(found.data, indent=1) if json else found.text
@@ -61,13 +64,38 @@ def carry_out(said: Orders, facts: Facts, layout: Layout, progress: Progress) ->
     arch = native_arch()
     asked = wanted(said, facts, arch)
     run = runner(os.environ)
+    shop = Shop(
+        providers(said),
+        sources(said, facts),
+        layout.cache,
+        run,
+        progress,
+        facts.toolkit_parts,
+        partial(unserved, facts),
+    )
     if asked:
-        serves = partial(unserved, facts)
-        shop = Shop(providers(said), sources(said, facts), layout.cache, run, progress, serves)
         return brought([bring(one, shop) for one in asked])
-    here = tuple(cudas.found(os.environ, Path("/"), Path.home(), run))
+    machine = (os.environ, Path("/"), Path.home(), run)
+    if said.complete:
+        return completed(completing.base(said.complete, tuple(cudas.begun(*machine))), arch, shop)
+    here = {one: lacking(one.home, one.version, facts.toolkit_parts) for one in cudas.found(*machine)}
     beside = [one for one in kept(layout.cache, arch).values() if one.record.kind != TOOLKIT]
     return listed(here, beside, facts.toolkit_sources, arch)
+
+
+def completed(found: cudas.Found, arch: str, shop: Shop) -> Told:
+    """Complete a toolkit where it lacks parts, and tell what it has got."""
+    what, lacks = f"CUDA {found.version} in {found.home}", lacking(found.home, found.version, shop.parts)
+    if not lacks:
+        return Told(f"{what} lacks nothing that torch's build uses", {"kept": []})
+    made = completing.complete(found, lacks, arch, shop)
+    left = lacking(made.home, found.version, shop.parts)
+    got = called(part for part in lacks if part not in left)
+    lines = [
+        f"{what} had no {got}: it is whole in {made.home}, and builds take it from there",
+        *(f"{part.called} cannot be had: {part.without}" for part in left),
+    ]
+    return Told("\n".join(lines), {"kept": [_entry(made)], "lacks": _names(left)})
 
 
 def brought(things: Iterable[Kept]) -> Told:
@@ -78,13 +106,19 @@ def brought(things: Iterable[Kept]) -> Told:
 
 
 def listed(
-    here: Sequence[cudas.Found], beside: Sequence[Kept], known: Iterable[ToolkitSource], arch: str
+    here: Mapping[cudas.Found, Sequence[Part]],
+    beside: Sequence[Kept],
+    known: Iterable[ToolkitSource],
+    arch: str,
 ) -> Told:
-    """Tell what is here, and what the providers are known to have for a machine."""
+    """Tell what is here, with the parts that it lacks, and what the providers are known to have."""
     to_have = _to_have(known, arch)
     entries = [_entry(one) for one in beside]
     data = {
-        "toolkits": [{"version": one.version, "home": str(one.home), "by": one.by} for one in here],
+        "toolkits": [
+            {"version": one.version, "home": str(one.home), "by": one.by, "lacks": _names(lacks)}
+            for one, lacks in here.items()
+        ],
         "kept": entries,
         "available": to_have,
     }
@@ -93,6 +127,11 @@ def listed(
         if here
         else "no CUDA toolkit was found on this machine"
     ]
+    used: dict[str, cudas.Found] = {}
+    for one in here:
+        used.setdefault(one.version, one)
+    if lines := [_incomplete(one, here[one]) for one in used.values() if here[one]]:
+        parts.append("\n".join(lines))
     if entries:
         rows = [(one["name"], one["provider"], one["home"]) for one in entries]
         parts.append(console.table(("library or compiler", "from", "folder"), rows))
@@ -104,6 +143,14 @@ def listed(
     return Told("\n\n".join(parts), data)
 
 
+def _names(parts: Iterable[Part]) -> list[str]:
+    return [part.name for part in parts]
+
+
+def _incomplete(one: cudas.Found, lacks: Sequence[Part]) -> str:
+    return f"{one.home} has no {called(lacks)}: `invoke toolkit --complete {one.version}`"
+
+
 def _entry(one: Kept) -> dict[str, Any]:
     record = one.record
     return {
@@ -112,6 +159,7 @@ def _entry(one: Kept) -> dict[str, Any]:
         "version": record.version,
         "full": record.full,
         "provider": record.provider,
+        "completes": record.completes,
         "home": str(one.home),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class Wanted:
     cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
     arch: str  # "x86_64", "aarch64"
     capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
+    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are wanted
 
     @property
     def name(self) -> str:
@@ -33,12 +35,16 @@ class Wanted:
 
         Of MAGMA it is the beginning, "magma-2.6.1-cu118": what its code is for follows.
         """
+        if self.completes:
+            return f"{self.version}-completed-{hashlib.sha256(self.completes.encode()).hexdigest()[:8]}"
         if self.cuda is None or self.kind not in LIBRARIES:
             return self.version
         return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
 
     def __str__(self) -> str:
         """Return how messages call it: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        if self.completes:
+            return f"what CUDA {self.version} in {self.completes} lacks"
         if self.kind in LIBRARIES:
             return f"{self.kind} {self.version} for CUDA {self.cuda}".replace("  ", " ")
         return f"CUDA {self.version}" if self.kind == TOOLKIT else self.version

@@ -1,0 +1,50 @@
+"""Make a toolkit that lacks parts whole: of its own files, and NVIDIA's packages of its version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchwright.errors import HostError
+from torchwright.host.cuda import Found
+from torchwright.host.kept import TOOLKIT, Kept
+from torchwright.host.parts import called, is_spread
+from torchwright.model import Part, ToolkitSource
+from torchwright.toolkit.choosing import supply
+from torchwright.toolkit.provision import Shop, bring
+from torchwright.toolkit.wanted import Wanted
+
+
+def base(version: str, here: Sequence[Found]) -> Found:
+    """Return the toolkit of a version that builds take. Raises HostError where none can be completed."""
+    found = next((one for one in here if one.version == version), None)
+    if found is None:
+        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in here) or "none at all"
+        raise HostError(
+            f"--complete {version}: no toolkit of that version is here to be completed (there is {there}): "
+            f"bring a whole one: `invoke toolkit --cuda {version}`"
+        )
+    if is_spread(found.home):
+        raise HostError(
+            f"--complete {version}: it lies in {found.home} among the files of the system, where nothing "
+            f"tells which are its own: bring a whole one: `invoke toolkit --cuda {version}`"
+        )
+    return found
+
+
+def complete(found: Found, lacks: Sequence[Part], arch: str, shop: Shop) -> Kept:
+    """Return a whole toolkit made of one that lacks parts, which builds then take in its place.
+
+    Raises HostError for parts that cannot be had and that no build can go without; otherwise as `bring`.
+    """
+    packages, left = supply(found.version, arch, lacks, shop.sources)
+    stopping = [part for part in left if not part.without]
+    if stopping or not packages:
+        raise HostError(
+            f"CUDA {found.version} in {found.home} lacks {called(stopping or left)}, which no package on "
+            f"PyPI is known to hold for that version and {arch}: bring a whole one: "
+            f"`invoke toolkit --cuda {found.version}`"
+        )
+    source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
+    wanted = Wanted(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
+    return bring(wanted, replace(shop, sources=(source,)))
