@@ -169,7 +169,7 @@ def _to_have(known: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[str]] = {}
     for one in known:
         if arch in one.arches:
-            what = f"{one.kind}-cu{one.cuda}" if one.cuda else one.kind
+            what = f"{one.kind}-cu{one.cuda.replace('.', '')}" if one.cuda else one.kind
             found.setdefault((what, one.provider), []).extend(one.versions)
     whats = list(dict.fromkeys(what for what, _ in found))
     return [
