@@ -84,31 +84,55 @@ LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
             lambda said: said.update(wheel="other.whl"),
             "manifest: says wheel 'other.whl'",
         ),
-        (artifact.manifest_of, lambda said: said.update(commit="0" * 40), "statement: its buildDefinition."),
-        (artifact.manifest_of, lambda said: said.pop("key"), "manifest: cannot be understood"),
+        (
+            artifact.manifest_of,
+            lambda said: said.update(commit="0" * 40),
+            f"[source tinytorch].digest.gitCommit is '{told_wheels.COMMIT}', the manifest says '{'0' * 40}'",
+        ),
+        (artifact.manifest_of, lambda said: said.pop("key"), "manifest: cannot be understood (lacks 'key')"),
         (artifact.manifest_of, lambda said: said.update(bundled=3), "manifest: cannot be understood"),
         (
             statement_of,
             dependency("source"),
-            "buildDefinition.resolvedDependencies[0].digest.gitCommit is not",
+            f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{told_wheels.COMMIT}'",
         ),
-        (statement_of, dependency("submodule"), "statement: its buildDefinition"),
-        (statement_of, lambda said: said["subject"][0].update(name="other.whl"), "statement: is about"),
+        (statement_of, dependency("submodule"), "resolvedDependencies[submodule third_party/fmt].digest"),
+        (
+            statement_of,
+            lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
+            f"[{told_wheels.WHEEL}].digest.sha256 is '{'0' * 64}', the manifest says",
+        ),
+        (
+            statement_of,
+            lambda said: said["predicate"]["runDetails"]["builder"].update(id="https://evil"),
+            "statement: predicate.runDetails.builder.id is 'https://evil', the manifest says 'urn:",
+        ),
+        (
+            statement_of,
+            lambda said: said.update(more=1),
+            "statement: more is 1, of which the manifest says no",
+        ),
         (statement_of, lambda said: said.update(predicateType="https://x"), "is no provenance of SLSA 1"),
         (statement_of, lambda said: said.update(predicate=[]), "statement: has the buildType None"),
         (
             sbom_of,
             component(LIBRARY, hashes=[NOTHING]),
-            f"SBOM: {told_wheels.BUNDLED} in the wheel is another",
+            f"components[{LIBRARY}].hashes[SHA-256].content is '0",
         ),
         (
             sbom_of,
             component("requirement:cmake", version="1"),
-            "SBOM: its component.requirement:cmake.version",
+            "SBOM: components[requirement:cmake].version is '1', the manifest says '3.27.9'",
         ),
-        (sbom_of, lambda said: said["components"].clear(), "SBOM: its component.bundled library"),
-        (sbom_of, lambda said: said.update(metadata={}), "SBOM: is about None"),
-        (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
+        (sbom_of, lambda said: said["components"].clear(), "SBOM: components[bundled library"),
+        (
+            sbom_of,
+            lambda said: said["components"].append(said["components"][0]),
+            "SBOM: components has 15 entries, the manifest says 14",
+        ),
+        (sbom_of, lambda said: said["dependencies"].pop(0), f"SBOM: dependencies[{LIBRARY}] is missing, the"),
+        (sbom_of, lambda said: said.update(metadata={}), "SBOM: metadata.component is missing"),
+        (sbom_of, lambda said: said["components"][0].update(properties=7), "].properties is 7, the manifest"),
         (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not of CycloneDX"),
     ],
 )
@@ -123,10 +147,84 @@ def test_what_is_wrong_is_named(
 
 
 @pytest.mark.parametrize("file", [artifact.manifest_of, statement_of, sbom_of])
-@pytest.mark.parametrize("text", ["", "[]", "{", "\0", '"x"'])
-def test_a_paper_that_is_none_is_named(wheel: Path, file: Callable[[Path], Path], text: str) -> None:
-    file(wheel).write_text(text)
-    assert checking.examine(wheel).problems
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b"[]", "it is no JSON object"),
+        (b'{"a": 1', "it is no JSON: Expecting"),
+        (b'{"\xff": 1}', "it is no text in UTF-8"),
+        (b'{"a": 1, "a": 2}', "it says 'a' twice"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+    ids=["empty", "list", "truncated", "bytes", "twice", "deep"],
+)
+def test_a_paper_that_is_none_is_named(
+    wheel: Path, file: Callable[[Path], Path], content: bytes, said: str
+) -> None:
+    file(wheel).write_bytes(content)
+    problems = checking.examine(wheel).problems
+    assert any(f"cannot be read ({said}" in problem for problem in problems), problems
+
+
+def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
+    for file in (artifact.manifest_of, statement_of, sbom_of):
+        file(wheel).write_text('{"name": "my-project", "private": true}')
+    found = {problem.partition(":")[0] for problem in checking.examine(wheel).problems}
+    assert found == {"manifest", "statement", "SBOM"}
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (
+            statement_of,
+            lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
+            f"subject[{told_wheels.WHEEL}].digest.sha256 is '{'0' * 64}', the wheel says",
+        ),
+        (statement_of, lambda said: said.pop("subject"), "statement: subject is None, the wheel says"),
+        (
+            sbom_of,
+            lambda said: said["metadata"]["component"].update(version="2"),
+            "version is '2', the wheel",
+        ),
+        (
+            sbom_of,
+            component(LIBRARY, hashes=[NOTHING]),
+            f"{told_wheels.BUNDLED} in the wheel is another file",
+        ),
+        (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
+    ],
+)
+def test_without_a_manifest_papers_are_compared_with_the_wheel(
+    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    artifact.manifest_of(wheel).unlink()
+    edit(file(wheel), change)
+    assert problem in "\n".join(checking.examine(wheel).problems)
+
+
+def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
+    other = wheel.with_name(wheel.name.replace("py3-none-any", "py3-none-linux_x86_64"))
+    for file in (wheel, *artifact.beside(wheel)):
+        file.rename(file.with_name(file.name.replace(wheel.name, other.name)))
+    problems = "\n".join(checking.examine(other).problems)
+    assert f"manifest: says wheel '{wheel.name}', the wheel is '{other.name}'" in problems
+    assert "contents: WHEEL says py3-none-any, the file's name py3-none-linux_x86_64" in problems
+    assert f"subject[{wheel.name}] is" in problems
+
+
+def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -> None:
+    def spoil(members: dict[str, bytes]) -> None:
+        record = next(name for name in members if name.endswith("/RECORD"))
+        members[record] = members[record].replace(
+            b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a"
+        )
+
+    wheel = paper_wheels.made(tmp_path, change=spoil)
+    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
+    (problem,) = checking.examine(wheel).problems
+    assert problem == "contents: tinytorch/__init__.py is not what RECORD says of it"
 
 
 def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> None:
@@ -179,12 +277,32 @@ def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) ->
     assert not statement_of(wheel).exists()
 
 
+def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path, known: Facts) -> None:
+    layout = Layout(wheel.parents[1], wheel.parent / "cache")
+    statement_of(wheel).unlink()
+    edit(artifact.manifest_of(wheel), lambda said: said.pop("key"))
+    (wheel.parent / "broken-1.0-py3-none-any.whl").write_text("")
+    broken, spoiled = orders.verify(known, layout, write=True).verdicts
+    assert broken.problems[0].startswith("wheel: not a sound wheel")
+    assert spoiled.problems == ("manifest: cannot be understood (lacks 'key')",)
+    statement_of(wheel).mkdir()
+    edit(artifact.manifest_of(wheel), lambda said: said.update(key="k"))
+    assert "statement: cannot be read" in str(orders.verify(known, layout, write=True).verdicts[1].problems)
+    statement_of(wheel).rmdir()
+    statement_of(wheel).symlink_to("nowhere/else")
+    orders.write_missing([wheel])
+    assert statement_of(wheel).is_file()
+
+
 def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     with pytest.raises(ConfigError, match="no such file"):
         orders.verify(known, layout, str(tmp_path / "absent.whl"))
     with pytest.raises(DeliveryError, match="has no wheels"):
         orders.verify(known, layout)
+    (tmp_path / "x.whl.json").write_text("{}")
+    with pytest.raises(ConfigError, match="give the wheel that it lies beside"):
+        orders.verify(known, layout, str(tmp_path / "x.whl.json"))
 
 
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:

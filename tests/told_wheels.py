@@ -16,6 +16,7 @@ from torchwright.deliver import provenance
 
 COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
 FMT, BITS = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759", "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
+WHEEL = "tinytorch-1.13.1+cu117-py3-none-any.whl"
 BUNDLED = "tinytorch.libs/libgomp-0a1b2c3d.so.1"
 GOMP = "pkg:deb/debian/libgomp1@12.2.0-14%2Bdeb12u1?arch=amd64"
 PATCH = "ef1b24cb10f91092b384b8e0d37c2055469a9713f9c129013cb7b242fd48f033"

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from torchwright import jsonobject
 from torchwright.model import Artifact, Plan
 
 # What names of documents add to a wheel's; `.intoto.jsonl` is for the envelope of who signs the statement.
@@ -54,10 +55,9 @@ def plain(record: Mapping[str, Any]) -> dict[str, Any]:
 def record(wheel: Path) -> dict[str, Any]:
     """Return the manifest of a wheel; an empty one where there is none, or it cannot be read."""
     try:
-        found = json.loads(manifest_of(wheel).read_text(encoding="utf-8"))
+        return jsonobject.read(manifest_of(wheel))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def withdraw(wheel: Path, to: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchwright import atomic, locks
+from torchwright import atomic, jsonobject, locks
 from torchwright.deliver import conda
 from torchwright.deliver.conda import naming
 from torchwright.errors import DeliveryError, HostError
@@ -105,13 +105,12 @@ def _ours(out: Path) -> dict[str, str]:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     try:
-        told = json.loads(marker.read_text(encoding="utf-8"))
+        told = jsonobject.read(marker)
     except (OSError, ValueError):
         raise DeliveryError(
             f"{out} is no channel that torchwright wrote: name an empty folder, or one that is not there"
         ) from None
-    listed = told.items() if isinstance(told, dict) else ()
-    return {str(name): str(digest) for name, digest in listed if name in set(_packages(out))}
+    return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
 
 
 def _refuse_others(entries: tuple[Entry, ...], there: Mapping[str, str], out: Path, recall: Recall) -> None:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchwright import jsonobject
 from torchwright.deliver.image.dockerfile import Recipe
 from torchwright.errors import DeliveryError
 
@@ -63,7 +64,7 @@ def require_ours(folder: Path) -> None:
 def _record(folder: Path) -> dict[str, dict[str, str]]:
     """Return what we wrote into a folder; nothing where it is not ours."""
     try:
-        said = json.loads((folder / RECORD).read_text("utf-8"))
+        said = jsonobject.read(folder / RECORD)
         return {"top": dict.fromkeys(said["top"], ""), "written": dict(said["written"])}
     except FileNotFoundError:
         return {"top": {}, "written": {}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchwright import atomic, locks
+from torchwright import atomic, jsonobject, locks
 from torchwright.deliver.index import entry
 from torchwright.deliver.index.entry import Entry
 from torchwright.errors import DeliveryError
@@ -60,7 +60,7 @@ def load(out: Path) -> State | None:
         if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
             raise DeliveryError(f"{path}: no index made this: remove it, or name another folder with --out")
     try:
-        data = json.loads(kept.read_text(encoding="utf-8"))
+        data = jsonobject.read(kept)
         return _state(data) if data["format"] == FORMAT else _refuse(out, f"its format is {data['format']}")
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from torchwright import artifact
+from packaging.utils import canonicalize_name
+
+from torchwright import artifact, jsonobject
 from torchwright.deliver import distributions, provenance
 from torchwright.deliver.distributions import Distribution
+from torchwright.deliver.provenance.differing import differences
 from torchwright.errors import DeliveryError
 from torchwright.quantity import format_bytes
 
 Documents = Mapping[str, bytes]
 
-_MOST = 8  # differences of one document that are named
-_DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
+DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ def examine(wheel: Path) -> Verdict:
         return Verdict(wheel, (Check("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),))
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
-    told = artifact.record(wheel)
-    manifest = _manifest(found, told)
+    told, unread = _read(artifact.manifest_of(wheel), "build the wheel again")
+    manifest = _manifest(found, told, unread)
     made = _made(wheel, told) if told and not manifest.problems else None
     if isinstance(made, Check):
         manifest, made = made, None
@@ -95,24 +96,27 @@ def _sound(name: str, check: Callable[[], Check]) -> Check:
     """Return what a check finds; a document may say anything, and have another shape than ours."""
     try:
         return check()
-    except _DAMAGED as error:
-        return Check(name, "", (f"cannot be understood ({type(error).__name__}: {error})",))
+    except DAMAGED as error:
+        return Check(name, "", (_misunderstood(error),))
 
 
 def _made(wheel: Path, told: Mapping[str, Any]) -> Documents | Check:
     """Return the documents that follow from a manifest, or what is wrong with it."""
     try:
         return provenance.documents(told, wheel)
-    except _DAMAGED as error:
-        return Check("manifest", "", (f"cannot be understood ({type(error).__name__}: {error})",))
+    except DAMAGED as error:
+        return Check("manifest", "", (_misunderstood(error),))
 
 
-def _manifest(found: Distribution, told: Mapping[str, Any]) -> Check:
+def _misunderstood(error: Exception) -> str:
+    said = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+    return f"cannot be understood ({said})"
+
+
+def _manifest(found: Distribution, told: Mapping[str, Any] | None, unread: tuple[str, ...]) -> Check:
     name = "manifest"
-    if not artifact.manifest_of(found.path).is_file():
-        return Check(name, "none beside it: not compared")
-    if not told:
-        return Check(name, "", ("cannot be read: build the wheel again",))
+    if told is None:
+        return Check(name, "none beside it: not compared", unread)
     # an older wheel has fewer words about it, but always these
     wanted = {"wheel": found.file, "sha256": found.sha256, "version": str(found.version)}
     wrong = [
@@ -128,7 +132,7 @@ def _manifest(found: Distribution, told: Mapping[str, Any]) -> Check:
 
 def _statement(found: Distribution, made: Documents | None) -> Check:
     name = "statement"
-    said, missing = _read(found.path, artifact.STATEMENT, made)
+    said, missing = _document(found.path, artifact.STATEMENT, made)
     if said is None:
         return Check(name, "none beside it: not compared", missing)
     from torchwright.deliver.provenance import statement  # noqa: PLC0415 - slow to load
@@ -136,15 +140,14 @@ def _statement(found: Distribution, made: Documents | None) -> Check:
     types = said.get("_type"), said.get("predicateType")
     if types != (statement.TYPE, statement.PREDICATE):
         return Check(name, "", (f"is of type {types[0]} with {types[1]}, which is no provenance of SLSA 1",))
-    subject = [{"name": found.file, "digest": {"sha256": found.sha256}}]
-    wrong = [] if said.get("subject") == subject else [f"is about {said.get('subject')}"]
     definition = _under(said, "predicate", "buildDefinition")
     if definition.get("buildType") != statement.BUILD_TYPE:
-        wrong.append(f"has the buildType {definition.get('buildType')}, which is not {statement.BUILD_TYPE}")
+        wrong = [f"has the buildType {definition.get('buildType')}, which is not {statement.BUILD_TYPE}"]
     elif made is not None:
-        ours = _under(json.loads(made[artifact.STATEMENT]), "predicate", "buildDefinition")
-        paths = _first(definition, ours)
-        wrong += [f"its buildDefinition{path} is not what the manifest says" for path in paths]
+        wrong = differences(said, jsonobject.parsed(made[artifact.STATEMENT]), "the manifest")
+    else:
+        subject = [{"name": found.file, "digest": {"sha256": found.sha256}}]
+        wrong = differences(said.get("subject"), subject, "the wheel", "subject")
     builder = _under(said, "predicate", "runDetails", "builder").get("id")
     made_of = definition.get("resolvedDependencies") or ()
     return Check(name, f"this digest, built by {builder} of {len(made_of)} things, not signed", tuple(wrong))
@@ -152,51 +155,60 @@ def _statement(found: Distribution, made: Documents | None) -> Check:
 
 def _sbom(found: Distribution, made: Documents | None) -> Check:
     name = "SBOM"
-    said, missing = _read(found.path, artifact.SBOM, made)
+    said, missing = _document(found.path, artifact.SBOM, made)
     if said is None:
         return Check(name, "none beside it: not compared", missing)
     if said.get("bomFormat") != "CycloneDX":
         return Check(name, "", ("is not of CycloneDX",))
-    wrong = []
-    hashes = _under(said, "metadata", "component").get("hashes")
-    if hashes != [{"alg": "SHA-256", "content": found.sha256}]:
-        wrong.append(f"is about {hashes}")
-    parts = _parts(said)
-    wrong += _of_contents(found.path, parts)
     if made is not None:
-        ours = _parts(json.loads(made[artifact.SBOM]))
-        wrong += [f"its component{path} is not what the manifest says" for path in _first(parts, ours)]
-    return Check(name, f"CycloneDX {said.get('specVersion')}, {len(parts)} components", tuple(wrong))
+        wrong = differences(said, jsonobject.parsed(made[artifact.SBOM]), "the manifest")
+    else:
+        wrong = [*_of_wheel(found, said), *_of_contents(found.path, said)]
+    number = len(said.get("components", ()))
+    return Check(name, f"CycloneDX {said.get('specVersion')}, {number} components", tuple(wrong))
 
 
-def _read(
+def _document(
     wheel: Path, suffix: str, made: Documents | None
 ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """Return a document beside a wheel, or why there is none although there should be."""
-    file = artifact.document_of(wheel, suffix)
-    if not file.is_file():
-        cure = "is missing: `invoke verify --write` makes it of the manifest"
-        return None, ((cure,) if made is not None else ())
+    cure = "`invoke verify --write` makes it of the manifest"
+    said, unread = _read(
+        artifact.document_of(wheel, suffix), f"remove it, {cure}" if made is not None else "fetch it again"
+    )
+    if said is None and not unread and made is not None:
+        unread = (f"is missing: {cure}",)
+    return said, unread
+
+
+def _read(file: Path, cure: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """Return the JSON in a file, None and why where it cannot be had; no file is no reason."""
     try:
-        said = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        return None, (f"cannot be read ({error})",)
-    return (said, ()) if isinstance(said, dict) else (None, ("is no JSON object",))
+        return jsonobject.read(file), ()
+    except FileNotFoundError:
+        return None, ()
+    except OSError as error:
+        return None, (f"cannot be read ({error.strerror or error}): {cure}",)
+    except ValueError as error:
+        return None, (f"cannot be read ({error}): {cure}",)
 
 
-def _parts(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the components of an SBOM by their references."""
-    every = said.get("components")
-    listed = [one for one in every if isinstance(one, dict)] if isinstance(every, list) else []
-    return {str(one.get("bom-ref")): one for one in listed}
+def _of_wheel(found: Distribution, bom: Mapping[str, Any]) -> list[str]:
+    """Return a clause for each way in which an SBOM is about another wheel."""
+    about = _under(bom, "metadata", "component")
+    said: dict[str, Any] = {"name": canonicalize_name(str(about.get("name")))}
+    said |= {name: about.get(name) for name in ("version", "hashes")}
+    hashes = [{"alg": "SHA-256", "content": found.sha256}]
+    wanted = {"name": found.name, "version": str(found.version), "hashes": hashes}
+    return differences(said, wanted, "the wheel", "metadata.component")
 
 
-def _of_contents(wheel: Path, parts: Mapping[str, Any]) -> Iterator[str]:
+def _of_contents(wheel: Path, bom: Mapping[str, Any]) -> Iterator[str]:
     """Yield a clause for each bundled library of an SBOM that the wheel does not hold as it is said."""
     from torchwright.deliver.provenance import sbom  # noqa: PLC0415 - slow to load
 
     held = sbom.recorded(provenance.inside(wheel)[1])
-    for one in parts.values():
+    for one in bom.get("components", ()):
         paths = [said["value"] for said in one.get("properties", ()) if said.get("name") == sbom.PATH]
         for path in paths:
             if [said.get("content") for said in one.get("hashes", ())] != [held.get(path)]:
@@ -209,23 +221,3 @@ def _under(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     for name in names:
         here = here.get(name) if isinstance(here, dict) else None
     return here if isinstance(here, dict) else {}
-
-
-def _first(one: Any, other: Any, path: str = "") -> list[str]:
-    """Return where two documents differ, the first such places."""
-    return [where for where, _ in zip(_differences(one, other, path), range(_MOST), strict=False)]
-
-
-def _differences(one: Any, other: Any, path: str) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in _both(one, other):
-            yield from _differences(one.get(name), other.get(name), f"{path}.{name}" if path else f".{name}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for number, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differences(left, right, f"{path}[{number}]")
-    elif one != other:
-        yield path
-
-
-def _both(one: Iterable[str], other: Iterable[str]) -> list[str]:
-    return sorted({*one, *other})

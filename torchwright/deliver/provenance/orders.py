@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torchwright import artifact, atomic
 from torchwright.deliver import distributions, provenance
 from torchwright.deliver.provenance import checking
 from torchwright.deliver.provenance.checking import Verdict
-from torchwright.errors import ConfigError, DeliveryError
+from torchwright.errors import ConfigError, DeliveryError, HostError
 from torchwright.layout import Layout
 from torchwright.model import Facts
 from torchwright.options import named_after
@@ -88,6 +88,8 @@ def _meant(layout: Layout, wheel: str) -> list[Path]:
     named = Path(wheel) if wheel else layout.dist
     if wheel and not named.exists():
         raise ConfigError(f"invoke verify {wheel}: there is no such file: give a wheel, or a folder of them")
+    if named.is_file() and named.suffix != ".whl":
+        raise ConfigError(f"invoke verify {wheel}: this is no wheel: give the wheel that it lies beside")
     files = [named] if named.is_file() else distributions.files(named)
     if not files:
         raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder")
@@ -97,14 +99,29 @@ def _meant(layout: Layout, wheel: str) -> list[Path]:
 def write_missing(wheels: Iterable[Path]) -> None:
     """Write the documents that are missing beside wheels that were built before there were any.
 
-    Only where the manifest is of this very wheel. Raises DeliveryError where a wheel is none.
+    Only where the manifest is of this very wheel; what is wrong with either, `checking.examine` tells. Raises
+    HostError where the disk refuses.
     """
     for wheel in wheels:
         lacking = [
             suffix for suffix in artifact.DOCUMENTS if not artifact.document_of(wheel, suffix).exists()
         ]
-        if not lacking or not (told := distributions.read(wheel).manifest):
-            continue
-        documents = provenance.documents(told, wheel)
-        for suffix in lacking:
-            atomic.write(artifact.document_of(wheel, suffix), documents[suffix])
+        documents = _following(wheel) if lacking else {}
+        for suffix in lacking if documents else ():
+            file = artifact.document_of(wheel, suffix)
+            try:
+                atomic.write(file, documents[suffix])
+            except OSError as error:
+                raise HostError(
+                    f"{file}: cannot be written ({error.strerror or error}): see whose the folder is and how "
+                    "much room there is"
+                ) from None
+
+
+def _following(wheel: Path) -> Mapping[str, bytes]:
+    """Return what follows from the manifest of a wheel; nothing where it is another's, or damaged."""
+    try:
+        told = distributions.read(wheel).manifest
+        return provenance.documents(told, wheel) if told else {}
+    except (DeliveryError, *checking.DAMAGED):
+        return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import io
 import json
@@ -64,7 +65,8 @@ def recorded(record: bytes) -> dict[str, str]:
         name, said = (*row, "", "")[:2]
         if said.startswith("sha256="):
             text = said.removeprefix("sha256=")
-            found[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
+            with contextlib.suppress(ValueError):  # what is none is told of RECORD, not of the SBOM
+                found[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
     return found
 
 
