@@ -55,10 +55,10 @@ def test_a_toolkit_that_does_not_tell_its_version_is_left_out(tmp_path: Path) ->
     assert toolkits(only(tmp_path), tmp_path) == {}
 
 
-def kept(home: Path, name: str, kind: str = "toolkit") -> Path:
+def kept(home: Path, name: str, kind: str = "toolkit", completes: str = "") -> Path:
     folder = home / ".cache/torchwright/toolkits" / f"{name}-{native_arch()}"
     toolkit(folder, "not asked")
-    record = Record(kind, name, f"{name}.89", "debian", ())
+    record = Record(kind, name[:4] if completes else name, f"{name}.89", "debian", (), completes)
     (folder / RECORD).write_text(
         written(record, native_arch(), "2026-11-22T00:00:00+00:00"), encoding="utf-8"
     )
@@ -77,6 +77,28 @@ def test_a_kept_toolkit_goes_before_the_systems_and_after_the_named_one(tmp_path
     assert toolkits(only(tmp_path, CUDA_HOME=str(mine)), tmp_path) == {"11.8": str(mine)}
     (folder / RECORD).unlink()  # half removed
     assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(tmp_path / "usr/local/cuda-11.8")}
+
+
+def test_a_completed_toolkit_goes_before_the_one_that_it_completes(tmp_path: Path) -> None:
+    bare = toolkit(tmp_path / "usr/local/cuda-11.8", "release 11.8, V11.8.89")
+    (tmp_path / "usr/local/cuda").symlink_to(bare)
+    whole = kept(tmp_path / "home", "11.8-completed-0", completes=str(bare))
+    environ = only(tmp_path, CUDA_HOME=str(tmp_path / "usr/local/cuda"))
+    seen = list(cuda.found(environ, tmp_path, tmp_path / "home", runner(environ)))
+    assert [(one.home, one.by) for one in seen] == [
+        (whole, f"completed from {bare}"),
+        (tmp_path / "usr/local/cuda", "CUDA_HOME"),
+    ]
+    other = toolkit(tmp_path / "other", "release 11.8, V11.8.89")
+    assert toolkits(only(tmp_path, CUDA_HOME=str(other)), tmp_path) == {"11.8": str(other)}
+
+
+def test_a_compiler_alone_is_no_toolkit_and_can_be_completed(tmp_path: Path) -> None:
+    program(tmp_path / "usr/local/cuda-11.8/bin", "nvcc", "release 11.8, V11.8.89")
+    environ = only(tmp_path)
+    machine = (environ, tmp_path, tmp_path / "home", runner(environ))
+    assert list(cuda.found(*machine)) == []
+    assert [one.version for one in cuda.begun(*machine)] == ["11.8"]
 
 
 def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from torchwright.toolkit.pypi_layout import place
         ("nvidia/cu13/lib/libcudart.so.13", "lib64/libcudart.so.13"),
         ("nvidia/cublas/include/cublas_v2.h", "include/cublas_v2.h"),
         ("cusparselt/lib/libcusparseLt.so.0", "lib64/libcusparseLt.so.0"),
+        ("nvidia/cuda_cupti/extras/CUPTI/include/cupti.h", "include/cupti.h"),
         ("nvidia/cu13/bin/crt/link.stub", "bin/crt/link.stub"),
         ("nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so", "nvvm/lib64/libnvvm.so"),
         ("nvidia/cu13/lib/cmake/cub/cub-config.cmake", "lib64/cmake/cub/cub-config.cmake"),
