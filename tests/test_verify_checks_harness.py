@@ -151,6 +151,27 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
     assert result["ok"] == ok, result
 
 
+@pytest.mark.parametrize(
+    ("linked", "said", "ok"),
+    [(True, "1", True), (True, "0", False), (False, "0", True), (False, "1", False), (False, None, True)],
+)
+def test_the_planned_magma_answers(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, linked: bool, said: str | None, ok: bool
+) -> None:
+    asked = []
+
+    def prefer(name: str) -> None:
+        asked.append(name)
+        if name == "magma" and not linked:
+            raise RuntimeError("PyTorch has not been compiled with MAGMA.")
+
+    torch_that(monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer)))
+    expected = {"switches": {} if said is None else {"USE_MAGMA": said}}
+    result = scripts["harness"].outcome(scripts["torch_cuda"].check_magma, expected)
+    assert result["ok"] == ok, result
+    assert asked == (["magma", "default"] if linked else ["magma"])
+
+
 def test_without_a_driver_torch_says_so_and_goes_on(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

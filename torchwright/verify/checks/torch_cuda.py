@@ -85,6 +85,28 @@ def check_nccl(expected):
     return str(version)
 
 
+def check_magma(expected):
+    """Ask torch to prefer MAGMA, which it refuses without it; no GPU is needed for that."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    prefer = getattr(getattr(torch.backends, "cuda", None), "preferred_linalg_library", None)
+    if prefer is None:
+        return "this release does not tell without a GPU"
+    there = True
+    try:
+        prefer("magma")
+        prefer("default")
+    except RuntimeError as error:
+        expect("MAGMA" in str(error), str(error))
+        there = False
+    planned = switches_of(expected.get("switches", {})).get("USE_MAGMA")
+    told = "there" if there else "not there"
+    expect(planned in {None, there}, "MAGMA is {}, unlike planned".format(told))
+    return told
+
+
 def check_driverless(expected):
     """Ask for a GPU where there is none: the answer is an exception with words, not a crash."""
     import torch
