@@ -32,7 +32,7 @@ class _Threads(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def pypiserver(packages: Path) -> Iterator[str]:
+def pypiserver(packages: Path, **options: Any) -> Iterator[str]:
     """Serve a folder with pypiserver, whose uploads need a password; yield its address."""
     with warnings.catch_warnings():  # it imports cgi
         warnings.simplefilter("ignore")
@@ -41,9 +41,8 @@ def pypiserver(packages: Path) -> Iterator[str]:
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "_ImportRedirect"]
     packages.mkdir(exist_ok=True)
     logging.getLogger("pypiserver").setLevel(logging.CRITICAL)
-    app = server.app(
-        roots=[packages], authenticate=["update"], auther=lambda user, word: (user, word) == (USER, PASSWORD)
-    )
+    said = {"authenticate": ["update"], **options}
+    app = server.app(roots=[packages], auther=lambda user, word: (user, word) == (USER, PASSWORD), **said)
     with make_server("127.0.0.1", 0, app, _Threads, _Quiet) as made, _running(made):
         yield f"http://127.0.0.1:{made.server_port}"
 

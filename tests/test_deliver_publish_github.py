@@ -1,6 +1,8 @@
 """Releases on GitHub, against a server that obeys what GitHub documents of them."""
 
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import publishing_servers as servers
 import pytest
@@ -81,6 +83,24 @@ def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[F
     assert hub.names(TAG) == sorted(file.name for file in files)
     assert [one["state"] for one in hub.releases[0]["assets"]] == ["uploaded"] * 3
     assert hub.releases[0]["draft"] is False
+
+
+def test_what_does_not_speak_as_github_is_told(files: list[File]) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        environ = {"GH_TOKEN": "t", "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}"}
+        with pytest.raises(DeliveryError, match="something else than JSON: let GITHUB_API_URL name"):
+            places.chosen("github:me/wheels", environ).there(files)
+        server.shutdown()
 
 
 def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[File]) -> None:

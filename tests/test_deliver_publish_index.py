@@ -3,7 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import publishing_servers as servers
 import pytest
@@ -73,6 +76,61 @@ def test_another_wheel_of_the_name_is_refused(
     assert (tmp_path / "packages" / WHEEL).read_bytes() == b"another"
 
 
+def test_where_the_index_tells_no_hash_the_file_is_compared(
+    wheel: Path, environ: dict[str, str], tmp_path: Path
+) -> None:
+    packages = tmp_path / "packages"
+    every = ["update", "list", "download"]  # all of it needs the password
+    with servers.pypiserver(packages, hash_algo=None, authenticate=every) as url:
+        assert publish(wheel, url, environ) == [parcel.UPLOADED]
+        assert publish(wheel, url, environ) == [parcel.THERE]
+        (packages / WHEEL).write_bytes(b"another")
+        with pytest.raises(DeliveryError, match="never replaced"):
+            publish(wheel, url, environ)
+        with pytest.raises(
+            NetworkError, match=r"/simple/tinytorch/ cannot be read \(it answers 401 .*--simple"
+        ):
+            publish(wheel, url, environ | {"TWINE_PASSWORD": ""})
+
+
+class Pages(BaseHTTPRequestHandler):
+    """A page that names a wheel of another server; and what is no page at all."""
+
+    elsewhere = ""
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        self.asked.append((self.headers["Host"], self.headers["Authorization"]))
+        link = f'<a href="{self.elsewhere}/{WHEEL}">{WHEEL}</a>'
+        content = b"another" if self.path.endswith(".whl") else link.encode()
+        self.send_response(200)
+        if "json" in self.path:
+            self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+def test_a_password_goes_to_the_index_alone(wheel: Path, environ: dict[str, str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        Pages.elsewhere = url.replace("127.0.0.1", "localhost")
+        with pytest.raises(DeliveryError, match="never replaced"):
+            publish(wheel, f"{url}/", environ)
+        with pytest.raises(
+            NetworkError, match=r"json/tinytorch/ cannot be read \(it is no page of an index\)"
+        ):
+            publish(wheel, f"{url}/", environ, f"{url}/json")
+        server.shutdown()
+    (page, said), (file, silent), *_ = Pages.asked
+    assert (page.split(":")[0], file.split(":")[0]) == ("127.0.0.1", "localhost")
+    assert (bool(said), silent) == (True, None)
+
+
 def test_a_wrong_password_is_said_and_never_shown(wheel: Path, url: str, environ: dict[str, str]) -> None:
     with pytest.raises(DeliveryError, match="403") as error:
         publish(wheel, url, environ | {"TWINE_PASSWORD": "wrong secret"})
@@ -91,6 +149,15 @@ def test_a_section_of_pypirc_names_the_index_and_the_user(
     assert publish(wheel, "pypirc:mine", said) == [parcel.UPLOADED]
     with pytest.raises(ConfigError, match="knows mine, pypi, testpypi"):
         places.chosen("pypirc:other", said)
+    secret = url.replace("://", "://me:s3cret@")
+    (tmp_path / ".pypirc").write_text(f"[mine]\nrepository: {secret}\n[wrong]\nrepository: {secret}:x/\n")
+    place = places.chosen("pypirc:mine", {**said, "TWINE_USERNAME": "me", "TWINE_PASSWORD": "wrong"})
+    assert place.name == url
+    with pytest.raises(DeliveryError) as refused:
+        place.put(files(wheel)[0])
+    with pytest.raises(ConfigError, match=r"wrong: .*: is no address") as caught:
+        places.chosen("pypirc:wrong", said)
+    assert "s3cret" not in f"{refused.value} {caught.value}"
 
 
 def test_an_index_that_is_gone_is_a_matter_of_the_network(wheel: Path, environ: dict[str, str]) -> None:

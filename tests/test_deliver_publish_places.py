@@ -20,12 +20,27 @@ from torchwright.errors import ConfigError
         ("https://user:word@host/", "a password has no place"),
         ("s3://", "s3://BUCKET"),
         ("s3://key:word@bucket", "s3://BUCKET"),
+        ("s3://b?x", "s3://BUCKET"),
+        ("s3:bucket", "s3://BUCKET"),
+        ("github:me/..", "github:OWNER/NAME"),
+        ("https://word@host/", "--to https://host/: a password has no place"),
+        ("https://user:pass/word@host/", "--to https://host/: is no address"),
+        ("https://[::1/", "is no address"),
+        ("https://host:http/", "is no address"),
+        ("https:///x", "names no server"),
+        ("https://host/?token=word@", "has a query"),
+        ("file://host/x", "no folder of this machine"),
+        ("file:", "no folder of this machine"),
+        ("file:x", "no folder of this machine"),
+        ("file:///x?y", "no folder of this machine"),
+        ("~nobody-is-called-so/x", "no user of that name"),
     ],
 )
 def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
         places.chosen(to, {"GH_TOKEN": "t"})
     assert "word@" not in str(error.value)
+    assert "pass" not in str(error.value).replace("a password has", "").replace("TWINE_PASSWORD", "")
 
 
 def test_each_place_has_its_form() -> None:
@@ -33,6 +48,9 @@ def test_each_place_has_its_form() -> None:
     assert isinstance(places.chosen("out", environ), Folder)
     assert places.chosen("file:///a/b%20c", environ).name == "/a/b c"
     assert isinstance(places.chosen("https://host/x", environ), Index)
+    six = places.chosen("http://[::1]:8080/", environ)
+    assert isinstance(six, Index)
+    assert (six.name, six.simple) == ("http://[::1]:8080/", "http://[::1]:8080/simple")
     found = places.chosen("github:me/wheels@v1.13.1+cpu", environ)
     assert isinstance(found, Releases)
     assert (found.repository, found.tag) == ("me/wheels", "v1.13.1+cpu")
@@ -41,8 +59,12 @@ def test_each_place_has_its_form() -> None:
 def test_only_an_index_is_read_elsewhere() -> None:
     with pytest.raises(ConfigError, match="leave it out"):
         places.chosen("out", {}, "https://host/simple")
+    with pytest.raises(ConfigError, match="--simple https://host/simple: a password has no place"):
+        places.chosen("https://host", {}, "https://word@host/simple")
 
 
 def test_github_needs_a_token() -> None:
     with pytest.raises(ConfigError, match="GH_TOKEN"):
         places.chosen("github:me/wheels", {})
+    with pytest.raises(ConfigError, match="GITHUB_API_URL nowhere: does not begin with https://"):
+        places.chosen("github:me/wheels", {"GH_TOKEN": "t", "GITHUB_API_URL": "nowhere"})

@@ -323,15 +323,24 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
             "pdm cannot keep two apart in one project: name one, or use uv or pixi",
         ),
         ({"index": "/nowhere"}, DeliveryError, "--index /nowhere: there is no such folder"),
-        ({"index": "http://127.0.0.1:9"}, NetworkError, r"127.0.0.1:9 cannot be read \(no connection\)"),
+        (
+            {"index": "http://me:s3cret@127.0.0.1:9/x/"},
+            NetworkError,
+            r"^http://127\.0\.0\.1:9/x/addon/ cannot be read \(no connection\): check the address of --index",
+        ),
+        ({"index": "http://[::1/"}, ConfigError, "--index http://.*: is no address"),
+        ({"index": "ftp://me:s3cret@x/"}, ConfigError, "--index ftp://x/: does not begin with https://"),
+        ({"index": "https://x/simple?s3cret=1"}, ConfigError, "--index https://x/simple: has a query"),
+        ({"index": "file://host/x"}, ConfigError, "no folder of this machine"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(
     shop: Shop, said: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     options = {"tool": "uv"} | said
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         shop.snippet(options.pop("tool"), *options.pop("platform", ()), **options)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_platform_without_a_wheel_says_which_cell_to_build(shop: Shop) -> None:

@@ -15,8 +15,8 @@ import requests
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
+from torchwright import address
 from torchwright.errors import NetworkError
-from torchwright.source.mirror import shown
 
 DEFAULT = "https://pypi.org/simple"
 PATIENCE = 60  # seconds without an answer after which an index counts as gone
@@ -62,23 +62,44 @@ def files(session: requests.Session, index: str, project: str) -> tuple[File, ..
 
     Raises NetworkError where the index does not answer, or not with a page.
     """
-    url = f"{index.rstrip('/')}/{project}/"
+    cure = "check the network, or set PIP_INDEX_URL to another index"
+    found = known(session, index, project, cure)
+    if found is None:
+        raise NetworkError(f"{_page(index, project)} cannot be read (it answers 404): {cure}")
+    return found
+
+
+def known(session: requests.Session, index: str, project: str, cure: str) -> tuple[File, ...] | None:
+    """Return the files of a project; None where the index knows no such project.
+
+    Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
+    """
     try:
-        response = session.get(url, headers={"Accept": _ACCEPT}, timeout=PATIENCE)
+        response = session.get(
+            f"{index.rstrip('/')}/{project}/", headers={"Accept": _ACCEPT}, timeout=PATIENCE
+        )
+        if response.status_code == requests.codes.not_found:
+            return None
         response.raise_for_status()
     except requests.RequestException as error:
+        raise NetworkError(f"{_page(index, project)} cannot be read ({_why(error)}): {cure}") from None
+    try:
+        if "json" in response.headers.get("Content-Type", ""):
+            return tuple(_from_json(response.json().get("files", ()), response.url))
+        return listed(response.text, response.url)
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise NetworkError(
-            f"{shown(url)} cannot be read ({_why(error)}): check the network, or set PIP_INDEX_URL to "
-            "another index"
+            f"{_page(index, project)} cannot be read (it is no page of an index): {cure}"
         ) from None
-    if "json" in response.headers.get("Content-Type", ""):
-        return tuple(_from_json(response.json().get("files", ()), response.url))
-    return listed(response.text, response.url)
 
 
-def listed(html: str, address: str) -> tuple[File, ...]:
-    """Return the files that a project's page in HTML lists; its links are relative to its address."""
-    page = _Page(address)
+def _page(index: str, project: str) -> str:
+    return f"{address.shown(index).rstrip('/')}/{project}/"
+
+
+def listed(html: str, url: str) -> tuple[File, ...]:
+    """Return the files that a project's page in HTML lists; its links are relative to its own address."""
+    page = _Links(url)
     page.feed(html)
     return tuple(page.files)
 
@@ -110,7 +131,7 @@ def _fragment(link: str) -> str | None:
     return parse_qs(urldefrag(link).fragment).get("sha256", [None])[0]
 
 
-class _Page(HTMLParser):
+class _Links(HTMLParser):
     """Collect the links of a page; a mirror may say the time of the upload in data-upload-time."""
 
     def __init__(self, base: str) -> None:

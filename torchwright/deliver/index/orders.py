@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchwright import console, locks
+from torchwright import address, console, locks
 from torchwright.bars import Bar
-from torchwright.deliver import address, distributions
+from torchwright.deliver import distributions
 from torchwright.deliver.index import agreement, folder, gathering, site, state, yanking
 from torchwright.deliver.index.entry import Entry
 from torchwright.deliver.index.folder import COPY, LINK, STAY, Outcome, Wanted

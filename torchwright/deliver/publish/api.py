@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import requests
 
+from torchwright.address import shown
 from torchwright.deliver.publish.parcel import File
 from torchwright.errors import DeliveryError, NetworkError
 
@@ -98,14 +99,20 @@ def _told(url: str) -> Iterator[None]:
         yield
     except requests.RequestException as error:
         raise NetworkError(
-            f"{url}: the connection broke ({type(error).__name__}): run the command again to go on"
+            f"{shown(url)}: the connection broke ({type(error).__name__}): run the command again to go on"
         ) from None
 
 
 def _judged(response: requests.Response, what: str) -> Any:
     """Return what GitHub answers. Raises DeliveryError for a refusal, NetworkError for what passes."""
     if response.status_code < _REFUSED:
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError:
+            raise DeliveryError(
+                f"{shown(response.url)} answers with something else than JSON: let GITHUB_API_URL name "
+                "GitHub's API, or unset it"
+            ) from None
     try:
         said = str(response.json().get("message", ""))
     except (ValueError, AttributeError):

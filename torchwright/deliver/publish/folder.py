@@ -39,7 +39,10 @@ class Folder:
         found = {}
         for path in (self.path / file.name for file in files):
             if path.is_file():
-                found[path.name] = digests.sha256(path)
+                try:
+                    found[path.name] = digests.sha256(path)
+                except OSError as error:
+                    raise DeliveryError(f"{path} cannot be read ({error.strerror or error})") from None
             elif path.is_symlink() or path.exists():
                 raise DeliveryError(f"{path} is no file: remove it, or name another folder")
         return found

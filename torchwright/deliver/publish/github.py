@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from torchwright import address
 from torchwright.deliver.publish.api import Api
 from torchwright.deliver.publish.parcel import File
 from torchwright.errors import ConfigError, DeliveryError
 
+PUBLIC = "https://api.github.com"
 LARGEST = 2 * 2**30  # bytes; an asset must have fewer
 MOST = 1000  # assets of a release
 BODY = "Wheels built from source by torchwright."  # by it a draft that was left is known as ours
@@ -39,8 +41,9 @@ class Releases:
                 "--to github: set GH_TOKEN or GITHUB_TOKEN to a token that may write the contents of "
                 f"{repository}"
             )
-        api = Api(environ.get("GITHUB_API_URL") or "https://api.github.com", token)
-        return cls(repository, tag, api)
+        url = environ.get("GITHUB_API_URL") or PUBLIC
+        address.checked("GITHUB_API_URL", url, ("https", "http"), PUBLIC)
+        return cls(repository, tag, Api(url, token))
 
     @property
     def name(self) -> str:

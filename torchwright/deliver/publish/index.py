@@ -6,9 +6,10 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from torchwright import address
 from torchwright.deliver.publish.parcel import File
 from torchwright.errors import ConfigError, DeliveryError, HostError, NetworkError
 from torchwright.upstream import index
@@ -28,6 +30,7 @@ PUBLIC = {  # where the public indexes are read (https://packaging.python.org/gu
 }
 _USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
 _TAKEN = ("409 Conflict", "already exist")
+_LOGIN = re.compile(r"//[^/@\s]*@")
 _LONGEST = 300  # letters of what twine says
 _NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolution", "Timeout")
 
@@ -39,6 +42,7 @@ class Index:
     upload: str
     simple: str
     section: str  # of ~/.pypirc; "" where the address is all there is
+    login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
     takes_documents: bool = False
 
@@ -46,15 +50,20 @@ class Index:
     def of(cls, to: str, simple: str, environ: Mapping[str, str]) -> Index:
         """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
         section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
-        upload = _repository(section, environ) if section else to
+        upload, *said = _section(section, environ) if section else (to, "", "")
         host = urlsplit(upload).hostname or ""
         read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
-        return cls(upload, read, section, environ)
+        user, password = (
+            environ.get(name) or known
+            for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
+        )
+        same = _server(read) == _server(upload)
+        return cls(upload, read, section, (user, password) if user and password and same else None, environ)
 
     @property
     def name(self) -> str:
         """Return its address."""
-        return self.upload
+        return address.shown(self.upload)
 
     def complaint(self, file: File) -> str | None:
         """Return why the public indexes would not take a file."""
@@ -79,25 +88,37 @@ class Index:
             raise HostError("an index is uploaded to with twine: run `python -m pip install twine`")
         found: dict[str, str] = {}
         with requests.Session() as session:
-            session.auth = self._user()
+            session.auth = self.login
             for project in sorted({file.wheel.name for file in files}):
                 found |= self._listed(session, project, {file.name for file in files})
         return found
 
-    def _listed(self, session: requests.Session, project: str, names: Iterable[str]) -> dict[str, str]:
+    def _listed(self, session: requests.Session, project: str, names: Collection[str]) -> dict[str, str]:
         """Return the files of a project; one that the index does not know has none."""
-        page = f"{self.simple.rstrip('/')}/{project}/"
+        cure = "try again, or say with --simple where the index is read"
+        listed = index.known(session, self.simple, project, cure) or ()
+        return {
+            file.name: (file.sha256 or self._fetched(session, file)).lower()
+            for file in listed
+            if file.name in names
+        }
+
+    def _fetched(self, session: requests.Session, file: index.File) -> str:
+        """Return the digest of a file for which the index says none."""
+        digest = hashlib.sha256()
+        # whoever else keeps the file is not told the password
+        asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
-            if session.get(page, timeout=index.PATIENCE).status_code == requests.codes.not_found:
-                return {}
-            listed = index.files(session, self.simple, project)
-            return {
-                file.name: file.sha256 or _fetched(session, file) for file in listed if file.name in names
-            }
-        except requests.RequestException as error:
-            raise NetworkError(f"{page} cannot be read ({type(error).__name__}): try again") from None
-        except NetworkError as error:
-            raise NetworkError(f"{error}: --simple names where the index is read") from None
+            with contextlib.closing(asked.get(file.url, stream=True, timeout=index.PATIENCE)) as response:
+                response.raise_for_status()
+                for chunk in response.iter_content(1 << 20):
+                    digest.update(chunk)
+        except (requests.RequestException, ValueError) as error:
+            raise NetworkError(
+                f"{address.shown(file.url)} cannot be compared with ours ({type(error).__name__}), and "
+                f"{address.shown(self.simple)} tells no sha256 of it: try again"
+            ) from None
+        return digest.hexdigest()
 
     def put(self, file: File) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
@@ -115,8 +136,8 @@ class Index:
         said = output.rpartition("ERROR ")[2][-_LONGEST:]
         if any(word in output for word in _TAKEN):
             return DeliveryError(
-                f"{self.name} has a {file.name} already, which {self.simple} does not list ({said}): say "
-                "with --simple where it is read"
+                f"{self.name} has a {file.name} already, which {address.shown(self.simple)} does not list "
+                f"({said}): say with --simple where it is read"
             )
         if any(word in output for word in _NOWHERE):
             return NetworkError(f"{self.name} cannot be reached ({said}): run the command again to go on")
@@ -127,31 +148,19 @@ class Index:
 
     def _without_secrets(self, text: str) -> str:
         """Return what twine said; it shows no password, but an index might."""
-        secret = self.environ.get("TWINE_PASSWORD")
-        return text.replace(secret, "***") if secret else text
-
-    def _user(self) -> tuple[str, str] | None:
-        """Return as whom the index is read, where that is said; requests looks into .netrc by itself."""
-        user, password = (self.environ.get(name) for name in ("TWINE_USERNAME", "TWINE_PASSWORD"))
-        same = urlsplit(self.simple).netloc == urlsplit(self.upload).netloc
-        return (user, password) if user and password and same else None
+        secret = self.environ.get("TWINE_PASSWORD") or (self.login[1] if self.login else "")
+        return _LOGIN.sub("//", text.replace(secret, "***") if secret else text)
 
     def finish(self) -> None:
         """Do nothing: what was uploaded is seen."""
 
 
-def _fetched(session: requests.Session, file: index.File) -> str:
-    """Return the digest of a file for which the index says none."""
-    digest = hashlib.sha256()
-    with contextlib.closing(session.get(file.url, stream=True, timeout=index.PATIENCE)) as response:
-        response.raise_for_status()
-        for chunk in response.iter_content(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _server(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
-def _repository(section: str, environ: Mapping[str, str]) -> str:
-    """Return the address that a section of ~/.pypirc names. Raises ConfigError."""
+def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return address, user and password that a section of ~/.pypirc names. Raises ConfigError."""
     home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - an environment that is given
     file = Path(home) / ".pypirc"
     read = ConfigParser(interpolation=None)
@@ -165,4 +174,6 @@ def _repository(section: str, environ: Mapping[str, str]) -> str:
     if not found:
         known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
         raise ConfigError(f"--to pypirc:{section}: {file} names no repository so: it knows {known}")
-    return found
+    address.checked(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
+    user, password = (read.get(section, name, fallback="") for name in ("username", "password"))
+    return found, user, password

@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
 
+from torchwright import address
 from torchwright.deliver.publish.parcel import File
 from torchwright.errors import ConfigError
 
 _GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
+_BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
 _SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
@@ -66,17 +68,26 @@ def chosen(to: str, environ: Mapping[str, str], simple: str = "") -> Place:
     if scheme == "s3":
         return _bucket(to)
     if scheme not in {"", "file"}:
-        raise ConfigError(f"--to {_shown(to)}: there is no such place: it is {WAYS}")
+        raise ConfigError(f"--to {address.shown(to)}: there is no such place: it is {WAYS}")
+    return _folder(to, scheme)
+
+
+def _folder(to: str, scheme: str) -> Place:
     from torchwright.deliver.publish.folder import Folder  # noqa: PLC0415 - one place is wanted
 
-    return Folder(Path(unquote(urlsplit(to).path) if scheme else to).expanduser().absolute())
+    if scheme:
+        return Folder(Path(url2pathname(address.checked("--to", to, ("file",), "file:///PATH").path)))
+    try:
+        return Folder(Path(to).expanduser().absolute())
+    except RuntimeError:
+        raise ConfigError(f"--to {to}: there is no user of that name: write the path in full") from None
 
 
 def _github(to: str, environ: Mapping[str, str]) -> Place:
     from torchwright.deliver.publish.github import Releases  # noqa: PLC0415 - one place is wanted
 
     match = _GITHUB.fullmatch(to)
-    if match is None:
+    if match is None or {".", ".."} & set(match["repository"].split("/")):
         raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG")
     return Releases.of(match["repository"], match["tag"], environ)
 
@@ -84,23 +95,21 @@ def _github(to: str, environ: Mapping[str, str]) -> Place:
 def _index(to: str, environ: Mapping[str, str], simple: str) -> Place:
     from torchwright.deliver.publish.index import Index  # noqa: PLC0415 - one place is wanted
 
-    if urlsplit(to).password or urlsplit(simple).password:
-        raise ConfigError(
-            f"--to {_shown(to)}: a password has no place in a command: set TWINE_USERNAME and "
-            "TWINE_PASSWORD, or write them to ~/.pypirc"
-        )
+    for option, url in (("--to", to), ("--simple", simple)):
+        if url and not url.startswith("pypirc:"):
+            parts = address.checked(option, url, ("https", "http"), "https://index.example/simple")
+            if address.has_login(parts):
+                raise ConfigError(
+                    f"{option} {address.shown(url)}: a password has no place in a command: set "
+                    "TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc"
+                )
     return Index.of(to, simple, environ)
 
 
 def _bucket(to: str) -> Place:
     from torchwright.deliver.publish.bucket import Bucket  # noqa: PLC0415 - one place is wanted
 
-    parts = urlsplit(to)
-    if not parts.netloc or parts.query or "@" in parts.netloc:
-        raise ConfigError(f"--to {_shown(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
-    return Bucket.of(parts.netloc, parts.path)
-
-
-def _shown(to: str) -> str:
-    """Return an address without user and password."""
-    return re.sub(r"//[^/@]*@", "//", to)
+    match = _BUCKET.fullmatch(to)
+    if match is None:
+        raise ConfigError(f"--to {address.shown(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
+    return Bucket.of(match["bucket"], match["path"] or "")

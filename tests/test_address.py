@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.deliver import address
+from torchwright import address
 from torchwright.errors import ConfigError
 
 
