@@ -8,7 +8,7 @@ import pytest
 from machines import file
 
 from torchwright import doctor, lookup, matrix, plan
-from torchwright.doctor import parts
+from torchwright.doctor import machine, parts
 from torchwright.doctor.finding import Finding, Question
 from torchwright.model import Facts, Host, Options, Part, ToolkitSource
 
@@ -54,6 +54,17 @@ def test_what_a_build_can_go_without_is_a_warning(known: Facts) -> None:
     finding = found(known, {"11.8": "cupti"})
     assert finding is not None
     assert (finding.verdict, finding.because) == ("warning", "the profiler sees no GPU")
+
+
+def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
+    facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
+    host = replace(LINUX, lacking={"11.8": "cccl"})
+    (told,) = (one for one in machine.examine(facts, host, None) if one.found == "no CCCL")
+    assert (told.subject, told.verdict, told.cure) == (
+        "CUDA 11.8",
+        "warning",
+        "invoke toolkit --complete 11.8",
+    )
 
 
 def test_the_survey_of_a_machine_tells_what_toolkits_lack(known: Facts, tmp_path: Path) -> None:

@@ -155,6 +155,15 @@ def test_a_disk_without_room_is_told_before_anything_comes(index: Index, bare: F
     assert not any(one.startswith("GET /files") for one in index.asked)
 
 
+def test_a_compiler_that_does_not_run_here_is_told_before_anything_comes(
+    index: Index, bare: Found, tmp_path: Path
+) -> None:
+    file(bare.home / "bin/nvcc", "of another machine")
+    with pytest.raises(HostError, match=r"nvcc in .* does not run here as CUDA 11\.8 \(it says: nothing\)"):
+        complete(bare, lacking(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+    assert index.asked == []
+
+
 @pytest.mark.usefixtures("index")
 def test_two_toolkits_of_one_version_are_completed_apart(bare: Found, tmp_path: Path) -> None:
     other = replace(bare, home=shutil.copytree(bare.home, tmp_path / "another"))

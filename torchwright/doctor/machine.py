@@ -6,8 +6,9 @@ from packaging.version import Version
 
 from torchwright import matrix
 from torchwright.cuda.hostcompiler import takes
-from torchwright.doctor import driver, interpreter, room, tools
+from torchwright.doctor import driver, interpreter, parts, room, tools
 from torchwright.doctor.finding import Finding, absent, nothing
+from torchwright.host.parts import called
 from torchwright.interpreters import remedy
 from torchwright.matrix import bounds
 from torchwright.model import Facts, Host, Release, Toolkit
@@ -112,6 +113,9 @@ def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
             yield Finding(subject, found, "a toolkit that some release builds with", "unknown")
         else:
             yield _toolkit(known[version], host, subject, found)
+        if lacks := parts.lacking(facts, host, version):
+            cure = f"invoke toolkit --complete {version}"
+            yield Finding(subject, f"no {called(lacks)}", parts.NEEDED, "warning", cure)
     if not host.toolkits:
         because = "builds without CUDA need none" if host.complete else ""
         yield Finding(

@@ -1,23 +1,31 @@
 """The parts of the CUDA toolkit that a build takes: those that are lacking, and what completes it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchwright.doctor import provided
 from torchwright.doctor.finding import Finding, Question
 from torchwright.host.parts import called
+from torchwright.model import Facts, Host, Part
+
+NEEDED = "all that torch's build uses"
 
 
 def check(question: Question) -> Iterator[Finding]:
     """Yield a finding where the toolkit of the build lacks parts."""
     cuda, host = question.plan.toolkit or "", question.host
-    names = host.lacking.get(cuda, "").split(", ")
-    lacks = [part for part in question.facts.toolkit_parts if part.name in names]
+    lacks = lacking(question.facts, host, cuda)
     if not lacks:
         return
     cure = provided.completion(question, cuda, lacks)
-    found, needed = f"no {called(lacks)} in {host.toolkits[cuda]}", "all that torch's build uses"
+    found = f"no {called(lacks)} in {host.toolkits[cuda]}"
     if any(not part.without for part in lacks):
-        yield Finding("parts of CUDA", found, needed, "failure", cure)
+        yield Finding("parts of CUDA", found, NEEDED, "failure", cure)
     else:
         because = "; ".join(part.without for part in lacks)
-        yield Finding("parts of CUDA", found, needed, "warning", cure, because)
+        yield Finding("parts of CUDA", found, NEEDED, "warning", cure, because)
+
+
+def lacking(facts: Facts, host: Host, version: str) -> Sequence[Part]:
+    """Return the parts that a host's toolkit of some version is known to lack."""
+    names = host.lacking.get(version, "").split(", ")
+    return [part for part in facts.toolkit_parts if part.name in names]

@@ -9,6 +9,7 @@ from torchwright.errors import HostError
 from torchwright.host.cuda import Found
 from torchwright.host.kept import TOOLKIT, Kept
 from torchwright.host.parts import called, is_spread
+from torchwright.host.programs import Run, version_in
 from torchwright.model import Part, ToolkitSource
 from torchwright.toolkit.choosing import supply
 from torchwright.toolkit.provision import Shop, bring
@@ -35,8 +36,10 @@ def base(version: str, here: Sequence[Found]) -> Found:
 def complete(found: Found, lacks: Sequence[Part], arch: str, shop: Shop) -> Kept:
     """Return a whole toolkit made of one that lacks parts, which builds then take in its place.
 
-    Raises HostError for parts that cannot be had and that no build can go without; otherwise as `bring`.
+    Raises HostError for a compiler that does not run here, as another machine's, and for parts that cannot be
+    had and that no build can go without; otherwise as `bring`.
     """
+    _assure_running(found, shop.run)
     packages, left = supply(found.version, arch, lacks, shop.sources)
     stopping = [part for part in left if not part.without]
     if stopping or not packages:
@@ -48,3 +51,14 @@ def complete(found: Found, lacks: Sequence[Part], arch: str, shop: Shop) -> Kept
     source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
     wanted = Wanted(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
     return bring(wanted, replace(shop, sources=(source,)))
+
+
+def _assure_running(found: Found, run: Run) -> None:
+    """Raise HostError for a toolkit whose compiler does not run here as its version."""
+    said = run([str(found.home / "bin/nvcc"), "--version"])
+    if version_in("nvcc", said) != found.version:
+        shown = said.strip().replace("\n", " ") or "nothing"
+        raise HostError(
+            f"the nvcc in {found.home}/bin does not run here as CUDA {found.version} (it says: {shown}): it "
+            f"is of another machine, or broken; bring a whole one: `invoke toolkit --cuda {found.version}`"
+        )
