@@ -24,8 +24,8 @@ def test_a_difference_is_told_with_both_sides(tmp_path: Path) -> None:
     one = wheel(tmp_path, "cp310", "Requires-Dist: numpy<2", "Requires-Dist: sympy")
     other = wheel(tmp_path, "cp312", "Requires-Dist: setuptools", "Requires-Dist: sympy")
     (sentence,) = siblings.differences(one, siblings.of(one))
-    assert sentence.startswith(f"Requires-Dist of {one.name} is not that of {other.name}")
-    assert "only here: numpy<2; only there: setuptools" in sentence
+    assert sentence.startswith(f"{other.name} says otherwise than {one.name} what it needs: ")
+    assert "also setuptools, but not numpy<2; uv asks one of them" in sentence
 
 
 def test_other_versions_and_what_cannot_be_read_do_not_count(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from torchwright import artifact, digests
 from torchwright.errors import DeliveryError
+from torchwright.pack import members
 
 LARGEST_METADATA = 1 << 24  # bytes; torch's has 40 000, and one of gigabytes is an attack
 # What zipfile raises of an archive that is damaged, encrypted, or compressed as no wheel is.
@@ -150,14 +151,8 @@ def examine(wheel: Path) -> Iterator[str]:
 
 
 def tricks(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each member that would not stay where the wheel is unpacked."""
-    for info in archive.infolist():
-        parts = info.orig_filename.split("/")
-        leaves = parts[0] == "" or ".." in parts or "\\" in info.orig_filename or ":" in parts[0]
-        if leaves or "\0" in info.orig_filename:
-            yield f"the member {info.orig_filename!r} leaves the wheel"
-        elif stat.S_ISLNK(info.external_attr >> 16):
-            yield f"the member {info.orig_filename!r} is a link"
+    """Yield a clause for each member that would not stay where the wheel is unpacked, or hides its name."""
+    yield from filter(None, map(members.trick, archive.infolist()))
 
 
 @contextmanager
@@ -218,7 +213,11 @@ def _tags(wheel: Path, archive: ZipFile, member: str) -> Iterator[str]:
         return
     headers = _headers(archive.read(member))
     _, _, build, tags = named(wheel)
-    told = {tag for line in headers.get_all("Tag", []) for tag in parse_tag(line.strip())}
+    try:
+        told = {tag for line in headers.get_all("Tag", []) for tag in parse_tag(line.strip())}
+    except ValueError as error:
+        yield f"WHEEL has a tag that is none ({error})"
+        return
     if told != tags:
         yield f"WHEEL says {_listed(told) or 'no tag'}, the file's name {_listed(tags)}"
     said, number = headers.get("Build", "").strip(), "".join(map(str, build))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import stat
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from packaging.utils import canonicalize_name
 
 from torchwright.errors import BuildError, HostError
+from torchwright.pack import members
 from torchwright.pack.content import File
 from torchwright.pack.extract import Target, extract
 from torchwright.pack.rest import rest
 
 THREADS = 4  # most of the work is the system's
+# What zipfile raises of an archive that is damaged, encrypted, or compressed as no wheel is.
+BROKEN = (BadZipFile, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +55,26 @@ def lay(raw: Path, into: Path, edited: Collection[str]) -> StagedWheel:
 
     Everything else stays in it, as far as it is not compressed. Raise as `unpack` does.
     """
-    return _laid(raw, into, lambda members: rest(raw, members, edited))
+    return _laid(raw, into, lambda infos: rest(raw, infos, edited))
 
 
 def _laid(raw: Path, into: Path, staying: Callable[[Sequence[ZipInfo]], Iterable[File]]) -> StagedWheel:
     try:
         with ZipFile(raw) as archive:
-            members = archive.infolist()
-        _assure_once(members)
+            infos = archive.infolist()
+        _assure_once(infos)
         root = str(into)
-        targets = [Target(info, f"{root}/{_safe(info, raw)}") for info in members]
-        left = {file.name: file for file in staying(members)}
+        targets = [Target(info, f"{root}/{_safe(info, raw)}") for info in infos]
+        left = {file.name: file for file in staying(infos)}
         extract(raw, [target for target in targets if target.info.filename not in left], THREADS)
-    except BadZipFile as error:
+    except BROKEN as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again") from None
     except OSError as error:
         raise HostError(
             f"{raw}: cannot be unpacked into {into} ({error.strerror or error}): "
             "free some space or choose another folder"
         ) from error
-    return _described(into, raw, [info.filename for info in members], tuple(left.values()))
+    return _described(into, raw, [info.filename for info in infos], tuple(left.values()))
 
 
 def _described(root: Path, raw: Path, names: Sequence[str], left: tuple[File, ...]) -> StagedWheel:
@@ -87,31 +90,26 @@ def _described(root: Path, raw: Path, names: Sequence[str], left: tuple[File, ..
 
 
 def headers(path: Path) -> Message:
-    """Parse METADATA or WHEEL; raise BuildError where the file is missing."""
+    """Parse METADATA or WHEEL; raise BuildError where the file is missing or no text."""
     try:
         return Parser().parsestr(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BuildError(f"{path}: missing from the wheel: build it again") from None
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{path}: not text in UTF-8 ({error.reason}): build the wheel again") from None
 
 
-def _assure_once(members: Iterable[ZipInfo]) -> None:
-    for name, count in Counter(info.filename for info in members).items():
+def _assure_once(infos: Iterable[ZipInfo]) -> None:
+    for name, count in Counter(info.filename for info in infos).items():
         if count > 1:
             raise BadZipFile(f"{name} is in it {count} times")
 
 
 def _safe(info: ZipInfo, raw: Path) -> PurePosixPath:
     """Return the member's path; a wheel has no business outside its own folder."""
-    path = PurePosixPath(info.filename)
-    outside = (
-        path.is_absolute()
-        or ".." in path.parts
-        or "\\" in info.filename
-        or ":" in info.filename.partition("/")[0]
-    )
-    if outside or stat.S_ISLNK(info.external_attr >> 16):
-        raise BuildError(f"{raw}: the member {info.filename!r} is a link or leaves the wheel: do not use it")
-    return path
+    if trick := members.trick(info):
+        raise BuildError(f"{raw}: {trick}: do not use it")
+    return PurePosixPath(info.filename)
 
 
 def _import_package(names: Sequence[str], name: str, raw: str) -> str:

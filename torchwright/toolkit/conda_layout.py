@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
+from torchwright.pack import members
+
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 
 _FOLDERS = ("bin", "include", "nvvm")
@@ -30,9 +32,9 @@ def place(path: str) -> str | None:
 
     Packages have their files below the prefix (CUDA 11) or below `targets/<machine>-linux` (from 12 on).
     """
-    parts = PurePosixPath(path).parts
-    if ".." in parts:
+    if members.leaves(path):
         return None
+    parts = PurePosixPath(path).parts
     if parts[0] == "targets":
         parts = parts[2:]
     if len(parts) < 2:  # noqa: PLR2004 (a folder, and something in it)

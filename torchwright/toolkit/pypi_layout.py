@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from torchwright.pack import members
+
 _HEADS = frozenset({"bin", "include", "lib", "nvvm"})
 _DEEPEST = 2  # folders before one of these: nvidia/cu13, nvidia/cublas, cusparselt
 _PYTHON = frozenset({"__init__.py", "__pycache__"})
@@ -17,7 +19,7 @@ def place(member: str, libraries: str) -> str | None:
     kept, apart for each package.
     """
     parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts  # as in the packages of CUDA 11.7
-    if member.endswith("/") or ".." in parts or _PYTHON & set(parts):
+    if member.endswith("/") or members.leaves(member) or _PYTHON & set(parts):
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):
         if part in _HEADS and 0 < depth < len(parts) - 1:

@@ -10,9 +10,10 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from torchwright.errors import SourceError
+from torchwright.pack import members
 from torchwright.toolkit.debian_layout import Place, relinked
 
 PROGRAM = "dpkg-deb"
@@ -70,7 +71,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place: Place) -> None:
     path = member.name.removeprefix("./")
-    new = None if ".." in PurePosixPath(path).parts or member.isdir() else place(path)
+    new = None if members.leaves(path) or member.isdir() else place(path)
     if new is None:
         return
     target = folder / new

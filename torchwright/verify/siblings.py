@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from email.message import Message
+from collections.abc import Iterable
 from email.parser import Parser
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
-FIELDS = ("Requires-Python", "Requires-Dist", "Provides-Extra")
+from torchwright.pack import needs
+from torchwright.pack.needs import Needs
 
 
 def of(wheel: Path) -> list[Path]:
@@ -24,47 +21,23 @@ def of(wheel: Path) -> list[Path]:
 def differences(wheel: Path, others: Iterable[Path]) -> list[str]:
     """Return a sentence for each other wheel that requires something else, or supports other Pythons."""
     mine = _read(wheel)
-    return [sentence for other in others for sentence in _told(wheel, mine, other, _read(other))]
+    read = ((other, _read(other)) for other in others)
+    sentences = (
+        needs.difference((wheel.name, mine), (other.name, theirs))
+        for other, theirs in read
+        if mine is not None and theirs is not None
+    )
+    return [sentence for sentence in sentences if sentence]
 
 
-def _told(
-    wheel: Path, mine: Mapping[str, frozenset[str]], other: Path, theirs: Mapping[str, frozenset[str]]
-) -> Iterator[str]:
-    for field in FIELDS:
-        if mine and theirs and mine[field] != theirs[field]:
-            only = [f"only here: {one}" for one in sorted(mine[field] - theirs[field])]
-            only += [f"only there: {one}" for one in sorted(theirs[field] - mine[field])]
-            yield (
-                f"{field} of {wheel.name} is not that of {other.name} ({'; '.join(only)}): uv takes the "
-                "metadata of any wheel for the version: build both alike, or keep them in different indexes"
-            )
-
-
-def _read(wheel: Path) -> dict[str, frozenset[str]]:
-    """Return what METADATA says in each field, in one spelling; {} where it cannot be read."""
+def _read(wheel: Path) -> Needs | None:
+    """Return what METADATA says; None where it cannot be read."""
     try:
         with ZipFile(wheel) as archive:
             name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            message = Parser().parsestr(archive.read(name).decode("utf-8"))
+            said = Parser().parsestr(archive.read(name).decode("utf-8"))
     except (OSError, BadZipFile, StopIteration, UnicodeDecodeError):
-        return {}
-    return {field: frozenset(_spelled(field, message)) for field in FIELDS}
-
-
-def _spelled(field: str, message: Message) -> Iterator[str]:
-    for value in message.get_all(field, []):
-        if field == "Provides-Extra":
-            yield canonicalize_name(value)
-        elif field == "Requires-Python":
-            yield ",".join(sorted(part.strip() for part in value.split(",")))
-        else:
-            yield _requirement(value)
-
-
-def _requirement(value: str) -> str:
-    try:
-        found = Requirement(value)
-    except InvalidRequirement:
-        return value
-    found.name = canonicalize_name(found.name)
-    return str(found)
+        return None
+    return needs.of(
+        said.get("Requires-Python"), said.get_all("Requires-Dist", []), said.get_all("Provides-Extra", [])
+    )
