@@ -91,6 +91,7 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
         (lambda members: members.update({"/etc/evil": b""}), "the member '/etc/evil' leaves the wheel"),
         (lambda members: members.update({"C:/evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a\\..\\evil": b""}), "leaves the wheel"),
+        (lambda members: members.update({"a/\x1b[2J.py": b""}), "has a name that cannot be printed"),
         (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "larger than"),
     ],
 )
@@ -137,6 +138,10 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
         ),
         (lambda members: members.pop(f"{INFO}/RECORD"), f"{INFO}/RECORD is missing"),
         (lambda members: members.pop(f"{INFO}/WHEEL"), f"{INFO}/WHEEL is missing"),
+        (
+            lambda members: members.update({f"{INFO}/WHEEL": b"Tag: py3--\n"}),
+            "WHEEL has a tag that is none (Tag 'py3--' has an empty component: '')",
+        ),
     ],
 )
 def test_a_wrong_record_is_named(tmp_path: Path, change: Callable[[Members], object], said: str) -> None:

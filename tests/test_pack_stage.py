@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchwright.errors import BuildError
+from torchwright.pack.repair import libraries_of
 from torchwright.pack.stage import unpack
 
 METADATA = "Metadata-Version: 2.1\nName: Tiny-Torch\nVersion: 1.0+cpu\n"
@@ -81,6 +82,32 @@ def test_a_name_that_is_there_twice_is_told(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({"tiny_torch/x.py": "", "tiny_torch/y.py": ""}))
     path.write_bytes(path.read_bytes().replace(b"tiny_torch/y.py", b"tiny_torch/x.py"))
     with pytest.raises(BuildError, match=r"tiny\.whl: not a wheel \(tiny_torch/x\.py is in it 2 times"):
+        unpack(path, tmp_path / "out")
+
+
+def test_a_name_that_would_move_the_cursor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BuildError, match=r"'tiny_torch/\\x1b\[2J\.py' has a name that cannot be printed: do not use it"
+    ):
+        unpack(wheel(tmp_path, sound({"tiny_torch/\x1b[2J.py": ""})), tmp_path / "out")
+
+
+def test_what_zipfile_does_not_read_is_named(tmp_path: Path) -> None:
+    path = wheel(tmp_path, sound({}))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\1\2") + 6] = 99  # the version that is needed to extract the last member
+    path.write_bytes(content)
+    with pytest.raises(BuildError, match=r"not a wheel \(zip file version 9\.9\): build it again"):
+        unpack(path, tmp_path / "out")
+    with pytest.raises(BuildError, match=r"not a wheel \(zip file version 9\.9\): build or download it"):
+        libraries_of(path)
+
+
+def test_metadata_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tiny_torch-1.0.dist-info/METADATA", b"\xff")
+    with pytest.raises(BuildError, match="METADATA: not text in UTF-8"):
         unpack(path, tmp_path / "out")
 
 

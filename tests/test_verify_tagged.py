@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import tiny_wheels as tiny
@@ -47,6 +48,38 @@ def test_a_tag_of_another_machine_is_contradicted(wheel: Path, tmp_path: Path) -
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     found = tagged.problems(called(wheel, tmp_path, f"manylinux_2_36_{other}"))
     assert any(f"not for {other}" in one for one in found)
+
+
+def test_the_plain_tag_promises_a_machine(wheel: Path, tmp_path: Path) -> None:
+    found = tagged.problems(called(wheel, tmp_path, "linux_riscv64"))
+    assert found
+    assert all(one.endswith("not for riscv64") for one in found)
+
+
+def test_a_tag_of_another_c_library_is_contradicted(wheel: Path, tmp_path: Path) -> None:
+    found = tagged.problems(called(wheel, tmp_path, f"musllinux_1_2_{tiny.ARCH}"))
+    told = f"needs libc.so.6 of glibc, which systems of musllinux_1_2_{tiny.ARCH} do not have"
+    assert any(told in one for one in found)
+
+
+@pytest.mark.parametrize("more", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")])
+def test_names_that_no_folder_takes_are_told(wheel: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    strange = called(wheel, tmp_path, tiny.PLATFORM)
+    with ZipFile(strange, "a") as archive:
+        library = next(name for name in archive.namelist() if name.endswith(".so"))
+        for name in more:
+            archive.writestr(name, archive.read(library))
+    (clause,) = tagged.problems(strange)
+    assert clause.startswith("its libraries cannot be laid out to be read (File ")
+
+
+def test_a_damaged_library_is_named_as_the_wheel_names_it(wheel: Path, tmp_path: Path) -> None:
+    broken = called(wheel, tmp_path, tiny.PLATFORM)
+    with ZipFile(broken, "a") as archive:
+        library = next(name for name in archive.namelist() if name.endswith(".so"))
+        archive.writestr("tinytorch/broken.so", archive.read(library)[:100])
+    (clause,) = tagged.problems(broken)
+    assert clause.startswith("tinytorch/broken.so: not a sound ELF file")
 
 
 @pytest.mark.parametrize("platform", [f"linux_{tiny.ARCH}", "any", "win_amd64"])

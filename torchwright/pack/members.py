@@ -17,4 +17,6 @@ def trick(info: ZipInfo) -> str:
     name = info.orig_filename  # `filename` is cut at a NUL, and has slashes as this system has them
     if leaves(name):
         return f"the member {name!r} leaves the wheel"
+    if not name.isprintable():  # it could move the cursor of who reads of it
+        return f"the member {name!r} has a name that cannot be printed"
     return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchwright.errors import VerifyError
+from torchwright.errors import BuildError, VerifyError
 from torchwright.pack import (
     elf,
     inplace,
@@ -32,7 +32,7 @@ from torchwright.pack.elf import Elf
 from torchwright.pack.plain import Plain
 from torchwright.pack.policy import INTERPRETER, Target
 from torchwright.pack.search import Search, system
-from torchwright.pack.stage import StagedWheel
+from torchwright.pack.stage import BROKEN, StagedWheel
 
 _TOLD = 3  # problems, of all that there are
 
@@ -85,9 +85,15 @@ def repair(
 
 
 def libraries_of(wheel: Path) -> frozenset[str]:
-    """Return the names of the shared libraries in a wheel, which a dependent package finds loaded."""
-    with ZipFile(wheel) as archive:
-        names = [Path(name).name for name in archive.namelist()]
+    """Return the names of the shared libraries in a wheel, which a dependent package finds loaded.
+
+    Raises BuildError where the file is no wheel.
+    """
+    try:
+        with ZipFile(wheel) as archive:
+            names = [Path(name).name for name in archive.namelist()]
+    except BROKEN as error:
+        raise BuildError(f"{wheel}: not a wheel ({error}): build or download it again") from None
     return frozenset(name for name in names if re.search(r"\.so(\.\d+)*$", name))
 
 

@@ -31,7 +31,7 @@ def problems(archive: ZipFile, record: str) -> Iterator[str]:
         elif (wrong := _wrong(archive, name, rows[name])) is not None:
             yield wrong
     for name in sorted(set(rows) - set(names)):
-        yield f"RECORD lists {name}, which the wheel does not hold"
+        yield f"RECORD lists {name if name.isprintable() else repr(name)}, which the wheel does not hold"
 
 
 def _wrong(archive: ZipFile, name: str, row: list[str]) -> str | None:

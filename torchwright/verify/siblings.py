@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from email.parser import Parser
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from torchwright.pack import needs
 from torchwright.pack.needs import Needs
+from torchwright.pack.stage import BROKEN
 
 
 def of(wheel: Path) -> list[Path]:
@@ -36,7 +38,7 @@ def _read(wheel: Path) -> Needs | None:
         with ZipFile(wheel) as archive:
             name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
             said = Parser().parsestr(archive.read(name).decode("utf-8"))
-    except (OSError, BadZipFile, StopIteration, UnicodeDecodeError):
+    except (OSError, StopIteration, zlib.error, *BROKEN):
         return None
     return needs.of(
         said.get("Requires-Python"), said.get_all("Requires-Dist", []), said.get_all("Provides-Extra", [])
