@@ -178,7 +178,7 @@ def test_the_toolkit_that_builds_take_is_completed() -> None:
     with pytest.raises(
         HostError, match=r"no toolkit .* \(there is CUDA 11\.8 in /opt/cuda\): bring a whole one"
     ):
-        base("12.4", (first,))
+        base("12.4", (first, second))
     with pytest.raises(HostError, match="there is none at all"):
         base("12.4", ())
     with pytest.raises(HostError, match="among the files of the system"):

@@ -18,9 +18,12 @@ from torchwright.toolkit.wanted import Wanted
 
 def base(version: str, here: Sequence[Found]) -> Found:
     """Return the toolkit of a version that builds take. Raises HostError where none can be completed."""
-    found = next((one for one in here if one.version == version), None)
+    used: dict[str, Found] = {}
+    for one in here:
+        used.setdefault(one.version, one)
+    found = used.get(version)
     if found is None:
-        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in here) or "none at all"
+        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in used.values()) or "none at all"
         raise HostError(
             f"--complete {version}: no toolkit of that version is here to be completed (there is {there}): "
             f"bring a whole one: `invoke toolkit --cuda {version}`"
