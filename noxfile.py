@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import nox
 
@@ -15,12 +15,14 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchwright import facts, host, interpreters, matrix, selection
+from torchwright.deliver.options import Own, of_conda, of_none
 from torchwright.errors import GpuError, HostError, SuiteError
 from torchwright.foreign import asked
 from torchwright.layout import Layout
 from torchwright.model import Facts
 
 if TYPE_CHECKING:
+    from torchwright.deliver.made import Product
     from torchwright.deliver.verified import Verified
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
@@ -96,12 +98,11 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
-def add_made_from_wheel(
-    known: Facts, cell: matrix.Cell, native: str, word: str, make: "Callable[[Verified], Path]"
-) -> None:
+def add_made_from_wheel(known: Facts, cell: matrix.Cell, native: str, word: str, making: "Making") -> None:
     """Register the session "WORD-3.10-cpu", which makes something else of the verified wheel of a build.
 
-    The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that.
+    The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that, but
+    for what is read before.
     """
     build, release = cell.build, cell.release
 
@@ -115,20 +116,24 @@ def add_made_from_wheel(
         from torchwright.deliver import verified  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
-            found = verified.find(ROOT, known, cell, session.posargs)
+            own, rest = making.read(session.posargs, f"nox -s {session.name} --")
+            found = verified.find(ROOT, known, cell, rest)
             if found is None:
-                first = ("-s", build.identifier(native), "--", *session.posargs)
+                first = ("-s", build.identifier(native), "--", *rest)
                 environments = str(session.cache_dir.parent)
                 session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
-                found = verified.require(ROOT, known, cell, session.posargs)
-            session.log(f"{make(found)} is there")
+                found = verified.require(ROOT, known, cell, rest)
+            session.log(str(making.make(found, own)))
 
     session.__doc__ = f"{word} of {release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
 def add_foreign_session(known: Facts, cell: matrix.Cell, name: str) -> None:
     """Register the session of another machine's build, which runs the session `name` in a container."""
-    release = cell.release
+    build, release = cell.build, cell.release
+    makings = further(known, cell).items()
+    made = {replace(build, session=word).identifier(build.arch): making for word, making in makings}
+    read = made[name].read if name in made else of_none
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
@@ -136,7 +141,8 @@ def add_foreign_session(known: Facts, cell: matrix.Cell, name: str) -> None:
         from torchwright.foreign.planning import Goal  # noqa: PLC0415
 
         with reported(session):
-            foreign.build(ROOT, known, Goal(cell, name), session.posargs, session.log)
+            own, rest = read(session.posargs, f"nox -s {session.name} --")
+            foreign.build(ROOT, known, Goal(cell, name, own.words), rest, session.log)
 
     session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
 
@@ -187,25 +193,32 @@ def gpu(session: nox.Session) -> None:
         session.log(f"tried on the GPU\n{told}")
 
 
-def libtorch(found: "Verified") -> Path:
+class Making(NamedTuple):
+    """How something else is made of a wheel: what reads its own of the words after --, and what makes it."""
+
+    read: "Callable[[Sequence[str], str], tuple[Own, list[str]]]"
+    make: "Callable[[Verified, Own], Product]"
+
+
+def libtorch(found: "Verified", _: Own) -> "Product":
     """Make the archive for C++ users of a wheel."""
     from torchwright.deliver import libtorch as archives  # noqa: PLC0415 - `nox -l` needs none of it
 
     return archives.make(found)
 
 
-def conda(found: "Verified") -> Path:
+def conda(found: "Verified", own: Own) -> "Product":
     """Make the conda package of a wheel."""
     from torchwright.deliver import conda as packages  # noqa: PLC0415 - `nox -l` needs none of it
 
-    return packages.make(found)
+    return packages.make(found, own.number)
 
 
-def further(known: Facts, cell: matrix.Cell) -> "dict[str, Callable[[Verified], Path]]":
+def further(known: Facts, cell: matrix.Cell) -> dict[str, Making]:
     """Return what makes something else of a cell's wheel, by the first word of its session."""
     if cell.build.package == matrix.base_package(known).name:
-        return {"libtorch": libtorch, "conda": conda}
-    return {f"conda-{cell.build.session}": conda}
+        return {"libtorch": Making(of_none, libtorch), "conda": Making(of_conda, conda)}
+    return {f"conda-{cell.build.session}": Making(of_conda, conda)}
 
 
 def main() -> None:
@@ -217,8 +230,8 @@ def main() -> None:
         installed = interpreters.installed()
         for cell in matrix.buildable(known, chosen, native):
             add_session(known, cell, native, installed)
-            for word, make in () if MATRIX_ASKED else further(known, cell).items():
-                add_made_from_wheel(known, cell, native, word, make)
+            for word, making in () if MATRIX_ASKED else further(known, cell).items():
+                add_made_from_wheel(known, cell, native, word, making)
         wanted = asked.names(sys.argv, os.environ.get(asked.VARIABLE, ""))
         for name, cell in asked.cells(known, chosen, native, wanted, partial(further, known)):
             add_foreign_session(known, cell, name)

@@ -2,8 +2,10 @@
 
 import json
 import platform
+import shutil
 import sys
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -113,11 +115,53 @@ def test_rattler_builds_own_test_of_the_package_passes(
 def test_the_same_wheel_makes_the_same_bytes(
     sample: Facts, wheels: tuple[Path, Path], made: Layout, tmp_path: Path
 ) -> None:
-    again = conda.make(verified(sample, layout_of(tmp_path), wheels[0]))
+    again = conda.make(verified(sample, layout_of(tmp_path), wheels[0])).file
     assert again.name == TORCH
     assert again.read_bytes() == (conda.folder(made) / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
     assert not list((tmp_path / ".torchwright").glob("conda-*"))
+
+
+def test_it_is_kept_while_it_would_be_the_same(
+    sample: Facts, wheels: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And made again where it was edited or is gone; the wheel, the number, facts or the day are others."""
+    mine = tmp_path / "wheels" / wheels[0].name
+    mine.parent.mkdir()
+    shutil.copy(wheels[0], mine)
+    found = verified(sample, layout_of(tmp_path), mine)
+    place = conda.make(found).file
+    content = place.read_bytes()
+
+    def again(found: Verified, number: int | None = None) -> bool:
+        product = conda.make(found, number)
+        assert product.file.is_file()
+        return not product.kept
+
+    assert not again(found)
+    place.write_bytes(content[:-1])
+    assert again(found)
+    place.unlink()
+    assert again(found)
+    assert place.read_bytes() == content
+    assert [again(found, 0), again(found, 3), again(found, 3)] == [False, True, False]
+    assert place.with_name(TORCH.replace("_0.conda", "_3.conda")).is_file()
+    assert rattler.package.IndexJson.from_package_archive(conda.make(found, 3).file).build_number == 3
+    assert not again(found), "the one of another number is as it was"
+    assert sample.conda is not None
+    renamed = replace(sample, conda=replace(sample.conda, licenses={"BSD": "of another list"}))
+    assert again(replace(found, facts=renamed))
+    assert again(found)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
+    assert again(found)
+    assert not again(found)
+
+    def more(name: str, data: bytes) -> bytes:
+        return data + b"Keywords: more\n" if name.endswith("/METADATA") else data
+
+    tiny.rewrite(wheels[0], mine, more)
+    with pytest.raises(DeliveryError, match="is not what RECORD says of it"):
+        conda.make(found)
 
 
 def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
@@ -169,8 +213,12 @@ def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     place = tmp_path / "dist/conda" / SUBDIR / f"tinytorch-1.0.0-py{PYTHON}_cpu_0.conda"
-    assert f"{place} is there" in done.stderr
+    assert f"{place} is made" in done.stderr
     assert place.is_file()
+    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
+    assert f"{place} is there and nothing changed" in done.stderr
+    done = run("nox", "-s", f"conda-{PYTHON}-cpu", "--", "--build-number", "7", home=tmp_path, env=env)
+    assert f"{place.with_name(place.name.replace('cpu_0', 'cpu_7'))} is made" in done.stderr
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env={**env, "CONDA_SUBDIR": "osx-64"})
     assert done.returncode == 1
     assert "CONDA_SUBDIR is osx-64" in done.stderr

@@ -116,7 +116,9 @@ def test_archives_are_called_as_the_official_ones(system: str, arch: str, abi: s
 
 
 def test_an_archive_is_made_tried_and_kept(found: Verified) -> None:
-    archive = libtorch.make(found)
+    product = libtorch.make(found)
+    archive = product.file
+    assert str(product) == f"{archive} is made"
     with ZipFile(archive) as made:
         assert made.namelist() == [
             "libtinytorch/include/tiny/ops.h",
@@ -130,10 +132,11 @@ def test_an_archive_is_made_tried_and_kept(found: Verified) -> None:
     told = json.loads(artifact.manifest_of(archive).read_text())
     assert told["consumer"] == "2 + 3 = 5"
     before = archive.stat().st_ino, archive.read_bytes()
-    assert libtorch.make(found) == archive
+    assert str(libtorch.make(found)) == f"{archive} is there and nothing changed"
     assert archive.stat().st_ino == before[0], "it was not made again"
     archive.unlink()
-    assert libtorch.make(found).read_bytes() == before[1], "the same bytes for the same wheel"
+    assert libtorch.make(found) == product
+    assert archive.read_bytes() == before[1], "the same bytes for the same wheel"
 
 
 def test_a_library_that_computes_wrongly_is_not_delivered(
@@ -179,6 +182,6 @@ def test_the_session_makes_it_of_the_wheel_that_is_there(tmp_path: Path) -> None
     }
     done = run("nox", "-s", f"libtorch-{THIS}-cpu", home=tmp_path / "home", env=env)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"libtinytorch-shared-with-deps-1\.0\.0\+cpu(-\w+)?\.zip is there", done.stderr)
+    assert re.search(r"libtinytorch-shared-with-deps-1\.0\.0\+cpu(-\w+)?\.zip is made", done.stderr)
     listed = run("nox", "--list", "--json", home=tmp_path / "home", env=env)
     assert "libtorch" not in listed.stdout, "a program that asks wants the matrix and nothing else"

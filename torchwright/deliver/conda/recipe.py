@@ -59,18 +59,25 @@ class Recipe:
 
 
 def compose(
-    facts: Facts, cell: Cell, wheel: Distribution, symbols: Iterable[str], environ: Mapping[str, str]
+    facts: Facts,
+    cell: Cell,
+    wheel: Distribution,
+    symbols: Iterable[str],
+    environ: Mapping[str, str],
+    *,
+    number: int | None = None,
 ) -> Recipe:
     """Return the recipe of a package from a cell's wheel.
 
-    `symbols` are the versions that its libraries want of libstdc++. Raises ConfigError, ImpossibleBuildError,
-    DeliveryError for what conda has no name for.
+    `symbols` are the versions that its libraries want of libstdc++; `number` is the build number, by default
+    the wheel's, else 0. Raises ConfigError, ImpossibleBuildError, DeliveryError for what conda cannot name.
     """
     conda, build = naming.known(facts), cell.build
     package = facts.packages[build.package]
     target = Target(build.python, build.variant, facts.arches[build.arch].system, build.arch)
+    called = (facts, build.python, build.variant, wheel.variant)
     name, version = naming.package(conda, wheel.name), wheel.version.public
-    number = wheel.build[0] if wheel.build else 0
+    number = (*wheel.build, 0)[0] if number is None else number
     cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
     constrains = [requirements.abi(target), *requirements.cxx(conda, symbols)]
     if build.cuda is not None:
@@ -80,9 +87,7 @@ def compose(
     return Recipe(
         name=name,
         version=version,
-        build=naming.build_string(
-            facts, build.python, build.variant, wheel.variant, cudnn=cudnn, number=number
-        ),
+        build=naming.build_string(*called, cudnn=cudnn, number=number),
         number=number,
         subdir=naming.subdir(conda, build.arch, environ),
         depends=requirements.merged(_depends(facts, package.name, wheel, target)),

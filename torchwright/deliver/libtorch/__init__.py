@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from torchwright import artifact, host
+from torchwright import host
 from torchwright.cuda import means
+from torchwright.deliver import made
 from torchwright.deliver.libtorch import consumer, contents, zipped
 from torchwright.deliver.libtorch.consumer import Trial
+from torchwright.deliver.made import Parts, Product
 from torchwright.deliver.verified import Verified
 from torchwright.errors import DeliveryError
+from torchwright.ledger import digest
 from torchwright.locks import locked
-from torchwright.pack import stage
+from torchwright.pack import deflate, stage
 from torchwright.recall import Recall
 
 
-def make(found: Verified) -> Path:
+def make(found: Verified) -> Product:
     """Return the archive of a wheel, made beside it in dist/, and tried by a C++ program that CMake builds.
 
-    One that is there and was made of this very wheel is kept. Raises DeliveryError where the wheel is not
+    One that is there and would be the same is kept. Raises DeliveryError where the wheel is not
     what its manifest tells of, VerifyError where no program can be built or run with the archive.
     """
     recall = Recall(found.layout.cache / "recall.json")
@@ -32,22 +32,26 @@ def make(found: Verified) -> Path:
         raise DeliveryError(
             f"{found.wheel}: is not the file that its manifest tells of: delete it and build it again"
         )
-    origin = {"wheel": found.wheel.name, "wheel_sha256": sha256, "code": _code()}
-    there = _there(found.layout.dist, origin, recall)
+    parts = _parts(found, recall)
+    there = made.kept(sorted(found.layout.dist.glob("lib*.zip")), parts, recall)
     recall.save()
-    return there or _made(found, origin)
+    return Product(there, kept=True) if there else Product(_made(found, parts), kept=False)
 
 
-def _there(dist: Path, origin: dict[str, Any], recall: Recall) -> Path | None:
-    """Return the archive that was made of this wheel by this code, and not changed since."""
-    for archive in sorted(dist.glob("lib*.zip")):
-        told = artifact.record(archive)
-        if origin.items() <= told.items() and recall.digest(archive) == told.get("sha256"):
-            return archive
-    return None
+def _parts(found: Verified, recall: Recall) -> dict[str, str]:
+    """Return all that can change an archive; what a program is compiled with that tries it does not."""
+    build = found.plan.build
+    package = found.facts.packages[build.package]
+    said = [package.import_name, package.checks, found.plan.version, _texts(found)]
+    return {
+        **made.of_wheel(found.wheel, recall),
+        "facts": digest([*said, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
+        "code": made.code(recall, "deliver/libtorch", "pack"),
+        "tools": str(deflate.best()),
+    }
 
 
-def _made(found: Verified, origin: dict[str, Any]) -> Path:
+def _made(found: Verified, parts: Parts) -> Path:
     plan, layout = found.plan, found.layout
     identifier = replace(plan.build, session="libtorch").identifier(host.native_arch())
     scratch = layout.tree(plan.release.tag, identifier)
@@ -63,13 +67,11 @@ def _made(found: Verified, origin: dict[str, Any]) -> Path:
         archive = scratch / _title(found, root)
         members = layout.cache / "members"
         top = f"lib{package.import_name}"
-        made = zipped.write(archive, top, contents.chosen(root), _texts(found), members)
+        sha256 = zipped.write(archive, top, contents.chosen(root), _texts(found), members)
         printed = consumer.run(archive, _trial(found, scratch / "consumer"), said)
-        told = {**origin, "sha256": made, "size": archive.stat().st_size, "consumer": printed}
         place = layout.dist / archive.name
-        artifact.manifest_of(place).unlink(missing_ok=True)
         shutil.move(archive, place)
-        artifact.manifest_of(place).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        made.note(place, parts, sha256, {"consumer": printed})
         for folder in ("wheel", "consumer"):
             shutil.rmtree(scratch / folder, ignore_errors=True)
     return place
@@ -97,12 +99,3 @@ def _trial(found: Verified, scratch: Path) -> Trial:
     home = means.places(found.plan, host.measure(found.layout.root)).get("cuda_home", "/usr/local/cuda")
     variables = {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
     return Trial(project, scratch, (f"CUDA_TOOLKIT_ROOT_DIR={home}",), variables)
-
-
-def _code() -> str:
-    """Return a digest of the code that makes archives."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.*")):
-        if file.suffix in {".py", ".cpp", ".txt"}:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
