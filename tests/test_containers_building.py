@@ -7,6 +7,7 @@ import pytest
 from torchwright.containers import building
 from torchwright.containers.engine import Engine
 from torchwright.errors import BuildError, HostError
+from torchwright.model import Facts
 
 
 def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64") -> building.Job:
@@ -51,3 +52,39 @@ def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> Non
     script = "echo 'STEP 1/2: RUN echo \"torchwright: not this\"'; echo 'Error: no such image'; exit 125"
     with pytest.raises(BuildError, match=r"not built: Error: no such image; all of it is in .*a\.log"):
         building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+
+
+@pytest.mark.parametrize(
+    "wrapping",
+    [
+        (
+            "subprocess exited with status 100",
+            'Error: building at STEP "RUN apt-get update": exit status 100',
+        ),
+        (
+            "------",
+            " > [2/9] RUN apt-get update:",
+            "   5 |     RUN apt-get update",
+            'ERROR: failed to solve: process "/bin/sh -c apt-get update" did not complete: exit code: 100',
+        ),
+        ("The command '/bin/sh -c apt-get update' returned a non-zero code: 100",),
+    ],
+)
+def test_a_step_that_failed_is_told_in_its_own_words(tmp_path: Path, wrapping: tuple[str, ...]) -> None:
+    said = ("E: Unable to locate package gcc-99", *wrapping)
+    script = f"cat <<'END'\n{chr(10).join(said)}\nEND\nexit 1"
+    with pytest.raises(BuildError, match=r"not built: E: Unable to locate package gcc-99; all of it is in"):
+        building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+
+
+def test_a_failure_that_is_known_is_told_with_its_cure(tmp_path: Path, shipped: Facts) -> None:
+    script = (
+        "echo 'Could not fetch URL x: [SSL: CERTIFICATE_VERIFY_FAILED]'; echo 'Error: exit status 1'; exit 1"
+    )
+    known = (
+        r"certificate could not be verified: .* install `ca-certificates`.* of the image that --base names\)"
+    )
+    with pytest.raises(BuildError, match=known):
+        building.build(
+            _job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print, shipped.causes
+        )

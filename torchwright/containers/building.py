@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchwright.containers.engine import Engine
 from torchwright.containers.running import PLATFORMS
+from torchwright.diagnosis import causes
 from torchwright.errors import BuildError, HostError
+from torchwright.model import Cause
 from torchwright.process import CommandError, capture, stream
 
 WIDTH = 100  # characters of a step that are shown: a RUN has hundreds
 STEP = re.compile(r"(?:(?:\[\d+/\d+\] )?STEP \d+/\d+: |Step \d+/\d+ : |#\d+ \[.*\d+/\d+\] )\w.*")
+# What an engine says of a step that failed, below what the step itself said.
+WRAPPING = re.compile(
+    r"(?:#\d+ )?(?:subprocess exited|exit status|Error: building at STEP|ERROR: (?:failed to solve|process )"
+    r"|The command .* returned a non-zero code|-+$|> \[|(?:>+ )?\d* ?\|).*"
+)
 # What a step of ours says when it refuses an image; BuildKit writes the step's number and the time before it.
 REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchwright: (?P<why>.+)")
 
@@ -46,9 +53,16 @@ class Job:
         return self.engine.command("build", *isolation, *platform, *place)
 
 
-def build(job: Job, log: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> Built:
+def build(
+    job: Job,
+    log: Path,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    catalogue: Sequence[Cause] = (),
+) -> Built:
     """Build an image, saying each step. What the engine prints goes to the file `log`.
 
+    A failure that the catalogue knows is told with its cure.
     Raises HostError where a step refused the base image, BuildError where anything else failed.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -60,10 +74,20 @@ def build(job: Job, log: Path, environ: Mapping[str, str], say: Callable[[str], 
             refusals = [match["why"] for line in lines if (match := REFUSAL.fullmatch(line))]
             if refusals:
                 raise HostError(f"{job.tag} was not built: {refusals[-1]}") from None
-            last = lines[-1] if lines else f"{job.engine.name} ended with exit code {error.returncode}"
-            raise BuildError(f"{job.tag} was not built: {last}; all of it is in {log}") from None
+            silent = f"{job.engine.name} ended with exit code {error.returncode}"
+            why = _why(lines, catalogue) or silent
+            raise BuildError(f"{job.tag} was not built: {why}; all of it is in {log}") from None
     listed = capture(job.engine.command("images", "--format", "{{.Size}}", job.tag), env=environ)
     return Built(job.tag, listed.strip().partition("\n")[0])
+
+
+def _why(lines: Sequence[str], catalogue: Sequence[Cause]) -> str:
+    """Return what went wrong, and what cures it where the catalogue knows that; "" where nothing was said."""
+    told = causes.diagnose(catalogue, lines).told
+    if told is not None:
+        return f"{told.cause.cause}: {told.cause.cure} (in an image, of the image that --base names)"
+    own = [line for line in lines if not WRAPPING.fullmatch(line)]
+    return next(reversed(own or lines), "")
 
 
 def _tell(line: str, say: Callable[[str], None]) -> None:

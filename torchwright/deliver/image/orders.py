@@ -64,7 +64,8 @@ def image(  # noqa: PLR0917 - every one is an option
         folder.write(place, recipe, {path.name: path for path in brought}, root, known.patches.parent)
         if with_engine is None:
             return "\n".join((*notes, f"{place}: written", *_how_to_build(wanted, place, recipe)))
-        built = _built(with_engine, wanted, place, layout.logs / f"image-{wanted.name}.log")
+        log = layout.logs / f"image-{wanted.name}.log"
+        built = _built(known, with_engine, wanted, place, log)
     return "\n".join((*notes, built, *_how_to_run(wanted, recipe, with_engine)))
 
 
@@ -93,11 +94,11 @@ def default_folder(layout: Layout, wanted: Request) -> Path:
     return layout.state / "images" / wanted.name
 
 
-def _built(with_engine: Engine, wanted: Request, place: Path, log: Path) -> str:
+def _built(known: Facts, with_engine: Engine, wanted: Request, place: Path, log: Path) -> str:
     """Build an image and say what came of it."""
     native = {"arm64": "aarch64", "amd64": "x86_64"}.get(host.native_arch(), host.native_arch())
     job = building.Job(with_engine, place, wanted.tag, wanted.arch, native)
-    built = building.build(job, log, os.environ, _say)
+    built = building.build(job, log, os.environ, _say, known.causes)
     return f"{built.tag}: built by {with_engine.name}, {built.size}"
 
 
