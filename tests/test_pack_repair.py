@@ -94,6 +94,20 @@ def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path)
         repair(staged, tiny.PLATFORM, provided=libraries_of(raw.torch))
 
 
+def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
+    """That is the cure which the refusal names."""
+    staged = unpack(raw.torch, tmp_path)
+    for file in (*staged.libraries.iterdir(), *(tmp_path / "tinytorch").glob("*.so")):
+        file.unlink()
+    user, lens = staged.libraries / "libuser.so", raw.outside / "liblens.so.1"
+    tiny.shared("", user, lens)
+    with pytest.raises(VerifyError, match=r"is nowhere: .* \(-- --set LDFLAGS=-Wl,-rpath,FOLDER\)"):
+        repair(staged, tiny.PLATFORM)
+    tiny.shared("", user, lens, f"-Wl,-rpath,{raw.outside}")
+    assert lens.name in [each.source.name for each in repair(staged, tiny.PLATFORM).bundled]
+    assert facts(user).rpath == ("$ORIGIN",)
+
+
 def test_symbols_newer_than_the_tag_are_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = unpack(raw.torch, tmp_path)
     with pytest.raises(VerifyError, match=r"libtiny\.so needs GLIBC_2\.17 of libc\.so\.6, which is newer"):

@@ -68,7 +68,9 @@ def bundle(graft: Graft) -> None:
     _give_second_name(graft)
     if graft.missing:
         raise VerifyError(
-            "; ".join(graft.missing) + ": install what provides them, or name the folder they lie in"
+            "; ".join(graft.missing)
+            + ": install what provides them, or write the folder that they lie in into "
+            "what is linked with them (-- --set LDFLAGS=-Wl,-rpath,FOLDER)"
         )
 
 

@@ -33,7 +33,7 @@ class Search:
         return _first(self._by_itself(name), machine)
 
     def _candidates(self, needed: str, user: Path, rpath: Iterable[str]) -> Iterator[Path]:
-        if "/" in needed:
+        if needed.startswith("/"):  # from anywhere else the way would begin where this program was started
             yield Path(needed)
         name = Path(needed).name
         for entry in rpath:
