@@ -47,6 +47,21 @@ class Layout:
         return self.root / "dist"
 
     @property
+    def index(self) -> Path:
+        """Return the folder of the index that `invoke index` writes, unless it is told another."""
+        return self.root / "index"
+
+    @property
+    def channel(self) -> Path:
+        """Return the folder of the channel that `invoke index --conda` writes, unless it is told another."""
+        return self.root / "channel"
+
+    @property
+    def images(self) -> Path:
+        """Return the folder of what images are built of."""
+        return self.state / "images"
+
+    @property
     def logs(self) -> Path:
         """Return the folder of build logs."""
         return self.state / "logs"

@@ -1,5 +1,6 @@
 """Remove what shall go, item by item: each under its locks out of sight in one move, then from the disk."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,11 +72,16 @@ def leftovers(place: Place) -> Iterator[Path]:
     layout = place.layout
     homes = [layout.state, layout.logs, layout.dist, layout.cache, place.environments]
     homes += [*children(layout.sources), *(one for tag in children(layout.trees) for one in children(tag))]
-    homes += children(layout.cache)
+    homes += [*children(layout.cache), layout.images, *_folders(layout.index), *_folders(layout.channel)]
     for home in homes:
         for path in children(home):
             if path.name.startswith(GONE) and not removal.is_being_deleted(path):
                 yield path
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    """Yield a folder and all below it."""
+    return (Path(folder) for folder, _, _ in os.walk(top))
 
 
 class _Lookout:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from torchwright.errors import ConfigError
-from torchwright.housekeeping import caches, checkout, delivered
+from torchwright.housekeeping import caches, checkout, delivered, published
 from torchwright.housekeeping.items import Item, Place
 
 
@@ -43,6 +43,14 @@ KINDS = (
     Kind("history", "the guard has to learn again what files take", (caches.history,), "named"),
     Kind("wheels", "built again", (checkout.wheels,), "named"),
     Kind("packages", "made again of their wheels, in minutes", (delivered.packages,), "named"),
+    Kind(
+        "index",
+        "written again of `dist/`, in seconds; what is yanked stays noted",
+        (published.index,),
+        "named",
+    ),
+    Kind("channel", "indexed again of `dist/conda/`, in seconds", (published.channels,), "named"),
+    Kind("images", "their folders are written again, in seconds", (published.images,), "named"),
     Kind("other", "not known", (caches.other,), "never"),
 )
 NAMES = tuple(kind.name for kind in KINDS if kind.when != "never")

@@ -59,7 +59,7 @@ def image(  # noqa: PLR0917 - every one is an option
     with_engine = _engine(engine, asked=build)  # refused before anything is written
     place = Path(into).expanduser().resolve() if into else default_folder(layout, wanted)
     notes = [f"note: {note}" for note in recipe.notes]
-    with locks.locked(layout.state / "images" / ".locks" / wanted.name, wanted.tag):
+    with locks.locked(layout.images / ".locks" / wanted.name, wanted.tag):
         root = Path(__file__).parents[3]
         folder.write(place, recipe, {path.name: path for path in brought}, root, known.patches.parent)
         if with_engine is None:
@@ -91,7 +91,7 @@ def default_folder(layout: Layout, wanted: Request) -> Path:
     """Return where an image is written unless --into says otherwise."""
     if wanted.kind == "devcontainer":
         return layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
-    return layout.state / "images" / wanted.name
+    return layout.images / wanted.name
 
 
 def _built(known: Facts, with_engine: Engine, wanted: Request, place: Path, log: Path) -> str:

@@ -108,7 +108,7 @@ def index(  # noqa: PLR0917 - every one is an option
         return _channel(known, layout, out, bool(others))
     if files not in {LINK, COPY, STAY}:
         raise ConfigError(f"--files {files}: say {LINK}, {COPY} or {STAY}")
-    target = _absolute(out) if out else layout.root / "index"
+    target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [yanking.version("--replace", each) for each in replace or ()]
     change = yanking.asked(yank or (), unyank or (), reason)
@@ -140,7 +140,7 @@ def _channel(known: Facts, layout: Layout, out: str, others: bool) -> str:
         raise ConfigError(
             "--conda writes a channel of conda packages: of the other options it takes only --out"
         )
-    return channel.write(known, layout, _absolute(out) if out else layout.root / "channel")
+    return channel.write(known, layout, _absolute(out) if out else layout.channel)
 
 
 def _require_wheels(dists: Sequence[Path]) -> None:

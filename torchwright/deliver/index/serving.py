@@ -39,7 +39,7 @@ OPTIONS: dict[str, Any] = {"help": HELP, "auto_shortflags": False}
 
 def serve(_: Facts, layout: Layout, folder: str = "", port: str = "", host: str = LOOPBACK) -> str:
     """Serve the index that `invoke index` wrote, to this machine alone, until Ctrl-C."""
-    root = Path(folder).absolute() if folder else layout.root / "index"
+    root = Path(folder).absolute() if folder else layout.index
     known = state.load(root)
     if known is None:
         raise DeliveryError(
