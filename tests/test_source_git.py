@@ -1,5 +1,6 @@
 """The git provider against real repositories on this disk."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -432,7 +433,8 @@ class TestAStoppedFetch:
         """Return where a fetch was killed, with all that it had started."""
         child = psutil.Process(waiting.pid)
         for process in (*child.children(recursive=True), child):
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                process.kill()
         waiting.communicate()
         (tmp_path / "hang").unlink()
         return tmp_path
