@@ -1,8 +1,10 @@
 """What several test files share: a small set of facts, and the flag that rewrites golden files."""
 
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -172,6 +174,20 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream")
     subprocess.run([sys.executable, "sample/upstream.py", str(folder)], cwd=ROOT, check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of nox's environments that all samples share, as a user's checkouts may."""
+    folder = tmp_path_factory.mktemp("shared") / "envs"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cache(envs: Path) -> Path:
+    """Return the user's cache of samples in which nothing depends on what is compiled anew."""
+    return envs.with_name("cache")
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,18 @@ THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 class Sample:
     """A user's folder with the sample upstream fetched, and facts of its own that a test may edit."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, envs: Path, cache: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
         self.configs = folder / "build_configs"
-        self.env = {"TORCHWRIGHT_CONFIGS": str(self.configs)}
+        self.envs = envs
+        self.cache = cache / "torchwright"
+        pip = envs.with_name("pip")  # what it brought once is the same for all
+        self.env = {
+            "TORCHWRIGHT_CONFIGS": str(self.configs),
+            "XDG_CACHE_HOME": str(cache),
+            "PIP_CACHE_DIR": str(pip),
+        }
 
     def nox(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run("nox", *self._arguments(arguments), home=self.home, env=self.env)
@@ -36,7 +43,7 @@ class Sample:
         )
 
     def _arguments(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        return ("--envdir", str(self.folder / "envs"), *arguments)
+        return ("--envdir", str(self.envs), *arguments)
 
     def wheels(self) -> list[str]:
         return sorted(path.name for path in (self.home / "dist").glob("*.whl"))
@@ -52,9 +59,13 @@ class Sample:
             file.write(f"\n[[rule]]\n{text}\n")
 
 
-def fetched(folder: Path, upstream: Path) -> Sample:
-    """Fetch the sample's first release into a folder."""
-    sample = Sample(folder)
+def fetched(folder: Path, upstream: Path, envs: Path, cache: Path | None = None) -> Sample:
+    """Fetch the sample's first release into a folder.
+
+    `envs` is where nox keeps its environments, of which each is made once; `cache` is the user's cache, and
+    below the folder unless others' objects may be taken from it.
+    """
+    sample = Sample(folder, envs, cache or folder / "home" / "cache")
     shutil.copytree(ROOT / "sample" / "build_configs", sample.configs)
     done = run(
         "invoke", "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}",

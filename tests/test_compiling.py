@@ -62,7 +62,7 @@ class Build:
 
     def forget_cache(self) -> None:
         for tool in ("ccache", "sccache"):
-            shutil.rmtree(self.sample.home / "cache" / "torchwright" / tool, ignore_errors=True)
+            shutil.rmtree(self.sample.cache / tool, ignore_errors=True)
 
     def forget_sort(self) -> None:
         """Keep all but `sort.cpp` compiled, and what is linked of it."""
@@ -117,14 +117,13 @@ def guard_of(nox: subprocess.Popen[str]) -> psutil.Process:
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Iterator[Build]:
-    sample = fetched(tmp_path_factory.mktemp("guarded"), upstream)
+def build(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Build:
+    sample = fetched(tmp_path_factory.mktemp("guarded"), upstream, envs)
     made = Build(sample)
     done = sample.nox("-s", VISION)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no memory guard" not in done.stderr, done.stderr
-    yield made
-    shutil.rmtree(sample.folder / "envs", ignore_errors=True)
+    return made
 
 
 def test_every_compile_and_link_passed_the_gate(build: Build) -> None:

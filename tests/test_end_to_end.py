@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,14 +26,13 @@ PYTHONS = list(dict.fromkeys((INSTALLED[0], THIS, INSTALLED[-1])))  # each takes
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Sample:
-    return fetched(tmp_path_factory.mktemp("shared"), upstream)
+def shared(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path, cache: Path) -> Sample:
+    return fetched(tmp_path_factory.mktemp("sample"), upstream, envs, cache)
 
 
 @pytest.fixture
-def sample(tmp_path: Path, upstream: Path) -> Iterator[Sample]:
-    yield fetched(tmp_path, upstream)
-    shutil.rmtree(tmp_path / "envs", ignore_errors=True)
+def sample(tmp_path: Path, upstream: Path, envs: Path, cache: Path) -> Sample:
+    return fetched(tmp_path, upstream, envs, cache)
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -216,7 +214,8 @@ def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> N
     pytest.fail(f"it never compiled: {running.stdout.read() if running.stdout else ''}")
 
 
-def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(sample: Sample) -> None:
+def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(tmp_path: Path, upstream: Path, envs: Path) -> None:
+    sample = fetched(tmp_path, upstream, envs)  # with a cache of its own: there must be something to stop
     session = f"wheel-{THIS}-cpu"
     running = sample.start("-s", session, "--", "--jobs", "1")
     compiling(sample, running, session)

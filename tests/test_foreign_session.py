@@ -32,8 +32,8 @@ def path(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def sample(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Sample:
-    return fetched(tmp_path_factory.mktemp("foreign"), upstream)
+def sample(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
+    return fetched(tmp_path_factory.mktemp("foreign"), upstream, envs)
 
 
 def told(orders: Path) -> list[list[str]]:
@@ -62,6 +62,15 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
     *_, main, after = told(orders)
     assert [main[0], after[:2]] == ["run", ["rm", "--force"]]
     assert main[main.index("PIP_TIMEOUT") - 1] == "--env"
+
+
+def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
+    done = sample.nox("-s", f"conda-{THIS}-cpu-{OTHER}", "--", "--build-number=one")
+    assert done.returncode == 1
+    assert "--build-number 'one': give a whole number" in done.stderr
+    done = sample.nox("-s", SESSION, "--", "--build-number=1")
+    assert done.returncode == 1
+    assert "unrecognized arguments: --build-number=1" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Pair:
 def pair(tmp_path: Path, upstream: Path) -> Iterator[Pair]:
     if len(PYTHONS) < 2:
         pytest.skip("needs two Pythons")
-    yield Pair(fetched(tmp_path, upstream), PYTHONS[0], PYTHONS[-1])
+    yield Pair(fetched(tmp_path, upstream, tmp_path / "envs"), PYTHONS[0], PYTHONS[-1])
     shutil.rmtree(tmp_path / "envs", ignore_errors=True)
 
 

@@ -21,9 +21,9 @@ AGAIN = "not as it was when "
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Sample:
+def built(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
     """Make a wheel with a compiler, and a header, that the tests may change."""
-    sample = fetched(tmp_path_factory.mktemp("stages"), upstream)
+    sample = fetched(tmp_path_factory.mktemp("stages"), upstream, envs)
     header = sample.folder / "system" / "extra.h"
     header.parent.mkdir()
     header.write_text("#define EXTRA 1\n")
@@ -41,7 +41,7 @@ def cell(sample: Sample) -> Path:
 
 
 def environment(sample: Sample) -> Path:
-    return sample.folder / "envs" / SESSION.replace(".", "-")
+    return sample.envs / SESSION.replace(".", "-")
 
 
 def wheel(sample: Sample) -> Path:
@@ -89,7 +89,7 @@ def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
     file.write_text("# a remark\n" + text.replace('disk = "200 MiB"', 'disk = "100 MiB"'))
     (built.folder / "system" / "extra.h").touch()
     (tree(built) / "setup.py").touch()
-    shutil.rmtree(built.home / "cache")
+    shutil.rmtree(built.cache)
     calm = {"MAX_JOBS": "3", "LINES": "20", "GITHUB_PATH": "/x", "PATH": f"/nowhere:{os.environ['PATH']}"}
     assert reason(built, "--jobs", "1", "--memory", "4 GiB", env=calm) == ""
     file.write_text(text)
