@@ -92,7 +92,11 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
         (lambda members: members.update({"C:/evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a\\..\\evil": b""}), "leaves the wheel"),
         (lambda members: members.update({"a/\x1b[2J.py": b""}), "has a name that cannot be printed"),
-        (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "larger than"),
+        (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "METADATA is larger"),
+        (
+            lambda members: members.update({f"{INFO}/RECORD": b"x" * (1 << 24) + b"x"}),
+            "RECORD is larger than",
+        ),
     ],
 )
 def test_a_wheel_that_cannot_be_believed_is_refused(

@@ -23,7 +23,7 @@ from torchwright import artifact, digests
 from torchwright.errors import DeliveryError
 from torchwright.pack import members
 
-LARGEST_METADATA = 1 << 24  # bytes; torch's has 40 000, and one of gigabytes is an attack
+LARGEST_METADATA = 1 << 24  # bytes; torch's has 40 000, its RECORD a million; one of gigabytes is an attack
 # What zipfile raises of an archive that is damaged, encrypted, or compressed as no wheel is.
 BROKEN = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, csv.Error)
 
@@ -181,8 +181,11 @@ def _member(wheel: Path, archive: ZipFile, file: str) -> str:
     name = f"{info}/{file}"
     if name not in names:
         raise DeliveryError(f"{wheel}: has no {name}: build it again")
-    if archive.getinfo(name).file_size > LARGEST_METADATA:
-        raise DeliveryError(f"{wheel}: {name} is larger than {LARGEST_METADATA} bytes: do not use it")
+    for one in ("METADATA", "WHEEL", "RECORD"):  # which are read whole
+        if f"{info}/{one}" in names and archive.getinfo(f"{info}/{one}").file_size > LARGEST_METADATA:
+            raise DeliveryError(
+                f"{wheel}: {info}/{one} is larger than {LARGEST_METADATA} bytes: do not use it"
+            )
     return name
 
 
