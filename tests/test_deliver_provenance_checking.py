@@ -131,6 +131,7 @@ LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
             "SBOM: components has 15 entries, the manifest says 14",
         ),
         (sbom_of, lambda said: said["dependencies"].pop(0), f"SBOM: dependencies[{LIBRARY}] is missing, the"),
+        (sbom_of, lambda said: said.update(components=7), "SBOM: components is 7, the manifest says ["),
         (sbom_of, lambda said: said.update(metadata={}), "SBOM: metadata.component is missing"),
         (sbom_of, lambda said: said["components"][0].update(properties=7), "].properties is 7, the manifest"),
         (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not of CycloneDX"),

@@ -149,8 +149,8 @@ def _statement(found: Distribution, made: Documents | None) -> Check:
         subject = [{"name": found.file, "digest": {"sha256": found.sha256}}]
         wrong = differences(said.get("subject"), subject, "the wheel", "subject")
     builder = _under(said, "predicate", "runDetails", "builder").get("id")
-    made_of = definition.get("resolvedDependencies") or ()
-    return Check(name, f"this digest, built by {builder} of {len(made_of)} things, not signed", tuple(wrong))
+    things = _count(definition.get("resolvedDependencies"))
+    return Check(name, f"this digest, built by {builder} of {things} things, not signed", tuple(wrong))
 
 
 def _sbom(found: Distribution, made: Documents | None) -> Check:
@@ -164,8 +164,12 @@ def _sbom(found: Distribution, made: Documents | None) -> Check:
         wrong = differences(said, jsonobject.parsed(made[artifact.SBOM]), "the manifest")
     else:
         wrong = [*_of_wheel(found, said), *_of_contents(found.path, said)]
-    number = len(said.get("components", ()))
-    return Check(name, f"CycloneDX {said.get('specVersion')}, {number} components", tuple(wrong))
+    parts = _count(said.get("components"))
+    return Check(name, f"CycloneDX {said.get('specVersion')}, {parts} components", tuple(wrong))
+
+
+def _count(entries: Any) -> int:
+    return len(entries) if isinstance(entries, list) else 0
 
 
 def _document(
