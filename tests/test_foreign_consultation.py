@@ -41,7 +41,7 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
         "container engine": "ok",
         "programs for aarch64": "warning",
         "image": "ok",
-        "source": "failure",
+        "source": "warning",
         "disk": "ok",
         "memory": "ok",
         "compilers, Pythons": "unknown",
@@ -82,7 +82,7 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
     seen, cures = MISSING[name]
     said = found(shipped, seen)
     failed = {subject: one for subject, one in said.items() if one.verdict == "failure"}
-    assert failed.keys() == {*cures, "source"}
+    assert failed.keys() == cures.keys()
     for subject, cure in cures.items():
         assert failed[subject].cure.startswith(cure)
 
@@ -100,13 +100,11 @@ def test_the_real_doctor_answers(tmp_path: Path) -> None:
     said = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
     assert (said["container engine"]["found"], said["image"]["verdict"]) == ("podman 4.3.1", "ok")
     assert said[f"programs for {OTHER}"]["found"] == "run by the processor"
-    assert done.returncode == 7
-    assert done.stderr.startswith(
-        f"error: wheel-3.10-cpu-{OTHER} (tinytorch 1.0.0) cannot be built here yet (source)"
-    )
+    assert done.returncode == 0, done.stderr
     (tmp_path / "none").mkdir()
     no_engine = run(*words, home=tmp_path / "home", env=env | {"PATH": path(tmp_path / "none")})
     assert no_engine.returncode == 7
+    assert "cannot be built here yet (container engine" in no_engine.stderr
     assert (
         "container engine: none of docker, podman and buildah is on PATH\n    install a" in no_engine.stdout
     )

@@ -145,8 +145,8 @@ def _source(question: Question) -> Finding:
     tag = question.cell.release.tag
     if question.source is None:
         cure = fetch_command(question.facts, question.cell)
-        because = "it is fetched here, and the container sees it"
-        return Finding("source", "not fetched", tag, "failure", cure, because)
+        because = "the session starts when it is there; the container sees it"
+        return Finding("source", "not fetched", tag, "warning", cure, because)
     return Finding("source", f"{question.source.tag} from {question.source.provider}", tag, "ok")
 
 
