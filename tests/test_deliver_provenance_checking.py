@@ -329,3 +329,19 @@ def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(tmp_path: Path, unbu
     assert task.returncode == DeliveryError.exit_code
     assert said.startswith("error: ")
     assert "BrokenPipe" not in said
+
+
+def test_papers_of_another_release_need_not_say_what_ours_say(wheel: Path) -> None:
+    """Only what both say, and what the wheel itself is, counts."""
+
+    def older(said: dict[str, Any]) -> None:
+        said["builder"]["torchwright"] = "0.0.1"
+
+    edit(artifact.manifest_of(wheel), older)
+    edit(statement_of(wheel), lambda said: said["predicate"]["buildDefinition"].pop("resolvedDependencies"))
+    for file in (statement_of(wheel), sbom_of(wheel)):
+        file.write_text(file.read_text("utf-8").replace('"0.1.0"', '"0.0.1"'), "utf-8")
+    assert checking.examine(wheel).problems == ()
+    edit(statement_of(wheel), lambda said: said.pop("subject"))
+    (problem,) = checking.examine(wheel).problems
+    assert problem.startswith("statement: subject is None, the wheel says")

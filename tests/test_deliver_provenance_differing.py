@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from torchwright.deliver.provenance.differing import MOST, differences
+from torchwright.deliver.provenance.differing import MOST, Judge, differences
+
+X = Judge("X")
 
 
 @pytest.mark.parametrize(
@@ -34,10 +36,16 @@ from torchwright.deliver.provenance.differing import MOST, differences
     ],
 )
 def test_each_field_is_told_with_both_sides(said: Any, wanted: Any, told: list[str]) -> None:
-    assert differences(said, wanted, "X") == told
+    assert differences(said, wanted, X) == told
 
 
 def test_what_is_long_or_many_is_cut() -> None:
-    (clause,) = differences({"a": "x" * 1000}, {"a": 1}, "X")
+    (clause,) = differences({"a": "x" * 1000}, {"a": 1}, X)
     assert len(clause) < 120
-    assert len(differences(dict.fromkeys("abcdefghijklmnop", 1), {}, "X")) == MOST
+    assert len(differences(dict.fromkeys("abcdefghijklmnop", 1), {}, X)) == MOST
+
+
+def test_of_documents_of_another_release_only_what_both_say_counts() -> None:
+    judge = Judge("X", whole=False)
+    assert differences({"a": 1, "old": 2, "b": [{"name": "y"}]}, {"a": 1, "new": 3, "b": []}, judge) == []
+    assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 2}}, judge) == ["a.b is 1, X says 2"]

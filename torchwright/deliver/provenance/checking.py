@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -13,11 +14,12 @@ from packaging.utils import canonicalize_name
 from torchwright import artifact, jsonobject
 from torchwright.deliver import distributions, provenance
 from torchwright.deliver.distributions import Distribution
-from torchwright.deliver.provenance.differing import differences
+from torchwright.deliver.provenance import builder
+from torchwright.deliver.provenance.differing import Judge, differences
 from torchwright.errors import DeliveryError
 from torchwright.quantity import format_bytes
 
-Documents = Mapping[str, bytes]
+WHEEL = Judge("the wheel")
 
 DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
@@ -34,6 +36,14 @@ class Check:
     def text(self) -> str:
         """Return it in one line."""
         return f"{self.name:9}  {'; '.join(self.problems) or self.said}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What follows from a manifest."""
+
+    documents: Mapping[str, bytes]
+    judge: Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +110,11 @@ def _sound(name: str, check: Callable[[], Check]) -> Check:
         return Check(name, "", (_misunderstood(error),))
 
 
-def _made(wheel: Path, told: Mapping[str, Any]) -> Documents | Check:
-    """Return the documents that follow from a manifest, or what is wrong with it."""
+def _made(wheel: Path, told: Mapping[str, Any]) -> Expected | Check:
+    """Return what follows from a manifest, or what is wrong with it."""
     try:
-        return provenance.documents(told, wheel)
+        ours = told.get("builder", {}).get("torchwright") == builder.version()
+        return Expected(provenance.documents(told, wheel), Judge("the manifest", whole=ours))
     except DAMAGED as error:
         return Check("manifest", "", (_misunderstood(error),))
 
@@ -130,7 +141,7 @@ def _manifest(found: Distribution, told: Mapping[str, Any] | None, unread: tuple
     return Check(name, f"{told.get('identifier')} of {source}", tuple(wrong))
 
 
-def _statement(found: Distribution, made: Documents | None) -> Check:
+def _statement(found: Distribution, made: Expected | None) -> Check:
     name = "statement"
     said, missing = _document(found.path, artifact.STATEMENT, made)
     if said is None:
@@ -143,29 +154,33 @@ def _statement(found: Distribution, made: Documents | None) -> Check:
     definition = _under(said, "predicate", "buildDefinition")
     if definition.get("buildType") != statement.BUILD_TYPE:
         wrong = [f"has the buildType {definition.get('buildType')}, which is not {statement.BUILD_TYPE}"]
-    elif made is not None:
-        wrong = differences(said, jsonobject.parsed(made[artifact.STATEMENT]), "the manifest")
     else:
         subject = [{"name": found.file, "digest": {"sha256": found.sha256}}]
-        wrong = differences(said.get("subject"), subject, "the wheel", "subject")
-    builder = _under(said, "predicate", "runDetails", "builder").get("id")
+        of_wheel = differences(said.get("subject"), subject, WHEEL, "subject")
+        wrong = _told(said, artifact.STATEMENT, made, of_wheel)
+    who = _under(said, "predicate", "runDetails", "builder").get("id")
     things = _count(definition.get("resolvedDependencies"))
-    return Check(name, f"this digest, built by {builder} of {things} things, not signed", tuple(wrong))
+    return Check(name, f"this digest, built by {who} of {things} things, not signed", tuple(wrong))
 
 
-def _sbom(found: Distribution, made: Documents | None) -> Check:
+def _sbom(found: Distribution, made: Expected | None) -> Check:
     name = "SBOM"
     said, missing = _document(found.path, artifact.SBOM, made)
     if said is None:
         return Check(name, "none beside it: not compared", missing)
     if said.get("bomFormat") != "CycloneDX":
         return Check(name, "", ("is not of CycloneDX",))
-    if made is not None:
-        wrong = differences(said, jsonobject.parsed(made[artifact.SBOM]), "the manifest")
-    else:
-        wrong = [*_of_wheel(found, said), *_of_contents(found.path, said)]
+    wrong = _told(said, artifact.SBOM, made, chain(_of_wheel(found, said), _of_contents(found.path, said)))
     parts = _count(said.get("components"))
     return Check(name, f"CycloneDX {said.get('specVersion')}, {parts} components", tuple(wrong))
+
+
+def _told(said: Mapping[str, Any], suffix: str, made: Expected | None, of_wheel: Iterable[str]) -> list[str]:
+    """Return a clause for each way in which a document is not what follows from manifest and wheel."""
+    if made is None:
+        return list(of_wheel)
+    found = differences(said, jsonobject.parsed(made.documents[suffix]), made.judge)
+    return found if made.judge.whole else [*found, *of_wheel]
 
 
 def _count(entries: Any) -> int:
@@ -173,7 +188,7 @@ def _count(entries: Any) -> int:
 
 
 def _document(
-    wheel: Path, suffix: str, made: Documents | None
+    wheel: Path, suffix: str, made: Expected | None
 ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """Return a document beside a wheel, or why there is none although there should be."""
     cure = "`invoke verify --write` makes it of the manifest"
@@ -204,7 +219,7 @@ def _of_wheel(found: Distribution, bom: Mapping[str, Any]) -> list[str]:
     said |= {name: about.get(name) for name in ("version", "hashes")}
     hashes = [{"alg": "SHA-256", "content": found.sha256}]
     wanted = {"name": found.name, "version": str(found.version), "hashes": hashes}
-    return differences(said, wanted, "the wheel", "metadata.component")
+    return differences(said, wanted, WHEEL, "metadata.component")
 
 
 def _of_contents(wheel: Path, bom: Mapping[str, Any]) -> Iterator[str]:
