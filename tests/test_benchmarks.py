@@ -92,3 +92,34 @@ def test_what_a_command_spends_includes_the_servers_it_leaves(tmp_path: Path) ->
     assert row["compiles"] == 1
     assert (row["code"], row["good"]) == (3, False)
     assert row["cpu"] >= 0.5
+
+
+def test_a_build_is_held_against_what_another_made(tmp_path: Path) -> None:
+    """What the source has too does not count, and headers are one line."""
+    source, build = tmp_path / "source", tmp_path / "build"
+    for folder in (source, build / "CMakeFiles"):
+        folder.mkdir(parents=True)
+    (source / "old.py").write_bytes(b"old")
+    (build / "a.o").write_bytes(b"object")
+    (build / "CMakeFiles" / "trial.o").write_bytes(b"of CMake")
+    files = {"a/old.py": b"old", "a/new.py": b"new", "torch/include/x.h": b"x", "torch/include/y.h": b"y"}
+    made = wheel(tmp_path / "1.whl", files)
+    script = BENCHMARKS / "recorded_build.py"
+    argv: list[str | Path] = [sys.executable, script, "--source", source, "--build", build]
+    done = subprocess.run([*argv, "--wheel", made], capture_output=True, text=True, check=True)
+    names = [line.split(",")[0] for line in done.stdout.splitlines()]
+    assert names == ["file", "a/new.py", "torch/include", "a.o"]
+    table = tmp_path / "made.csv"
+    table.write_text(f"# remarks\n{done.stdout}")
+    again: list[str | Path] = [*argv, "--against", table, "--wheel"]
+    done = subprocess.run([*again, made], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "the same\n")
+    (build / "a.o").write_bytes(b"OBJECT")
+    other = wheel(tmp_path / "2.whl", files | {"a/new.py": b"newer", "torch/include/x.h": b"z"})
+    done = subprocess.run([*again, other], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "a.o: another one, of the same size",
+        "a/new.py: another one, 3 and 5 bytes",
+        "torch/include: another one, of the same size",
+    ]
