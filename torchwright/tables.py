@@ -1,7 +1,7 @@
 """Read TOML tables strictly: every mistake is noted with its place, none stops the reading."""
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,15 @@ def read(path: Path, problems: list[str]) -> Table:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
         data = {}
     return Table(path.name, data, problems)
+
+
+def each(path: Path, problems: list[str]) -> Iterator[tuple[str, Table]]:
+    """Yield the name and the table of each entry of a TOML file, and note what was not read of it."""
+    file = read(path, problems)
+    for name in list(file.data):
+        table = file.table(name)
+        yield name, table
+        table.done()
 
 
 def is_version(text: str) -> bool:

@@ -7,16 +7,13 @@ from packaging.version import Version
 
 from torchwright.facts.costs import numbers
 from torchwright.model import Arch, ArchName, Capability, Toolkit
-from torchwright.tables import read
+from torchwright.tables import each, read
 
 
 def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
     """Read the machines."""
-    file = read(path, problems)
-    found = {}
-    for name in list(file.data):
-        table = file.table(name)
-        found[name] = Arch(
+    return {
+        name: Arch(
             name,
             table.text("system"),
             table.texts("machines"),
@@ -24,8 +21,8 @@ def arches(path: Path, problems: list[str]) -> dict[str, Arch]:
             numbers(table, "emulated") if "emulated" in table.data else None,
             table.text("oldest_glibc") if "oldest_glibc" in table.data else None,
         )
-        table.done()
-    return found
+        for name, table in each(path, problems)
+    }
 
 
 def variant_of(cuda: str) -> str:
@@ -63,20 +60,16 @@ def capabilities(path: Path, problems: list[str]) -> tuple[Capability, ...]:
     """Read the GPUs of each compute capability, oldest first; without the file none are known."""
     if not path.exists():
         return ()
-    file = read(path, problems)
-    found = []
-    for name in list(file.data):
-        table = file.table(name)
-        found.append(
-            Capability(
-                name=name,
-                architecture=table.text("architecture"),
-                gpus=table.texts("gpus"),
-                tegra=table.flag("tegra"),
-                extensions=table.specifiers("extensions"),
-            )
+    found = (
+        Capability(
+            name=name,
+            architecture=table.text("architecture"),
+            gpus=table.texts("gpus"),
+            tegra=table.flag("tegra"),
+            extensions=table.specifiers("extensions"),
         )
-        table.done()
+        for name, table in each(path, problems)
+    )
     return tuple(sorted(found, key=lambda one: Version(one.name)))
 
 

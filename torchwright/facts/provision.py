@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from torchwright.model import Part, ToolkitSource
-from torchwright.tables import read
+from torchwright.tables import each, read
 
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
 KINDS = ("toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma")
@@ -39,21 +39,16 @@ def parts(path: Path, problems: list[str]) -> tuple[Part, ...]:
     """Read the parts of toolkits; without the file no toolkit is known to lack any."""
     if not path.exists():
         return ()
-    file = read(path, problems)
-    found = []
-    for name in list(file.data):
-        table = file.table(name)
-        found.append(
-            Part(
-                name=name,
-                called=table.text("called"),
-                package=table.text("package"),
-                headers=table.texts("headers"),
-                libraries=table.texts("libraries"),
-                cuda=table.specifier("cuda"),
-                without=table.text("without", ""),
-                source=table.text("source"),
-            )
+    return tuple(
+        Part(
+            name=name,
+            called=table.text("called"),
+            package=table.text("package"),
+            headers=table.texts("headers"),
+            libraries=table.texts("libraries"),
+            cuda=table.specifier("cuda"),
+            without=table.text("without", ""),
+            source=table.text("source"),
         )
-        table.done()
-    return tuple(found)
+        for name, table in each(path, problems)
+    )
