@@ -7,6 +7,7 @@ from machines import made_up_programs, only, program
 
 from torchwright.host import cuda, native_arch
 from torchwright.host.kept import RECORD, Record, beside_toolkits, compilers, written
+from torchwright.host.kept import kept as all_kept
 from torchwright.host.programs import runner
 
 pytestmark = made_up_programs
@@ -72,7 +73,7 @@ def test_a_kept_toolkit_goes_before_the_systems_and_after_the_named_one(tmp_path
     gcc = kept(tmp_path / "home", "gcc-11", "compiler")
     cache = tmp_path / "home/.cache/torchwright"
     assert compilers(cache, native_arch()) == [gcc / "bin/g++-11"]
-    assert beside_toolkits(cache, native_arch()) == {"gcc-11": str(gcc)}
+    assert beside_toolkits(all_kept(cache, native_arch()).values()) == {"gcc-11": str(gcc)}
     assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(folder)}
     assert toolkits(only(tmp_path, CUDA_HOME=str(mine)), tmp_path) == {"11.8": str(mine)}
     (folder / RECORD).unlink()  # half removed

@@ -4,12 +4,12 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchwright.host import modules
-from torchwright.host.kept import TOOLKIT, kept
+from torchwright.host.kept import TOOLKIT, Kept, kept
 from torchwright.host.native import native_arch
 from torchwright.host.programs import Run, version_in
 from torchwright.layout import cache
@@ -49,7 +49,7 @@ def begun(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> Itera
     """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
     seen = set()
     mine = {one.home: one for one in kept(cache(environ, home), native_arch()).values()}
-    for by, folder in _places(environ, root, home):
+    for by, folder in _places(environ, root, home, mine.values()):
         real = folder.resolve()
         nvcc = folder / "bin" / ("nvcc.exe" if sys.platform == "win32" else "nvcc")
         if real in seen or not nvcc.is_file():
@@ -61,21 +61,22 @@ def begun(environ: Mapping[str, str], root: Path, home: Path, run: Run) -> Itera
             yield Found(version, folder, by)
 
 
-def _places(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Place]:
+def _places(environ: Mapping[str, str], root: Path, home: Path, mine: Collection[Kept]) -> Iterator[Place]:
     """Yield where toolkits may lie, one that was completed before the one that it completes."""
-    mine = kept(cache(environ, home), native_arch()).values()
     whole = {Path(one.record.completes): one for one in mine if one.record.completes}
-    for by, folder in _own_places(environ, root, home):
+    for by, folder in _own_places(environ, root, home, mine):
         if (one := whole.get(folder.resolve())) is not None:
             yield one.record.origin, one.home
         yield by, folder
 
 
-def _own_places(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Place]:
+def _own_places(
+    environ: Mapping[str, str], root: Path, home: Path, mine: Collection[Kept]
+) -> Iterator[Place]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
-    for one in kept(cache(environ, home), native_arch()).values():
+    for one in mine:
         if one.record.kind == TOOLKIT:
             yield one.record.origin, one.home
     usual = [*sorted((root / "usr/local").glob("cuda*"), reverse=True), root / "opt/cuda"]

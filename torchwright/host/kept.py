@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,17 +57,17 @@ def kept(cache: Path, arch: str) -> dict[str, Kept]:
     return found
 
 
-def beside_toolkits(cache: Path, arch: str) -> dict[str, str]:
-    """Return the folders of the libraries and compilers that are kept, by name."""
-    return {name: str(one.home) for name, one in kept(cache, arch).items() if one.record.kind != TOOLKIT}
+def beside_toolkits(there: Iterable[Kept]) -> dict[str, str]:
+    """Return the folders of the libraries and compilers among what is kept, by name."""
+    return {one.name: str(one.home) for one in there if one.record.kind != TOOLKIT}
 
 
-def completed(cache: Path, arch: str) -> dict[str, str]:
-    """Return what the completed toolkits that are kept are made of, by their folders."""
+def completed(there: Iterable[Kept]) -> dict[str, str]:
+    """Return what the completed toolkits among what is kept are made of, by their folders."""
     return {
         str(one.home): f"{one.record.completes}{COMPLETED}"
         + ", ".join(f"{piece.name} {piece.version}" for piece in one.record.pieces)
-        for one in kept(cache, arch).values()
+        for one in there
         if one.record.completes
     }
 

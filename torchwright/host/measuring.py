@@ -23,7 +23,8 @@ def basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.Run)
     arch, translated = _arch(programs.runner(environ))
     tools = programs.tools(environ)
     toolkits = cuda.toolkits(environ, root, home, run)
-    completed = kept.completed(cache(environ, home), arch)
+    there = kept.kept(cache(environ, home), arch).values()
+    completed = kept.completed(there)
     return Host(
         arch=arch,
         system=native.native_system(),
@@ -38,7 +39,7 @@ def basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.Run)
         libraries=libraries.found(environ, root, toolkits),
         toolkits=toolkits,
         completed={version: completed[place] for version, place in toolkits.items() if place in completed},
-        kept=kept.beside_toolkits(cache(environ, home), arch),
+        kept=kept.beside_toolkits(there),
     )
 
 
