@@ -121,7 +121,9 @@ def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped
     assert one != other
 
 
-EVERY = Options("git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux")
+EVERY = Options(
+    "git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux", guard=False
+)
 
 
 def test_every_option_reaches_the_container() -> None:

@@ -151,6 +151,15 @@ def test_no_place_for_the_gate_is_one_sentence(site: Site, tmp_path: Path) -> No
     assert guard.news.empty()
 
 
+def test_no_guard_is_started_where_none_is_wanted(site: Site) -> None:
+    before = psutil.Process().children()
+    with guarded(replace(site, wanted=False), {}) as guard:
+        assert (guard.gate, guard.environment) == (None, {})
+        assert psutil.Process().children() == before
+        assert not (site.tree / "gate").exists()
+    assert guard.news.get() == "this build has no memory guard (--no-guard): compiling 2 files at a time"
+
+
 @pytest.mark.parametrize(
     ("program", "why", "patience"),
     [

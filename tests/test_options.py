@@ -26,6 +26,7 @@ def test_everything(tmp_path: Path) -> None:
         f"--torch={wheel}",
         "--toolkit=11.8",
         "--plat=manylinux_2_28",
+        "--no-guard",
     ]
     assert parse(arguments, "test") == Options(
         label="git",
@@ -36,6 +37,7 @@ def test_everything(tmp_path: Path) -> None:
         torch=str(wheel),
         toolkit="11.8",
         platform="manylinux_2_28",
+        guard=False,
     )
 
 

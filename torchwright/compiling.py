@@ -100,6 +100,7 @@ def _site(job: Job) -> Site:
         memory=job.options.memory,
         roots=(str(job.tree.source.resolve()),),
         known=relevant(job.facts.units, job.package.name, job.plan.release.version),
+        wanted=job.options.guard,
     )
 
 

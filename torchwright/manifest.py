@@ -10,7 +10,7 @@ from torchwright.ledger import Entry
 from torchwright.model import Options
 from torchwright.workshop import Job
 
-_IRRELEVANT = {"jobs", "memory"}  # options that change how fast, not what
+_IRRELEVANT = {"jobs", "memory", "guard"}  # options that change how fast, not what
 
 
 def compose(job: Job, entries: Mapping[str, Entry], before: Mapping[str, Any], wheel: str) -> dict[str, Any]:

@@ -73,8 +73,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="a variable for the build, such as USE_MKLDNN=0 or CFLAGS=-march=native",
     )
     parser.add_argument("--arch-list", metavar="LIST", help="compute capabilities, such as '8.0;8.6+PTX'")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="processors that the build may keep busy")
-    parser.add_argument("--memory", metavar="SIZE", help="memory the build may use, such as '12 GiB'")
+    _add_limits(parser)
     parser.add_argument(
         "--torch",
         metavar="WHEEL",
@@ -93,6 +92,18 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "or a tag that it must hold, such as manylinux_2_28",
     )
     return parser
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add what changes how fast something is built, and not what."""
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="processors that the build may keep busy")
+    parser.add_argument("--memory", metavar="SIZE", help="memory the build may use, such as '12 GiB'")
+    parser.add_argument(
+        "--no-guard",
+        dest="guard",
+        action="store_false",
+        help="compile a fixed number of files at a time, without the memory guard",
+    )
 
 
 def _positive(text: str) -> int:
@@ -128,7 +139,7 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
         )
     torch = _wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
-    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat)
+    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard)
 
 
 def of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:

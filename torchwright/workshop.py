@@ -175,6 +175,8 @@ def missing_base(job: Job) -> list[str] | None:
         arguments += ["--jobs", str(options.jobs)]
     if options.memory:
         arguments += ["--memory", str(options.memory)]
+    if not options.guard:
+        arguments += ["--no-guard"]
     return arguments
 
 

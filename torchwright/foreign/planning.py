@@ -180,6 +180,7 @@ def arguments(options: Options) -> list[str]:
     }
     usual = {"--label": Options().label, "--plat": Options().platform}
     words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
+    words += [] if options.guard else ["--no-guard"]
     return words + [f"--set={name}={value}" for name, value in options.settings.items()]
 
 

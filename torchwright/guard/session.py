@@ -47,6 +47,7 @@ class Site:
     memory: int | None = None  # bytes; None: what can be had
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
     known: tuple[KnownUnit, ...] = ()
+    wanted: bool = True  # False: the user will have no guard
 
     @property
     def history(self) -> Path:
@@ -75,8 +76,8 @@ def guarded(site: Site, caching: Mapping[str, str]) -> Iterator[Guarded]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            there = gate.place(gate.program(site.cache, site.compiler), site.tree / "gate")
             folder = stack.enter_context(_folder(site))
+            there = gate.place(gate.program(site.cache, site.compiler), site.tree / "gate")
             (folder / "gate").symlink_to(there)  # for who knows the folder alone
             fifo = stack.enter_context(jobserver.kept_open(folder))
             guard = stack.enter_context(_Guard(site, folder, fifo))
@@ -98,8 +99,11 @@ def _at_a_time(site: Site) -> str:
 def _folder(site: Site) -> Iterator[Path]:
     """Make the folder in which gates and guard meet; with it goes whatever of the build still runs.
 
-    It has a file for each unit that may run without a guard. Raises OSError where there is no place for it.
+    It has a file for each unit that may run without a guard. Raises OSError where there is no place for it,
+    or none is wanted.
     """
+    if not site.wanted:
+        raise OSError("--no-guard")
     if sys.platform == "win32":
         raise OSError("Windows has no sockets that are files")
     try:
