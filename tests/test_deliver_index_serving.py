@@ -19,6 +19,7 @@ from paper_wheels import made
 
 from torchwright.deliver.index import serving, state
 from torchwright.errors import ConfigError, DeliveryError, HostError
+from torchwright.housekeeping import running
 from torchwright.layout import Layout
 from torchwright.model import Facts
 
@@ -289,6 +290,9 @@ def test_the_task_serves_to_this_machine_alone_until_it_is_interrupted(home: Hom
             assert task.stderr.readline() == "GET /cpu/ 200\n"
             task.stderr.close()  # as `head` does, and the next requests are answered all the same
             assert [ask(int(match[1]), "/cpu/")[0].status for _ in range(2)] == [200, 200]
+            user = running.now().within(home.out)
+            assert user is not None, "nobody sees that the index is served"
+            assert user.number == task.pid
         finally:
             task.send_signal(signal.SIGINT)
             task.wait(60)

@@ -1,6 +1,7 @@
 """Index, channel and folders of images: shown, removed where they are named, and nothing of others."""
 
 import platform
+import subprocess
 from pathlib import Path
 
 import kept_things as kept
@@ -84,6 +85,16 @@ def test_what_others_put_into_an_index_or_changed_there_stays(place: Place) -> N
     assert files(out) - {REMEMBERED} == {path.relative_to(out).as_posix() for path in mine}
     assert (out / "elsewhere").is_symlink()
     assert len(list(place.layout.dist.glob("*.whl"))) == 2
+
+
+@pytest.mark.usefixtures("indexed")
+def test_an_index_in_which_somebody_works_stays(place: Place) -> None:
+    before = files(place.layout.index)
+    with subprocess.Popen(["sleep", "60"], cwd=place.layout.index) as user:
+        ((_, why),) = clean(place, "index").kept
+        user.kill()
+    assert why == f"in use by process {user.pid} (sleep 60)"
+    assert files(place.layout.index) == before
 
 
 @pytest.mark.usefixtures("indexed")

@@ -37,10 +37,14 @@ def index(place: Place) -> Iterator[Item]:
     def find() -> list[Path]:
         return [one for path in children(out) if path.name != state.FOLDER for one in _ours(path, is_ours)]
 
+    def hindrance(running: Running) -> str:
+        found = running.within(out)  # as `invoke serve` is
+        return why or (f"in use by {found}" if found else "")
+
     if why or find():
         recall.save()
         used = newest((state.file(out),))
-        yield Item("index", out.name, find, used, "", (out / state.FOLDER / LOCK,), _because(why))
+        yield Item("index", out.name, find, used, "", (out / state.FOLDER / LOCK,), hindrance)
 
 
 def _ours(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
@@ -125,7 +129,3 @@ def _changed(folder: Path) -> Hindrance:
         return ""
 
     return hindrance
-
-
-def _because(why: str) -> Hindrance:
-    return lambda _: why

@@ -45,7 +45,8 @@ def serve(_: Facts, layout: Layout, folder: str = "", port: str = "", host: str 
         raise DeliveryError(
             f"{root}: holds no index: write one with `invoke index`, or name it with --folder"
         )
-    with listening(root, port, host) as server:
+    # who looks at the processes sees by its folder what this one serves
+    with contextlib.chdir(root), listening(root, port, host) as server:
         said = "\n".join(greeting(root, host, server.server_address[1], known))
         sys.stdout.write(f"{said}\n")
         sys.stdout.flush()
