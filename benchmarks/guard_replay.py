@@ -1,7 +1,7 @@
 """Builds in a memory control group: our guard against numbers chosen beforehand and a jobserver.
 
 The compilers are stubs that take memory along recorded curves (replayed.py). Times are scaled such that the
-lower bound of a build is 11 to 16 seconds: memory then grows many times faster than it does in earnest.
+lower bound of a build is 30 seconds: memory then grows several times faster than it does in earnest.
 
 python benchmarks/guard_replay.py --results FILE; python benchmarks/guard_replay.py --render FILE
 """
@@ -20,7 +20,7 @@ from results import Row
 
 GIB = mixes.GIB
 HOPELESS = 2.2  # lower bounds after which a contender other than ours is given up
-CASES = "cpu:2.3:8:60:11 cpu:4:16:80:11 cpu:8:16:120:11 cuda:8:8:18:16 cuda:12:16:24:16 cuda:16:32:32:16"
+CASES = "cpu:2.3:8:60:30 cpu:4:16:80:30 cpu:8:16:120:30 cuda:8:8:18:30 cuda:12:16:24:30 cuda:16:32:32:30"
 RECKONED = "not run"  # one job at a time: the sum of its units' seconds, without what starting them costs
 NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)  # of jobs, tried for the best in hindsight
 NAMES = (
