@@ -1,6 +1,6 @@
 """The guard's policy on imagined machines, against fixed numbers of jobs: time over the lower bound.
 
-python benchmarks/guard_simulated.py [--units 300] [--seeds 3]
+python benchmarks/guard_simulated.py [--units 300] [--seeds 3] [--spacing 0.05]
 
 Everything is computed: no compiler runs, and the result does not depend on the machine.
 """
@@ -18,9 +18,10 @@ from torchwright import facts
 from torchwright.guard.curves import half, recorded
 from torchwright.guard.expected import Expectations, relevant
 from torchwright.guard.history import History, Need
+from torchwright.guard.imagined import Job, Machine, Outcome, lower_bound
 from torchwright.guard.jobs import slots
 from torchwright.guard.policy import decide
-from torchwright.guard.simulator import Job, Machine, Outcome, lower_bound, simulate
+from torchwright.guard.simulator import simulate
 from torchwright.guard.units import Described
 from torchwright.guard.view import Admit, Decision, Unit, View
 
@@ -121,13 +122,14 @@ def hindsight(work: Sequence[Job], case: Case) -> tuple[int, float]:
     return best
 
 
-def row(case: Case, units: int, seeds: int, folder: Path) -> str:
+def row(case: Case, asked: argparse.Namespace, folder: Path) -> str:
     """Return a line of the table: medians over the seeds; against the bound also the worst."""
     ratios: list[tuple[float, ...]] = []
     outcomes: list[Outcome] = []
-    for seed in range(seeds):
-        work = jobs(case, units, seed)
-        machine = Machine(int(case.memory), case.cores, slots(case.cores, int(case.memory)), DELAY)
+    for seed in range(asked.seeds):
+        work = jobs(case, asked.units, seed)
+        places = slots(case.cores, int(case.memory))
+        machine = Machine(int(case.memory), case.cores, places, DELAY, asked.spacing)
         bound, static = lower_bound(work, machine), rule(work, case)
         number, best = hindsight(work, case)
         both = [ours(work, machine, folder, warm=warm) for warm in (True, False)]
@@ -148,7 +150,7 @@ def row(case: Case, units: int, seeds: int, folder: Path) -> str:
     columns = list(zip(*ratios, strict=True))
     middle = [f"{statistics.median(column):.2f}" for column in columns]
     if killed := columns[6].count(float("inf")):
-        middle[2] = middle[3] = f"{killed} of {seeds} killed"
+        middle[2] = middle[3] = f"{killed} of {asked.seeds} killed"
     for place in (0, 1):
         middle[place] += f" ({max(columns[place]):.2f})"
     counts = (
@@ -172,6 +174,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--units", type=int, default=300, help="in a build on the smaller machines")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--spacing", type=float, default=0.05, help="seconds between two compilers that start, if guarded"
+    )
     parser.add_argument("--large", action="store_true", help="only the machines of 64 cores and more, and 2")
     given = parser.parse_args()
     print(
@@ -181,7 +186,7 @@ def main() -> None:
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for case in (*(() if given.large else SMALL), *LARGE, *EDGES):
-            print(row(case, given.units, given.seeds, Path(folder)), flush=True)
+            print(row(case, given, Path(folder)), flush=True)
 
 
 if __name__ == "__main__":

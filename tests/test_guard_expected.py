@@ -52,6 +52,8 @@ def test_neighbours_tell_more_than_the_family(history: History) -> None:
     for number in range(RELATIVES):
         assert expectations.of(described("far/x.cpp")).peak == FAMILIES["c++"].peak
         expectations.learn(described(f"far/away/{number}.cpp"), (100 + number) * MIB, 4.0)
+    for number in range(RELATIVES, 8):
+        expectations.learn(described(f"far/away/{number}.cpp"), (100 + number) * MIB, 4.0)
     assert expectations.of(described("far/x.cpp")).peak == 106 * MIB, "three of four needed no more"
     for number in range(NEIGHBOURS):
         expectations.learn(described(f"near/{number}.cpp"), 900 * MIB, 20.0)

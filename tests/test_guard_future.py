@@ -1,33 +1,56 @@
 """The future: whether units that run together stay within the memory."""
 
-from torchwright.guard.future import FOREVER, Forecast, Future
+from torchwright.guard.future import FOREVER, Forecast, Future, Reservation
+
+
+def forecast(left: float, used: int, growth: int, rise: float, guess: float = 5.0) -> Forecast:
+    """Return what is known of a unit; of one whose end nobody knows a guess."""
+    return Forecast(left, used, growth, rise, guess if left == FOREVER else left)
 
 
 def test_peaks_are_added_up_where_no_end_is_known() -> None:
-    future = Future(100, [Forecast(FOREVER, 50, 40, 1.0)])
-    assert future.fits(Forecast(10.0, 0, 60, 5.0))
-    assert not future.fits(Forecast(10.0, 0, 61, 5.0))
+    future = Future(100, [forecast(FOREVER, 50, 40, 1.0)])
+    assert future.fits(forecast(10.0, 0, 60, 5.0))
+    assert not future.fits(forecast(10.0, 0, 61, 5.0))
 
 
 def test_what_ends_gives_back_all() -> None:
-    future = Future(100, [Forecast(2.0, 50, 40, 1.0)])
-    assert future.fits(Forecast(10.0, 0, 150, 8.0)), "at 2 s it has taken 37; then it has the 50 as well"
-    assert not future.fits(Forecast(10.0, 0, 151, 8.0))
-    assert not future.fits(Forecast(10.0, 0, 150, 3.0)), "too steep: 100 at 2 s"
-    assert not future.fits(Forecast(1.0, 0, 61, 0.5)), "it ends before the other does"
+    future = Future(100, [forecast(2.0, 50, 40, 1.0)])
+    assert future.fits(forecast(10.0, 0, 150, 8.0)), "at 2 s it has taken 37; then it has the 50 as well"
+    assert not future.fits(forecast(10.0, 0, 151, 8.0))
+    assert not future.fits(forecast(10.0, 0, 150, 3.0)), "too steep: 100 at 2 s"
+    assert not future.fits(forecast(1.0, 0, 61, 0.5)), "it ends before the other does"
 
 
 def test_what_is_added_counts() -> None:
     future = Future(100, [])
-    new = Forecast(FOREVER, 0, 60, 1.0)
+    new = forecast(FOREVER, 0, 60, 1.0)
     assert future.fits(new)
     future.add(new)
     assert not future.fits(new)
 
 
 def test_levels_are_those_of_all_at_each_end() -> None:
-    running = [Forecast(2.0, 30, 0, 1.0), Forecast(4.0, 30, 10, 1.0), Forecast(FOREVER, 0, 20, 1.0)]
-    assert Future(60, running).fits(Forecast(9.0, 0, 100, 9.0)), (
+    running = [forecast(2.0, 30, 0, 1.0), forecast(4.0, 30, 10, 1.0), forecast(FOREVER, 0, 20, 1.0)]
+    assert Future(60, running).fits(forecast(9.0, 0, 100, 9.0)), (
         "22 + 30 at 2 s, 44 at 4 s, 100 - 60 + 20 at 9 s"
     )
-    assert not Future(60, running).fits(Forecast(9.0, 0, 101, 9.0))
+    assert not Future(60, running).fits(forecast(9.0, 0, 101, 9.0))
+
+
+def test_room_is_kept_from_when_enough_has_ended() -> None:
+    running = [forecast(FOREVER, 30, 10, 1.0, guess=4.0), forecast(2.0, 20, 10, 1.0)]
+    future = Future(40, running)
+    assert future.reserve(21) == Reservation(2.0, 29), "20 are free, and 30 more when the second has ended"
+    assert future.reserve(50) == Reservation(2.0, 0)
+    assert future.reserve(51) == Reservation(4.0, 39)
+    assert future.reserve(91) is None, "more than there is when nothing runs"
+
+
+def test_only_those_pass_that_end_in_time_or_fit_beside() -> None:
+    kept = Reservation(10.0, 50)
+    assert kept.lets_pass(forecast(10.0, 0, 900, 1.0)), "it has ended by then"
+    assert kept.lets_pass(forecast(FOREVER, 0, 900, 1.0, guess=9.0)), "so it is thought"
+    assert kept.lets_pass(forecast(11.0, 0, 30, 1.0))
+    assert not kept.lets_pass(forecast(11.0, 0, 30, 1.0)), "there is room for one such only"
+    assert kept.lets_pass(forecast(FOREVER, 0, 20, 1.0, guess=11.0))

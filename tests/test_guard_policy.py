@@ -163,11 +163,33 @@ def test_what_takes_most_memory_for_longest_starts_first() -> None:
 
 
 def test_a_smaller_one_passes_one_that_does_not_fit_but_not_for_ever() -> None:
-    large, small = ticket(1, one=unit(3 * GIB, 90.0)), ticket(2)
+    large, small = ticket(1, one=unit(int(2.7 * GIB), 90.0)), ticket(2)
     running = (ticket(3, one=unit(GIB, 600.0), used=GIB),)
     view = View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, small), running)
     assert decide(view) == (Admit(2),)
     assert decide(replace(view, now=PATIENCE + 1)) == ()
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_nobody_passes_who_would_make_the_one_that_waits_wait_longer(measured: bool) -> None:
+    large = ticket(1, one=replace(unit(int(2.7 * GIB), 90.0, half=0.01), measured=measured))
+    running = (ticket(3, one=replace(unit(GIB, 20.0), measured=measured), used=GIB),)
+    quick, slow, tiny = (
+        ticket(2, one=replace(unit(500 * MIB, 10.0), measured=measured)),
+        ticket(2, one=replace(unit(500 * MIB, 30.0), measured=measured)),
+        ticket(2, one=replace(unit(50 * MIB, 30.0), measured=measured)),
+    )
+    view = View(1.0, 2 * GIB, 3 * GIB, 8.0, (), running)
+    assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), "it ends before there is room"
+    assert decide(replace(view, waiting=(large, slow))) == ()
+    assert decide(replace(view, waiting=(large, tiny))) == (Admit(2),), "it fits beside it"
+    assert decide(replace(view, waiting=(slow,))) == (Admit(2),)
+
+
+def test_no_room_is_kept_for_what_never_fits() -> None:
+    large, slow = ticket(1, one=unit(4 * GIB, 90.0)), ticket(2, one=unit(seconds=30.0))
+    running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
+    assert decide(View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)) == (Admit(2),)
 
 
 def test_peaks_that_do_not_meet_are_not_added_up() -> None:

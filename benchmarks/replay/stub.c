@@ -1,7 +1,8 @@
 /* A compiler that compiles nothing: it takes memory along a recorded curve, and its time.
  *
  * Its source says how: bytes, seconds, then the curve as fractions of the bytes at evenly spread times.
- * While it is stopped, or gets no processor, its time stands still, as a compiler's does. */
+ * While it is stopped, or gets no processor, its time stands still, as a compiler's does; what taking
+ * memory costs is of its time. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +23,16 @@ static void resumed(int signal_number)
     stopped = 1;
 }
 
-static double now(void)
+static double now(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 static double level(const double *curve, int points, double done)
@@ -67,23 +73,24 @@ int main(int argc, char **argv)
         points++;
     fclose(file);
 
-    size_t most = ((size_t)bytes / HUGE + 2) * HUGE, have = 0;
-    char *memory = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t size = ((size_t)bytes / HUGE + 2) * HUGE, have = 0;
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return 3;
     memory += HUGE - (size_t)memory % HUGE;
-    madvise(memory, most - HUGE, MADV_HUGEPAGE);
+    madvise(memory, size - HUGE, MADV_HUGEPAGE);
     signal(SIGCONT, resumed);
-    double done = 0, last = now();
+    double done = 0, last = now(CLOCK_MONOTONIC), worked = now(CLOCK_PROCESS_CPUTIME_ID);
     for (int next = 0; done < seconds && points;) {
         for (; next < points && next <= done / seconds * (points - 1); next++)  /* leave out no peak */
             have = resize(memory, have, (size_t)(bytes * curve[next]));
         have = resize(memory, have, (size_t)(bytes * level(curve, points, done / seconds)));
         nanosleep(&(struct timespec){0, (long)(STEP * 1e9)}, NULL);
-        double time = now(), passed = time - last;
-        done += stopped ? STEP : passed > 5 * STEP ? 5 * STEP : passed;
+        double time = now(CLOCK_MONOTONIC), work = now(CLOCK_PROCESS_CPUTIME_ID), passed = time - last;
+        done += most(work - worked, stopped ? STEP : passed > 5 * STEP ? 5 * STEP : passed);
         stopped = 0;
         last = time;
+        worked = work;
     }
     file = fopen(object, "w");
     return !file || fclose(file);

@@ -15,8 +15,8 @@ from torchwright.guard.view import MIB, Unit
 from torchwright.model import KnownUnit
 
 USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one
-NEIGHBOURS = 4  # in a folder, after which they tell more than the whole family does
-RELATIVES = 8  # of a family, after which this build tells more than the table below
+NEIGHBOURS = 2  # in a folder, after which they tell more than the whole family does
+RELATIVES = 4  # of a family, after which this build tells more than the table below
 COMPARED = 5  # units of units.toml, after which this build corrects the others
 MORE = 1.5  # of what a unit had when it was ended: what it is expected to need when it runs again
 

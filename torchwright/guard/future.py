@@ -16,10 +16,28 @@ class Forecast:
     used: int  # bytes
     growth: int  # bytes
     rise: float  # seconds in which it takes them, above 0
+    guess: float  # seconds until it ends, as others of its kind did where nobody knows
 
     def risen(self, after: float) -> float:
         """Return the bytes that it will have taken after so many seconds, should it still run."""
         return self.growth * min(1.0, after / self.rise)
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Room kept for a unit that waits: of those behind it such may start as do not make it wait longer."""
+
+    after: float  # seconds until there is room for it
+    beside: int  # bytes that are free besides by then
+
+    def lets_pass(self, new: Forecast) -> bool:
+        """Tell whether a unit may start first: it ends in time, or finds room beside the one that waits."""
+        if new.guess <= self.after:
+            return True
+        if new.growth > self.beside:
+            return False
+        self.beside -= new.growth
+        return True
 
 
 class Future:
@@ -51,6 +69,18 @@ class Future:
         if self._spare >= 0:
             return True
         return all(self._level(left) <= self._room for left in {one.left for one in self._running})
+
+    def reserve(self, need: int) -> Reservation | None:
+        """Keep room for a unit that does not fit yet; None where it will not when all has ended either.
+
+        Nothing is risked by a wrong guess here: who passes must fit beside what runs all the same.
+        """
+        spare, after = self._spare, 0.0
+        for one in sorted(self._running, key=lambda one: one.guess):
+            if spare >= need:
+                break
+            spare, after = spare + one.used + one.growth, one.guess
+        return Reservation(after, int(spare - need)) if spare >= need else None
 
     def add(self, new: Forecast) -> None:
         """Let a unit start."""

@@ -157,19 +157,22 @@ def _resumed(view: View) -> Iterator[Resume]:
 def _admitted(view: View) -> Iterator[Admit]:
     """Yield the units that may start: the greatest first, others past those that do not fit.
 
-    What has waited too long lets nobody pass: what ends then makes room for it. Where nothing runs something
-    starts all the same, for nothing else would make room.
+    The first that does not fit keeps room: only such pass it as let it start no later. This is EASY
+    backfilling (Lifka 1995), with memory for nodes, and what was learned for what users state. What has
+    waited too long for all that lets nobody pass. Where nothing runs something starts all the same, for
+    nothing else would make room.
     """
     if not view.waiting or any(one.alone for one in view.running):
         return
     future = Future(view.headroom - reserve(view.limit), (_going(one, view.now) for one in view.running))
-    busy, started = _busy(view.running), bool(view.running)
+    busy, started, kept = _busy(view.running), bool(view.running), None
     for one in _in_order(view)[:CONSIDERED]:
         if busy >= view.cores and started:
             return
         forecast = _forecast(one.unit)
         turns = busy == 0 or busy + one.unit.weight <= view.cores
-        if turns and not one.alone and future.fits(forecast):
+        fits = turns and not one.alone and future.fits(forecast)
+        if fits and (kept is None or kept.lets_pass(forecast)):
             yield Admit(one.number)
             future.add(forecast)
             busy, started = busy + one.unit.weight, True
@@ -177,25 +180,29 @@ def _admitted(view: View) -> Iterator[Admit]:
             if not started:
                 yield Admit(one.number)
             return
+        elif turns and kept is None:
+            kept = future.reserve(one.unit.need)
     if not started:
         yield Admit(min(view.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
 
 
 def _forecast(unit: Unit) -> Forecast:
     """Return what a unit is expected to do that starts now."""
+    ends = unit.seconds * (1 + LATE)
     if not unit.measured:
-        return Forecast(FOREVER, 0, unit.need, AT_ONCE)
+        return Forecast(FOREVER, 0, unit.need, AT_ONCE, ends)
     rise = min(RISEN * unit.half, HIGHEST) * unit.seconds
-    return Forecast(unit.seconds * (1 + LATE), 0, unit.need, max(rise, AT_ONCE))
+    return Forecast(ends, 0, unit.need, max(rise, AT_ONCE), ends)
 
 
 def _going(one: Ticket, now: float) -> Forecast:
     """Return what a unit that runs is expected to do from now on."""
-    if one.paused:
-        return Forecast(FOREVER, one.used, one.growth, AT_ONCE)
     fresh, past = _forecast(one.unit), now - one.since - one.rested
-    left = max(fresh.left - past, one.unit.seconds * LATE)
-    return Forecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE))
+    guess = max(fresh.guess - past, one.unit.seconds * LATE)
+    if one.paused:
+        return Forecast(FOREVER, one.used, one.growth, AT_ONCE, guess)
+    left = guess if one.unit.measured else FOREVER
+    return Forecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE), guess)
 
 
 def _impatient(view: View, one: Ticket) -> bool:

@@ -5,11 +5,11 @@ Time goes from one event to the next: a unit ends, the memory is looked at, what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchwright.guard.curves import Curve, linear
 from torchwright.guard.expected import again
+from torchwright.guard.imagined import Job, Machine, Outcome, lower_bound
 from torchwright.guard.policy import TEARDOWN, next_look
 from torchwright.guard.view import Admit, Decision, Pause, Rerun, Resume, Ticket, Unit, View
 
@@ -18,48 +18,6 @@ Policy = Callable[[View], Sequence[Decision]]
 EXACT = 1e-9  # of a time, within which a unit has come to its end
 STUCK = 200  # times the lower bound, after which a build is not going to end
 ALONE_AFTER = 2  # times that a unit was ended by the guard, after which it has the machine to itself
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """An imagined machine; memory in bytes."""
-
-    memory: int
-    cores: int
-    slots: int  # how many compilers the build tool starts at a time
-    delay: float = 0.02  # seconds between looking at the memory and acting upon it
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a unit really does."""
-
-    key: str
-    peak: int
-    seconds: float
-    weight: float = 1.0
-    curve: Curve = linear
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of a build."""
-
-    seconds: float = 0.0
-    kills: int = 0  # by the kernel
-    pauses: int = 0
-    reruns: int = 0
-    lost: float = 0.0  # seconds of work thrown away
-    busiest: int = 0  # most bytes in use
-
-
-def lower_bound(jobs: Iterable[Job], machine: Machine) -> float:
-    """Return the seconds below which no order of the units can come, if each holds its peak all the time."""
-    jobs = tuple(jobs)
-    work = sum(job.seconds * job.weight for job in jobs) / machine.cores
-    memory = sum(job.peak * job.seconds for job in jobs) / machine.memory
-    apart = sum(job.seconds for job in jobs if 2 * job.peak > machine.memory)  # no two at once
-    return max(work, memory, apart, *(job.seconds for job in jobs))
 
 
 def simulate(
@@ -122,6 +80,7 @@ class _World:
     rising: float = 0.0
     before: tuple[float, int, int] = (0.0, 0, 0)  # the last look but one: when, what was left, what units had
     looked: tuple[float, int, int] = (0.0, 0, 0)  # the last
+    asks: float = 0.0  # when the next compiler can ask
     next: float = 0.0  # when it is looked at the memory, or acted upon what was seen
     acting: bool = False  # the latter
 
@@ -131,11 +90,16 @@ class _World:
 
     def ask(self) -> None:
         """Let the build tool start compilers as far as it has slots; each waits to be admitted."""
-        while self.queue and len(self.waiting) + len(self.running) + len(self.ending) < self.machine.slots:
+        while self._may_ask() and self.now >= self.asks:
             job = self.queue.pop()
             number = len(self.jobs) + 1
             self.jobs[number] = job
             self.waiting[number] = Ticket(number, self.predict(job), self.now)
+            self.asks = self.now + self.machine.spacing
+
+    def _may_ask(self) -> bool:
+        started = len(self.waiting) + len(self.running) + len(self.ending)
+        return bool(self.queue) and started < self.machine.slots
 
     def view(self) -> View:
         """Return what the guard knows now."""
@@ -179,7 +143,8 @@ class _World:
         busy = sum(one.job.weight for one in moving)
         pace = min(1.0, self.machine.cores / busy) if busy else 1.0
         ends = [self.now + (one.job.seconds - one.done) / pace for one in moving]
-        at = min([self.next, *ends, *(one.until for one in self.ending.values())])
+        asks = [max(self.now, self.asks)] if self._may_ask() else []
+        at = min([self.next, *ends, *asks, *(one.until for one in self.ending.values())])
         step, self.now = max(0.0, at - self.now) * pace, at
         for one in moving:
             one.done += step
