@@ -162,12 +162,18 @@ def test_what_takes_most_memory_for_longest_starts_first() -> None:
     assert decide(View(0.0, 64 * GIB, 64 * GIB, 2.0, waiting)) == (Admit(9), Admit(5))
 
 
-def test_a_smaller_one_passes_one_that_does_not_fit_but_not_for_ever() -> None:
+def test_a_smaller_one_passes_one_that_does_not_fit() -> None:
     large, small = ticket(1, one=unit(int(2.7 * GIB), 90.0)), ticket(2)
     running = (ticket(3, one=unit(GIB, 600.0), used=GIB),)
     view = View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, small), running)
     assert decide(view) == (Admit(2),)
-    assert decide(replace(view, now=PATIENCE + 1)) == ()
+
+
+def test_what_has_waited_too_long_comes_before_what_is_greater() -> None:
+    old, great = ticket(1), ticket(2, one=unit(GIB, 90.0), since=PATIENCE)
+    view = View(PATIENCE, 64 * GIB, 64 * GIB, 1.0, (old, great))
+    assert decide(view) == (Admit(2),)
+    assert decide(replace(view, now=PATIENCE + 1)) == (Admit(1),)
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -189,7 +195,9 @@ def test_nobody_passes_who_would_make_the_one_that_waits_wait_longer(measured: b
 def test_no_room_is_kept_for_what_never_fits() -> None:
     large, slow = ticket(1, one=unit(4 * GIB, 90.0)), ticket(2, one=unit(seconds=30.0))
     running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
-    assert decide(View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)) == (Admit(2),)
+    view = View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)
+    assert decide(view) == (Admit(2),)
+    assert decide(replace(view, now=PATIENCE + 1)) == (), "but then all must end before it is tried alone"
 
 
 def test_peaks_that_do_not_meet_are_not_added_up() -> None:

@@ -33,7 +33,7 @@ AT_ONCE = 1e-3  # seconds
 
 # Who starts.
 CONSIDERED = 64  # waiting units at a time: a decision must not take long
-PATIENCE = 300.0  # seconds for which a unit that does not fit lets others pass
+PATIENCE = 300.0  # seconds for which a unit lets greater ones go first
 
 # What is done where little is left.
 TIGHT, EMPTY = 0.5, 0.25  # of the reserve: units are paused, and ended
@@ -159,8 +159,8 @@ def _admitted(view: View) -> Iterator[Admit]:
 
     The first that does not fit keeps room: only such pass it as let it start no later. This is EASY
     backfilling (Lifka 1995), with memory for nodes, and what was learned for what users state. What has
-    waited too long for all that lets nobody pass. Where nothing runs something starts all the same, for
-    nothing else would make room.
+    waited too long comes first; where room cannot be kept for it, as for what never fits, it lets nobody
+    pass. Where nothing runs something starts all the same, for nothing else would make room.
     """
     if not view.waiting or any(one.alone for one in view.running):
         return
@@ -176,12 +176,12 @@ def _admitted(view: View) -> Iterator[Admit]:
             yield Admit(one.number)
             future.add(forecast)
             busy, started = busy + one.unit.weight, True
-        elif _impatient(view, one):
-            if not started:
-                yield Admit(one.number)
-            return
-        elif turns and kept is None:
-            kept = future.reserve(one.unit.need)
+        elif kept is None:
+            kept = future.reserve(one.unit.need) if turns and not one.alone else None
+            if kept is None and _impatient(view, one):
+                if not started:
+                    yield Admit(one.number)
+                return
     if not started:
         yield Admit(min(view.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
 
