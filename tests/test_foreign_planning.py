@@ -1,7 +1,7 @@
 """How a build for another machine is run: golden/foreign has the whole plans."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from torchwright.foreign import planning
 from torchwright.foreign.passing import Passed
 from torchwright.foreign.planning import Goal, Order, Place
 from torchwright.layout import Layout
-from torchwright.model import Facts, Options
+from torchwright.model import Facts
 from torchwright.options import parse
 from torchwright.workshop import FOREIGN
 
@@ -119,18 +119,6 @@ def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped
     other = planning.container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
     assert one.startswith("/torchwright/.torchwright/aarch64/suite-")
     assert one != other
-
-
-EVERY = Options(
-    "git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux", guard=False
-)
-
-
-def test_every_option_reaches_the_container() -> None:
-    for one in fields(Options):
-        assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
-    assert parse(planning.arguments(EVERY), "test") == EVERY
-    assert planning.arguments(Options()) == []
 
 
 def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:

@@ -1,12 +1,13 @@
 """What may stand after `--`."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from torchwright.errors import ConfigError
 from torchwright.model import Options
-from torchwright.options import named_after, needed_by, of_task, parse
+from torchwright.options import named_after, needed_by, of_task, parse, words_for
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -128,3 +129,15 @@ def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list
 )
 def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
     assert needed_by("plan", words.split(), "identifier") == positional
+
+
+EVERY = Options(
+    "git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux", guard=False
+)
+
+
+def test_words_that_say_options_are_read_as_the_same() -> None:
+    for one in fields(Options):
+        assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
+    assert parse(words_for(EVERY), "test") == EVERY
+    assert words_for(Options()) == []

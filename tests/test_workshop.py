@@ -132,11 +132,15 @@ def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
 
 def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -> None:
     begun = job(
-        known, tmp_path, HOST, "vision-3.10-cu118", Options(toolkit="11.8", arch_list="8.6", guard=False)
+        known,
+        tmp_path,
+        HOST,
+        "vision-3.10-cu118",
+        Options(settings={"CFLAGS": "-g"}, toolkit="11.8", arch_list="8.6", guard=False),
     )
     assert workshop.missing_base(begun) == [
-        *("-s", "wheel-3.10-cu118", "--", "--label", "official"),
-        *("--toolkit", "11.8", "--arch-list", "8.6", "--no-guard"),
+        *("-s", "wheel-3.10-cu118", "--"),
+        *("--arch-list=8.6", "--toolkit=11.8", "--no-guard"),
     ]
     wheel = begun.layout.dist / "base-1.0.0+cu118-cp310-cp310-linux_x86_64.whl"
     wheel.parent.mkdir()

@@ -142,6 +142,23 @@ def parse(arguments: Sequence[str], prog: str) -> Options:
     return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard)
 
 
+def words_for(options: Options) -> list[str]:
+    """Return the words that `parse` reads as these options; what is as ever is left out."""
+    said = {
+        "--label": options.label,
+        "--arch-list": options.arch_list,
+        "--jobs": options.jobs,
+        "--memory": options.memory,
+        "--torch": options.torch,
+        "--toolkit": options.toolkit,
+        "--plat": options.platform,
+    }
+    usual = {"--label": Options().label, "--plat": Options().platform}
+    words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
+    words += [] if options.guard else ["--no-guard"]
+    return words + [f"--set={name}={value}" for name, value in options.settings.items()]
+
+
 def of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:
     """Return the options that an invoke task was given, each under its own name; None was not given.
 

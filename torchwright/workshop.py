@@ -18,7 +18,7 @@ from torchwright.ground import ground, interpreter
 from torchwright.layout import Layout
 from torchwright.matrix import Cell
 from torchwright.model import Facts, Host, Options, Package, Plan, Source
-from torchwright.options import parse
+from torchwright.options import parse, words_for
 from torchwright.recall import Recall
 from torchwright.toolchain import cache, remote
 from torchwright.toolchain.cache import Cache, Site
@@ -163,21 +163,9 @@ def missing_base(job: Job) -> list[str] | None:
         return None
     build, options = job.plan.build, job.options
     base = replace(build, package=job.base.name, session=job.base.session)
-    arguments = ["-s", base.identifier(job.host.arch), "--", "--label", options.label]
     # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
-    if options.platform != naming.AUTO:
-        arguments += ["--plat", options.platform]
-    if options.toolkit:
-        arguments += ["--toolkit", options.toolkit]
-    if options.arch_list:
-        arguments += ["--arch-list", options.arch_list]
-    if options.jobs:
-        arguments += ["--jobs", str(options.jobs)]
-    if options.memory:
-        arguments += ["--memory", str(options.memory)]
-    if not options.guard:
-        arguments += ["--no-guard"]
-    return arguments
+    words = words_for(replace(options, settings={}))
+    return ["-s", base.identifier(job.host.arch), *(("--", *words) if words else ())]
 
 
 def base_wheel(job: Job) -> Path | None:

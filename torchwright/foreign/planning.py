@@ -13,6 +13,7 @@ from torchwright.foreign.passing import Passed
 from torchwright.layout import GUEST, Layout
 from torchwright.matrix import Cell
 from torchwright.model import Arch, Facts, Options
+from torchwright.options import words_for
 
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
 SUITE, HOME, CONFIGS, GIVEN, CACHE = "/suite", "/torchwright", "/configs", "/given", "/cache"
@@ -167,25 +168,8 @@ def _environment(place: Place, arch: str) -> str:
     return f"{_state(place, arch)}/suite-{digest}"
 
 
-def arguments(options: Options) -> list[str]:
-    """Return the words after -- that say what some options say; those that say nothing are left out."""
-    said = {
-        "--label": options.label,
-        "--arch-list": options.arch_list,
-        "--jobs": options.jobs,
-        "--memory": options.memory,
-        "--torch": options.torch,
-        "--toolkit": options.toolkit,
-        "--plat": options.platform,
-    }
-    usual = {"--label": Options().label, "--plat": Options().platform}
-    words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
-    words += [] if options.guard else ["--no-guard"]
-    return words + [f"--set={name}={value}" for name, value in options.settings.items()]
-
-
 def _words(order: Order) -> Sequence[str]:
     """Return what stands after the session's name; a wheel lies elsewhere in the container."""
     given = replace(order.options, torch=f"{GIVEN}/{order.torch.name}") if order.torch else order.options
-    words = [*order.goal.own, *arguments(given)]
+    words = [*order.goal.own, *words_for(given)]
     return ("--", *words) if words else ()
