@@ -176,20 +176,27 @@ def test_what_has_waited_too_long_comes_before_what_is_greater() -> None:
     assert decide(replace(view, now=PATIENCE + 1)) == (Admit(1),)
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_nobody_passes_who_would_make_the_one_that_waits_wait_longer(measured: bool) -> None:
-    large = ticket(1, one=replace(unit(int(2.7 * GIB), 90.0, half=0.01), measured=measured))
-    running = (ticket(3, one=replace(unit(GIB, 20.0), measured=measured), used=GIB),)
-    quick, slow, tiny = (
-        ticket(2, one=replace(unit(500 * MIB, 10.0), measured=measured)),
-        ticket(2, one=replace(unit(500 * MIB, 30.0), measured=measured)),
-        ticket(2, one=replace(unit(50 * MIB, 30.0), measured=measured)),
-    )
-    view = View(1.0, 2 * GIB, 3 * GIB, 8.0, (), running)
+@pytest.mark.parametrize(("measured", "now"), [(False, 1.0), (True, PATIENCE + 1), (False, PATIENCE + 1)])
+def test_nobody_passes_who_would_make_the_one_that_waits_wait_longer(measured: bool, now: float) -> None:
+    """Where ends are guesses, or it has waited too long."""
+
+    def one(number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0) -> Ticket:
+        what = replace(unit(peak, seconds, half=0.01), measured=measured)
+        return ticket(number, one=what, since=since, used=used)
+
+    large, running = one(1, int(2.7 * GIB), 90.0), (one(3, GIB, 20.0, now - 1, GIB),)
+    quick, slow, tiny = one(2, 500 * MIB, 10.0), one(2, 500 * MIB, 30.0), one(2, 50 * MIB, 30.0)
+    view = View(now, 2 * GIB, 3 * GIB, 8.0, (), running)
     assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), "it ends before there is room"
     assert decide(replace(view, waiting=(large, slow))) == ()
     assert decide(replace(view, waiting=(large, tiny))) == (Admit(2),), "it fits beside it"
     assert decide(replace(view, waiting=(slow,))) == (Admit(2),)
+
+
+def test_where_ends_are_known_no_room_lies_idle() -> None:
+    large, slow = ticket(1, one=unit(int(2.7 * GIB), 90.0, half=0.01)), ticket(2, one=unit(seconds=30.0))
+    running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
+    assert decide(View(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)) == (Admit(2),)
 
 
 def test_no_room_is_kept_for_what_never_fits() -> None:

@@ -157,15 +157,17 @@ def _resumed(view: View) -> Iterator[Resume]:
 def _admitted(view: View) -> Iterator[Admit]:
     """Yield the units that may start: the greatest first, others past those that do not fit.
 
-    The first that does not fit keeps room: only such pass it as let it start no later. This is EASY
-    backfilling (Lifka 1995), with memory for nodes, and what was learned for what users state. What has
-    waited too long comes first; where room cannot be kept for it, as for what never fits, it lets nobody
-    pass. Where nothing runs something starts all the same, for nothing else would make room.
+    Where ends are guesses the first that does not fit keeps room: only such pass it as let it start no
+    later. This is EASY backfilling (Lifka 1995), with memory for nodes, and what others of a kind took for
+    what users state. Where ends are known what fits beside them is known, and room that is kept lies idle.
+    What has waited too long comes first and keeps room; where that cannot be, as for what never fits, it
+    lets nobody pass. Where nothing runs something starts all the same, for nothing else would make room.
     """
     if not view.waiting or any(one.alone for one in view.running):
         return
     future = Future(view.headroom - reserve(view.limit), (_going(one, view.now) for one in view.running))
     busy, started, kept = _busy(view.running), bool(view.running), None
+    known = all(one.unit.measured for one in view.running)
     for one in _in_order(view)[:CONSIDERED]:
         if busy >= view.cores and started:
             return
@@ -177,8 +179,10 @@ def _admitted(view: View) -> Iterator[Admit]:
             future.add(forecast)
             busy, started = busy + one.unit.weight, True
         elif kept is None:
-            kept = future.reserve(one.unit.need) if turns and not one.alone else None
-            if kept is None and _impatient(view, one):
+            late = _impatient(view, one)
+            if turns and not one.alone and (late or not (known and one.unit.measured)):
+                kept = future.reserve(one.unit.need)
+            if kept is None and late:
                 if not started:
                     yield Admit(one.number)
                 return
