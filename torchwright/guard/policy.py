@@ -172,15 +172,14 @@ def _admitted(view: View) -> Iterator[Admit]:
         if busy >= view.cores and started:
             return
         forecast = _forecast(one.unit)
-        turns = busy == 0 or busy + one.unit.weight <= view.cores
-        fits = turns and not one.alone and future.fits(forecast)
-        if fits and (kept is None or kept.lets_pass(forecast)):
+        beside = not one.alone and (busy == 0 or busy + one.unit.weight <= view.cores)
+        if beside and future.fits(forecast) and (kept is None or kept.lets_pass(forecast)):
             yield Admit(one.number)
             future.add(forecast)
             busy, started = busy + one.unit.weight, True
         elif kept is None:
             late = _impatient(view, one)
-            if turns and not one.alone and (late or not (known and one.unit.measured)):
+            if beside and (late or not (known and one.unit.measured)):
                 kept = future.reserve(one.unit.need)
             if kept is None and late:
                 if not started:
