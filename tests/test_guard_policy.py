@@ -235,6 +235,31 @@ def test_the_youngest_are_paused_when_what_they_grow_by_is_not_there() -> None:
     assert decisions == (Pause(1), Pause(2), Pause(3))
 
 
+def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> None:
+    """Its end makes room; were it paused, there would be room for it to go on, again and again."""
+    oldest = ticket(1, one=unit(4 * GIB, 400.0, half=0.9), since=0.0, used=GIB)
+    rests = replace(ticket(2, one=unit(2 * GIB, 400.0), since=1.0, used=GIB), paused=True)
+    small = ticket(3, one=unit(300 * MIB, 20.0), since=99.0, used=200 * MIB)
+    view = View(100.0, GIB, 3 * GIB, 8.0, (), (oldest, rests, small))
+    assert decide(view) == ()
+    paused = replace(view, running=(oldest, rests, replace(small, paused=True)))
+    assert decide(paused) == (Resume(3),)
+    later = replace(small, unit=unit(600 * MIB, 600.0))
+    assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), "it would be there by then"
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_what_is_paused_is_not_let_go_on_at_once(block: int) -> None:
+    """While others take nothing more; else it rests until they are done."""
+    for seed in range(block * 400, block * 400 + 400):
+        view = replace(drawn(seed), falling=0.0)
+        decisions = decide(view)
+        if not any(isinstance(one, Rerun) for one in decisions):
+            paused = {one.number for one in decisions if isinstance(one, Pause)}
+            then = decide(carried_out(view))
+            assert not paused & {one.number for one in then if isinstance(one, Resume)}
+
+
 def test_what_is_expected_to_fit_is_left_alone_however_little_is_left() -> None:
     running = tuple(ticket(number, since=number, used=510 * MIB) for number in range(4))
     assert decide(View(9.0, 100 * MIB, 2140 * MIB, 8.0, (), running)) == ()

@@ -64,12 +64,6 @@ class Future:
             level + new.risen(left) <= self._room for left, level in self._levels.items() if left <= new.left
         )
 
-    def holds(self) -> bool:
-        """Tell whether what runs already stays within the room."""
-        if self._spare >= 0:
-            return True
-        return all(self._level(left) <= self._room for left in {one.left for one in self._running})
-
     def reserve(self, need: int) -> Reservation | None:
         """Keep room for a unit that does not fit yet; None where it will not when all has ended either.
 

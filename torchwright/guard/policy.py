@@ -1,9 +1,9 @@
 """Decide which compilers run: a pure function from what is seen to what is done about it.
 
 A unit is one compile or link. It is admitted where its memory fits beside that of all that run until each has
-ended, as far as that is known. Where it turns out otherwise units are paused, the youngest first, so that the
-oldest can end and make room; and where even that is too much the youngest are ended, and run again. Bytes and
-seconds throughout.
+ended, as far as that is known. Where it turns out otherwise units are paused, so that the oldest can end and
+make room, and what ends before the oldest wants its memory; and where even that is too much the youngest are
+ended, and run again. Bytes and seconds throughout.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _relief(view: View) -> Iterator[Decision]:
         return
     empty = soon < EMPTY * kept
     enough = soon >= TIGHT * kept + (moving[0].growth if moving else 0)
-    if not empty and (enough or _holds(view, moving, room)):
+    if enough and not empty:
         return
     ended = set()
     if empty and (room < 0 or not moving):
@@ -119,17 +119,22 @@ def _fall(view: View, moving: Sequence[Ticket]) -> float:
     return min(own, view.rising * seconds) + max(0.0, view.falling - view.rising) * seconds
 
 
-def _holds(view: View, moving: Sequence[Ticket], room: float) -> bool:
-    """Tell whether those that move are thought to stay within the room until each has ended."""
-    return Future(room, (_going(one, view.now) for one in moving)).holds()
-
-
 def _too_many(view: View, moving: Sequence[Ticket], room: float) -> Sequence[Ticket]:
-    """Return the youngest, as many as cannot go on beside the older ones; the oldest always can."""
-    for going in range(len(moving) - 1, 0, -1):
-        if _holds(view, moving[:going], room):
-            return moving[going:]
-    return moving[1:]
+    """Return those that cannot go on beside the oldest, which always can, and those that end before them.
+
+    It is asked as for what is let go on, one by one: what memory the oldest will want when another has ended
+    is no reason to halt that one, whose end makes room. In the order of their ends none that was halted
+    would fit beside the rest after all, and be let go on at once.
+    """
+    going = [(_going(one, view.now), one) for one in moving]
+    future = Future(room, (forecast for forecast, _ in going[:1]))
+    halted = []
+    for forecast, one in sorted(going[1:], key=lambda each: each[0].left):
+        if future.fits(forecast):
+            future.add(forecast)
+        else:
+            halted.append(one)
+    return halted
 
 
 def _youngest(oldest_first: Sequence[Ticket], wanted: float) -> Iterator[Ticket]:
