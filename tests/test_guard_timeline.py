@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from recorded import GIB, moment, ran, small
@@ -93,6 +94,12 @@ def test_an_account_adds_up() -> None:
     assert account.summary() == (
         "3 compiles and links came by the guard, at most 3.9 GiB at a time, 1 paused, 1 ended to run again"
     )
+
+
+def test_what_came_and_went_between_two_looks_was_there() -> None:
+    account = Account()
+    account.take(replace(ran("a.cpp", 1.5, 1.7), peak=GIB))
+    assert account.peak == GIB
 
 
 def test_a_run_lasts_from_its_beginning_to_its_end() -> None:

@@ -165,6 +165,7 @@ class Account:
                 self.peak = max(self.peak, record.used)
             case Ran():
                 self.units += record.outcome in {"done", "failed"}
+                self.peak = max(self.peak, record.peak)  # one that came and went between two looks
             case Event():
                 self.counts[record.kind] = self.counts.get(record.kind, 0) + 1
                 if record.kind == "gave up":
