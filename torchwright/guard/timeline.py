@@ -176,4 +176,5 @@ class Account:
         words = {"pause": "paused", "rerun": "ended to run again", "kill": "killed for want of memory"}
         did = [f"{self.counts[kind]} {word}" for kind, word in words.items() if kind in self.counts]
         used = f"at most {format_bytes(self.peak)} at a time"
-        return ", ".join([f"{self.units} compiles and links came by the guard", used, *did])
+        what = "compile or link" if self.units == 1 else "compiles and links"
+        return ", ".join([f"{self.units} {what} came by the guard", used, *did])
