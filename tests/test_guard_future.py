@@ -1,5 +1,7 @@
 """The future: whether units that run together stay within the memory."""
 
+import random
+
 from torchwright.guard.future import FOREVER, Forecast, Future, Reservation
 
 
@@ -28,6 +30,25 @@ def test_what_is_added_counts() -> None:
     assert future.fits(new)
     future.add(new)
     assert not future.fits(new)
+
+
+def test_one_by_one_is_as_all_at_once() -> None:
+    source = random.Random(1)  # noqa: S311 - the same units each time
+
+    def drawn() -> Forecast:
+        left = source.choice((FOREVER, 1.0, 2.0, source.uniform(1, 9)))
+        return forecast(left, source.randrange(40), source.randrange(40), source.uniform(0.1, 9))
+
+    answers = set()
+    for _ in range(300):
+        units, new = [drawn() for _ in range(6)], drawn()
+        future = Future(90, units[:3])
+        for count, one in enumerate(units[3:], 4):
+            future.fits(new)
+            future.add(one)
+            answers.add(future.fits(new))
+            assert future.fits(new) == Future(90, units[:count]).fits(new)
+    assert answers == {True, False}
 
 
 def test_levels_are_those_of_all_at_each_end() -> None:

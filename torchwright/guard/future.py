@@ -22,6 +22,10 @@ class Forecast:
         """Return the bytes that it will have taken after so many seconds, should it still run."""
         return self.growth * min(1.0, after / self.rise)
 
+    def taken(self, after: float) -> float:
+        """Return the bytes that it will have taken after so many seconds: below 0, given back."""
+        return self.risen(after) if self.left >= after else -self.used
+
 
 @dataclass(slots=True)
 class Reservation:
@@ -80,8 +84,9 @@ class Future:
         """Let a unit start."""
         self._running.append(new)
         self._spare -= new.growth
-        self._levels.clear()
+        if self._levels:  # all anew for each of hundreds would take longer than there is between looks
+            self._levels = {left: level + new.taken(left) for left, level in self._levels.items()}
+            self._levels[new.left] = self._level(new.left)
 
     def _level(self, after: float) -> float:
-        """Return the bytes that will have been taken after so many seconds: below 0, given back."""
-        return sum(one.risen(after) if one.left >= after else -one.used for one in self._running)
+        return sum(one.taken(after) for one in self._running)
