@@ -14,16 +14,16 @@ import nox
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
-from torchwright import facts, host, interpreters, matrix, selection
-from torchwright.deliver.options import Own, of_conda, of_none
-from torchwright.errors import GpuError, HostError, SuiteError
-from torchwright.foreign import asked
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill import facts, host, interpreters, matrix, selection
+from torchmill.deliver.options import Own, of_conda, of_none
+from torchmill.errors import GpuError, HostError, SuiteError
+from torchmill.foreign import asked
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 if TYPE_CHECKING:
-    from torchwright.deliver.made import Product
-    from torchwright.deliver.verified import Verified
+    from torchmill.deliver.made import Product
+    from torchmill.deliver.verified import Verified
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
@@ -76,7 +76,7 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchwright import stages, workshop  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchmill import stages, workshop  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
             if not python:
@@ -89,7 +89,7 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
             if artifact is not None:
                 session.log(f"{artifact.wheel.name} is there and nothing changed")
                 return
-            from torchwright import console, pipeline  # noqa: PLC0415 - slow to load, and there is work to do
+            from torchmill import console, pipeline  # noqa: PLC0415 - slow to load, and there is work to do
 
             with console.build_line() as line:
                 artifact = pipeline.make(job, install=partial(install, session), line=line)
@@ -113,7 +113,7 @@ def add_made_from_wheel(known: Facts, cell: matrix.Cell, native: str, word: str,
         default=False,
     )
     def session(session: nox.Session) -> None:
-        from torchwright.deliver import verified  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchmill.deliver import verified  # noqa: PLC0415 - `nox -l` needs none of it
 
         with reported(session):
             own, rest = making.read(session.posargs, f"nox -s {session.name} --")
@@ -137,8 +137,8 @@ def add_foreign_session(known: Facts, cell: matrix.Cell, name: str) -> None:
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
-        from torchwright.foreign import session as foreign  # noqa: PLC0415 - `nox -l` needs none of it
-        from torchwright.foreign.planning import Goal  # noqa: PLC0415
+        from torchmill.foreign import session as foreign  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchmill.foreign.planning import Goal  # noqa: PLC0415
 
         with reported(session):
             own, rest = read(session.posargs, f"nox -s {session.name} --")
@@ -164,10 +164,10 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
-    upstream = ROOT / ".torchwright" / "demo"
+    upstream = ROOT / ".torchmill" / "demo"
     env = {
-        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
-        "TORCHWRIGHT_HOME": str(upstream / "home"),
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHMILL_HOME": str(upstream / "home"),
     }
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     invoke = (sys.executable, "-m", "invoke")
@@ -182,7 +182,7 @@ def demo(session: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
     """Try the newest wheels with CUDA, or those that are named after --, on the GPU of this machine."""
-    from torchwright import gpu as trying  # noqa: PLC0415 - slow to load
+    from torchmill import gpu as trying  # noqa: PLC0415 - slow to load
 
     with reported(session):
         try:
@@ -202,14 +202,14 @@ class Making(NamedTuple):
 
 def libtorch(found: "Verified", _: Own) -> "Product":
     """Make the archive for C++ users of a wheel."""
-    from torchwright.deliver import libtorch as archives  # noqa: PLC0415 - `nox -l` needs none of it
+    from torchmill.deliver import libtorch as archives  # noqa: PLC0415 - `nox -l` needs none of it
 
     return archives.make(found)
 
 
 def conda(found: "Verified", own: Own) -> "Product":
     """Make the conda package of a wheel."""
-    from torchwright.deliver import conda as packages  # noqa: PLC0415 - `nox -l` needs none of it
+    from torchmill.deliver import conda as packages  # noqa: PLC0415 - `nox -l` needs none of it
 
     return packages.make(found, own.number)
 

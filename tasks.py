@@ -10,29 +10,29 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchwright import archlist, budget, console, listing, options, preview, selection, source
-from torchwright import deps as deps_
-from torchwright import facts as facts_
-from torchwright import host as hosts
-from torchwright import matrix as matrix_
-from torchwright import report as report_
-from torchwright import upstream as upstream_
-from torchwright.boundary import Body, say, translated
-from torchwright.deliver.image import orders as image_orders
-from torchwright.deliver.index import orders as index_orders
-from torchwright.deliver.index import serving
-from torchwright.deliver.provenance import orders as verifying
-from torchwright.deliver.publish import orders as publishing
-from torchwright.deliver.snippet import orders as snippet_orders
-from torchwright.diagnosis import causes
-from torchwright.diagnosis.logtext import read as read_log
-from torchwright.foreign import consultation
-from torchwright.housekeeping import orders
-from torchwright.layout import Layout
-from torchwright.model import Facts
-from torchwright.options import named_after, needed_by
-from torchwright.toolkit import orders as toolkits
-from torchwright.toolkit import told
+from torchmill import archlist, budget, console, listing, options, preview, selection, source
+from torchmill import deps as deps_
+from torchmill import facts as facts_
+from torchmill import host as hosts
+from torchmill import matrix as matrix_
+from torchmill import report as report_
+from torchmill import upstream as upstream_
+from torchmill.boundary import Body, say, translated
+from torchmill.deliver.image import orders as image_orders
+from torchmill.deliver.index import orders as index_orders
+from torchmill.deliver.index import serving
+from torchmill.deliver.provenance import orders as verifying
+from torchmill.deliver.publish import orders as publishing
+from torchmill.deliver.snippet import orders as snippet_orders
+from torchmill.diagnosis import causes
+from torchmill.diagnosis.logtext import read as read_log
+from torchmill.foreign import consultation
+from torchmill.housekeeping import orders
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.options import named_after, needed_by
+from torchmill.toolkit import orders as toolkits
+from torchmill.toolkit import told
 
 ROOT = Path(__file__).parent
 
@@ -199,7 +199,7 @@ def facts(
     table: bool = False,
 ) -> None:
     """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
-    from torchwright.upstream import maintenance  # noqa: PLC0415
+    from torchmill.upstream import maintenance  # noqa: PLC0415
 
     page = ROOT / "docs" / "compatibility.md" if table else None
     orders = maintenance.Orders(check, tuple(release or ()), new, write, page)

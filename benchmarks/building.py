@@ -15,12 +15,12 @@ import spent
 import stand_in
 from spent import Compilers, Spent
 
-from torchwright import interpreters, source
-from torchwright.layout import Layout
+from torchmill import interpreters, source
+from torchmill.layout import Layout
 
 ROOT = Path(__file__).parents[1]
 CLEAN, CCACHE, OURS = "no cache", "ccache as it comes", "ours"
-_FOREIGN = ("CC", "CXX", "CCACHE_*", "SCCACHE_*", "TORCHWRIGHT_*", "XDG_CACHE_HOME", "PYTHONPATH", "MAX_JOBS")
+_FOREIGN = ("CC", "CXX", "CCACHE_*", "SCCACHE_*", "TORCHMILL_*", "XDG_CACHE_HOME", "PYTHONPATH", "MAX_JOBS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Site:
 
     def build(self, contender: str, python: str) -> tuple[Spent, Path | None]:
         """Make a wheel; return what it took, and where the wheel is, or None where that failed."""
-        state = self.home / ".torchwright"
+        state = self.home / ".torchmill"
         if not state.exists():
             state.mkdir(parents=True)
             (state / "sources").symlink_to(self.project.sources)
@@ -99,8 +99,8 @@ class Site:
             compilers = self.compilers.by_ccache(self.kept / "ccache", path)
         own = {
             "PATH": path,
-            "TORCHWRIGHT_HOME": str(self.home),
-            "TORCHWRIGHT_TAG": self.project.tag,
+            "TORCHMILL_HOME": str(self.home),
+            "TORCHMILL_TAG": self.project.tag,
             "XDG_CACHE_HOME": str(self.kept),
             "PIP_CACHE_DIR": pip,  # the network is no part of the contest
             "WORK": str(
@@ -130,9 +130,9 @@ def project(asked: Namespace, folder: Path) -> Project:
 
 def small(folder: Path, units: int) -> Project:
     """Make and fetch the stand-in with so many units."""
-    home, facts = folder / "fetched", {"TORCHWRIGHT_CONFIGS": str(stand_in.SAMPLE / "build_configs")}
+    home, facts = folder / "fetched", {"TORCHMILL_CONFIGS": str(stand_in.SAMPLE / "build_configs")}
     home.mkdir()
-    environment = {**os.environ, **facts, "TORCHWRIGHT_HOME": str(home), "TORCHWRIGHT_TAG": stand_in.TAG}
+    environment = {**os.environ, **facts, "TORCHMILL_HOME": str(home), "TORCHMILL_TAG": stand_in.TAG}
     stand_in.fetch(stand_in.write(folder, units), environment)
     title = f"stand-in of {units} units"
     return _fetched(title, home, ("tinytorch", stand_in.TAG), "cpu", facts)
@@ -140,7 +140,7 @@ def small(folder: Path, units: int) -> Project:
 
 def real(tag: str, variant: str) -> Project:
     """Take a release of torch that this checkout has fetched."""
-    home = Path(os.environ.get("TORCHWRIGHT_HOME") or ROOT)
+    home = Path(os.environ.get("TORCHMILL_HOME") or ROOT)
     return _fetched(f"torch {tag}, {variant}", home, ("torch", tag), variant, {})
 
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import mixes
 
-from torchwright import facts
-from torchwright.guard.curves import half, recorded
-from torchwright.guard.expected import Expectations, relevant
-from torchwright.guard.history import History, Need
-from torchwright.guard.imagined import Job, Machine, Outcome, lower_bound
-from torchwright.guard.jobs import slots
-from torchwright.guard.policy import decide
-from torchwright.guard.simulator import simulate
-from torchwright.guard.units import Described
-from torchwright.guard.view import Admit, Decision, Unit, View
+from torchmill import facts
+from torchmill.guard.curves import half, recorded
+from torchmill.guard.expected import Expectations, relevant
+from torchmill.guard.history import History, Need
+from torchmill.guard.imagined import Job, Machine, Outcome, lower_bound
+from torchmill.guard.jobs import slots
+from torchmill.guard.policy import decide
+from torchmill.guard.simulator import simulate
+from torchmill.guard.units import Described
+from torchmill.guard.view import Admit, Decision, Unit, View
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9

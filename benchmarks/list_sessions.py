@@ -19,9 +19,9 @@ EMPTY = "import nox\n\n\n@nox.session\ndef nothing(session: nox.Session) -> None
 
 def seconds(noxfile: Path, tag: str | None) -> float:
     """Return how long one listing takes; what `invoke fetch` selected here does not count."""
-    env = {name: value for name, value in os.environ.items() if name != "TORCHWRIGHT_TAG"}
-    env |= {"TORCHWRIGHT_HOME": str(noxfile.parent / "nowhere")}
-    env |= {"TORCHWRIGHT_TAG": tag} if tag else {}
+    env = {name: value for name, value in os.environ.items() if name != "TORCHMILL_TAG"}
+    env |= {"TORCHMILL_HOME": str(noxfile.parent / "nowhere")}
+    env |= {"TORCHMILL_TAG": tag} if tag else {}
     command = [sys.executable, "-m", "nox", "-f", str(noxfile), "--list"]
     start = time.perf_counter()
     subprocess.run(command, env=env, check=True, capture_output=True)

@@ -36,7 +36,7 @@ class Cap:
         self.limit = limit
         self._version = 1 if (MOUNT / "memory").is_dir() else 2
         parent = MOUNT / "memory" if self._version == 1 else MOUNT
-        self.folder = parent / f"torchwright-benchmark-{os.getpid()}-{time.monotonic_ns()}"
+        self.folder = parent / f"torchmill-benchmark-{os.getpid()}-{time.monotonic_ns()}"
 
     def __enter__(self) -> Self:
         """Make the group; exit with a sentence where that is not allowed."""

@@ -3,7 +3,7 @@
 python benchmarks/noop.py --results FILE; python benchmarks/noop.py --render FILE
 
 Without --home the embedded sample is built first, in a folder of its own. With --home HOME (where
-.torchwright and dist/ are; the checkout itself, say) and --session the wheel that is there is asked for, and
+.torchmill and dist/ are; the checkout itself, say) and --session the wheel that is there is asked for, and
 the others run in the tree that it was made in: they compile nothing, and leave their own wheel elsewhere.
 """
 
@@ -50,7 +50,7 @@ class Finished:
     @property
     def tree(self) -> Path:
         """Return the tree that it was made in last."""
-        trees = self.home / ".torchwright" / "trees" / str(self.manifest["tag"])
+        trees = self.home / ".torchmill" / "trees" / str(self.manifest["tag"])
         return max(trees.glob("*/source"), key=lambda path: path.stat().st_mtime).parent
 
 
@@ -58,7 +58,7 @@ def sample(folder: Path) -> Finished:
     """Build the sample."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     configs, upstream = ROOT / "sample" / "build_configs", folder / "upstream"
-    env = {**os.environ, "TORCHWRIGHT_HOME": str(folder / "home"), "TORCHWRIGHT_CONFIGS": str(configs)}
+    env = {**os.environ, "TORCHMILL_HOME": str(folder / "home"), "TORCHMILL_CONFIGS": str(configs)}
     env["XDG_CACHE_HOME"] = str(folder / "cache")
     fetch = ("fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}")
     for argv in (["sample/upstream.py", str(upstream)], ["-m", "invoke", *fetch]):
@@ -107,7 +107,7 @@ def run(asked: Namespace) -> None:
             finished = sample(folder)
         else:
             home = asked.home.resolve()
-            moved = {**os.environ, "TORCHWRIGHT_HOME": str(home)}
+            moved = {**os.environ, "TORCHMILL_HOME": str(home)}
             finished = there(home, asked.session, (asked.envs or home / ".nox").resolve(), moved)
         entries = contenders(finished, folder)
         for argv, cwd, env in entries.values():  # the first time of each is another matter

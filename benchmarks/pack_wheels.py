@@ -35,7 +35,7 @@ MIB = 1 << 20
 def packed(asked: Namespace) -> None:
     """Stage, repair and pack one wheel, and say what came of it."""
     sys.path.insert(0, str(ROOT))
-    from torchwright.pack import deflate, metadata, repair, stage, wheel  # noqa: PLC0415
+    from torchmill.pack import deflate, metadata, repair, stage, wheel  # noqa: PLC0415
 
     staged = stage.lay(asked.wheel, asked.into / "stage", {"torch/version.py"})
     repair.repair(staged, PLATFORM, folders=asked.folder)
@@ -133,7 +133,7 @@ class Contest:
 def contenders() -> list[str]:
     """Return all who take part, "further" after "first", whose members it finds kept."""
     sys.path.insert(0, str(ROOT))
-    from torchwright.pack import deflate  # noqa: PLC0415
+    from torchmill.pack import deflate  # noqa: PLC0415
 
     whats = ("alone", "first", "further")
     ours = [f"ours:{codec}:{what}" for codec in deflate.codecs() for what in whats]

@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from torchwright import facts
-from torchwright.guard import expected, jobs, limits
-from torchwright.guard.session import Site, guarded
+from torchmill import facts
+from torchmill.guard import expected, jobs, limits
+from torchmill.guard.session import Site, guarded
 
 ROOT = Path(__file__).parents[1]  # must be on PYTHONPATH
 

@@ -115,7 +115,7 @@ def _unpacked(name: str) -> Path:
     """Return the folder in which Debian's packages of a server are unpacked, once for all runs of tests."""
     if not all(map(shutil.which, ("apt-get", "apt-cache", "dpkg-deb"))):
         pytest.skip(f"{name} is not installed, and this machine has no packages of Debian's kind")
-    kept = Path(tempfile.gettempdir()) / f"torchwright-tests-{getpass.getuser()}-servers"
+    kept = Path(tempfile.gettempdir()) / f"torchmill-tests-{getpass.getuser()}-servers"
     kept.mkdir(mode=0o755, exist_ok=True)  # Apache, as nobody, loads more of it
     assert kept.stat().st_uid == os.getuid(), f"{kept} belongs to somebody else: remove it"
     with (kept / "lock").open("w") as lock:

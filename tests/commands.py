@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-OURS = ("TORCHWRIGHT_", "NOX_", "INVOKE_")
+OURS = ("TORCHMILL_", "NOX_", "INVOKE_")
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a user's environment in which everything that is made goes below `home`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return kept | {
-        "TORCHWRIGHT_HOME": str(home),
+        "TORCHMILL_HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "NO_COLOR": "1",
         **(extra or {}),

@@ -10,8 +10,8 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright import facts
-from torchwright.model import Facts
+from torchmill import facts
+from torchmill.model import Facts
 
 ROOT = Path(__file__).parent.parent
 

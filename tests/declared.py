@@ -3,8 +3,8 @@
 from pathlib import Path
 from textwrap import dedent
 
-from torchwright import facts
-from torchwright.model import Facts
+from torchmill import facts
+from torchmill.model import Facts
 
 ONE = """
     name = "tiny-scatter"

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from torchwright.guard.clients import listen
+from torchmill.guard.clients import listen
 
 SOON = 30.0  # seconds for what takes a moment: generous, for machines with other things to do
-OURS = ("TORCHWRIGHT_GATE", "TORCHWRIGHT_GATED")
+OURS = ("TORCHMILL_GATE", "TORCHMILL_GATED")
 
 
 class Heard:
@@ -97,7 +97,7 @@ class Meeting:
         return subprocess.Popen(
             [str(word) for word in command],
             cwd=cwd,
-            env=environment() | {"TORCHWRIGHT_GATE": str(self.folder)} | dict(env or {}),
+            env=environment() | {"TORCHMILL_GATE": str(self.folder)} | dict(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -16,9 +16,9 @@ from typing import Self
 
 import psutil
 
-from torchwright.guard.orders import Orders
-from torchwright.guard.recorder import READY
-from torchwright.guard.timeline import Event, Moment, Ran, Record, parse
+from torchmill.guard.orders import Orders
+from torchmill.guard.recorder import READY
+from torchmill.guard.timeline import Event, Moment, Ran, Record, parse
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20
@@ -52,7 +52,7 @@ class Guard:
         self.folder = Path(ordered.folder)
         self.records: list[Record] = []
         self.process = subprocess.Popen(
-            [*before, sys.executable, "-m", "torchwright.guard"],
+            [*before, sys.executable, "-m", "torchmill.guard"],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

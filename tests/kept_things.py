@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchwright.housekeeping.items import Place
-from torchwright.layout import Layout
-from torchwright.model import Facts, Source
-from torchwright.source.slot import Slot
+from torchmill.housekeeping.items import Place
+from torchmill.layout import Layout
+from torchmill.model import Facts, Source
+from torchmill.source.slot import Slot
 
 ROOT = Path(__file__).parents[1]
 TREE, CELL, VISION = "v1.0.0/wheel-cpu-0123abcd", "v1.0.0/wheel-3.10-cpu", "v0.1.0/vision-3.10-cpu"
@@ -26,7 +26,7 @@ HOLD = (
 
 
 def layout(home: Path) -> Layout:
-    return Layout(home, home / "cache" / "torchwright")
+    return Layout(home, home / "cache" / "torchmill")
 
 
 def place(home: Path, facts: Facts) -> Place:

@@ -15,9 +15,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from torchwright.deliver.index import orders, serving
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill.deliver.index import orders, serving
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv") or "uv"
 PIP = (sys.executable, "-m", "pip", "--no-cache-dir", "--disable-pip-version-check")

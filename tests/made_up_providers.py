@@ -6,12 +6,12 @@ from pathlib import Path
 
 from machines import program
 
-from torchwright.host.programs import runner
-from torchwright.model import Piece, ToolkitSource
-from torchwright.source.request import Progress, Silent
-from torchwright.toolkit.pieces import downloads
-from torchwright.toolkit.provision import Shop
-from torchwright.toolkit.wanted import Lacking, Offer, Provider, Wanted
+from torchmill.host.programs import runner
+from torchmill.model import Piece, ToolkitSource
+from torchmill.source.request import Progress, Silent
+from torchmill.toolkit.pieces import downloads
+from torchmill.toolkit.provision import Shop
+from torchmill.toolkit.wanted import Lacking, Offer, Provider, Wanted
 
 ARCH = "x86_64"
 

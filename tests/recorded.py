@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchwright.guard.timeline import SHARE, Event, Moment, Pen, Ran, Record
-from torchwright.report.recording import Recording, read
+from torchmill.guard.timeline import SHARE, Event, Moment, Pen, Ran, Record
+from torchmill.report.recording import Recording, read
 
 GIB = 2**30
 

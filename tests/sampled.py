@@ -20,10 +20,10 @@ class Sample:
         self.home = folder / "home"
         self.configs = folder / "build_configs"
         self.envs = envs
-        self.cache = cache / "torchwright"
+        self.cache = cache / "torchmill"
         pip = envs.with_name("pip")  # what it brought once is the same for all
         self.env = {
-            "TORCHWRIGHT_CONFIGS": str(self.configs),
+            "TORCHMILL_CONFIGS": str(self.configs),
             "XDG_CACHE_HOME": str(cache),
             "PIP_CACHE_DIR": str(pip),
         }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from torchwright.layout import Layout
-from torchwright.model import Package, Release
-from torchwright.source import Request
+from torchmill.layout import Layout
+from torchmill.model import Package, Release
+from torchmill.source import Request
 
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always")
 BRANCH = "main"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torchwright import address
-from torchwright.errors import ConfigError
+from torchmill import address
+from torchmill.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from torchwright import against, lookup, matrix
-from torchwright.errors import ConfigError
-from torchwright.matrix import Cell
-from torchwright.model import Facts, Options
+from torchmill import against, lookup, matrix
+from torchmill.errors import ConfigError
+from torchmill.matrix import Cell
+from torchmill.model import Facts, Options
 
 PYPI = Options(torch="PyPI")
 

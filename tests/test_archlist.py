@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from torchwright.archlist import Question, answer
-from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.model import Facts, Gpu, Host
+from torchmill.archlist import Question, answer
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.model import Facts, Gpu, Host
 
 HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.artifact import manifest_of, place, publish, record, withdraw
-from torchwright.model import Plan
+from torchmill.artifact import manifest_of, place, publish, record, withdraw
+from torchmill.model import Plan
 
 
 def packed(folder: Path, text: str) -> Path:

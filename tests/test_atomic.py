@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import atomic
+from torchmill import atomic
 
 
 def test_a_file_is_replaced_and_who_reads_the_old_one_goes_on(tmp_path: Path) -> None:

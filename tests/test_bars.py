@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 from rich.progress import Progress
 
-from torchwright.bars import LiveBars, PlainBars
-from torchwright.sparse import EVERY
+from torchmill.bars import LiveBars, PlainBars
+from torchmill.sparse import EVERY
 
 
 def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:

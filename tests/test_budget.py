@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright import budget, matrix
-from torchwright.budget import Budget, Demand
-from torchwright.errors import ImpossibleBuildError, UnknownReleaseError
-from torchwright.guard.cgroups import Quota, Reading
-from torchwright.model import Facts, Options, Range
+from torchmill import budget, matrix
+from torchmill.budget import Budget, Demand
+from torchmill.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.guard.cgroups import Quota, Reading
+from torchmill.model import Facts, Options, Range
 
 GIB = 2**30
 GROUP = "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import pytest
 from rich.console import Console
 
-from torchwright.buildline import LiveLine, PlainLine, Status, Track, duration
-from torchwright.guard.timeline import Account, Moment
-from torchwright.ninja import Edge
-from torchwright.sparse import EVERY
+from torchmill.buildline import LiveLine, PlainLine, Status, Track, duration
+from torchmill.guard.timeline import Account, Moment
+from torchmill.ninja import Edge
+from torchmill.sparse import EVERY
 
 GIB = 2**30
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import cache_servers
 import pytest
 
-from torchwright.errors import ConfigError
-from torchwright.model import Host
-from torchwright.recall import Recall
-from torchwright.report import recording, text
-from torchwright.toolchain import cache, ccache, remote
-from torchwright.toolchain.cache import Cache, Hits, Site
+from torchmill.errors import ConfigError
+from torchmill.model import Host
+from torchmill.recall import Recall
+from torchmill.report import recording, text
+from torchmill.toolchain import cache, ccache, remote
+from torchmill.toolchain.cache import Cache, Hits, Site
 
 BARE = Host("x86_64", "linux", cores=2, memory=2**33)
 FEATURES = "file-storage http-storage redis+unix-storage redis-storage"
@@ -58,20 +58,20 @@ def test_ccache_goes_before_sccache(tmp_path: Path) -> None:
 
 
 def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
-    found = cache.set_up(site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHWRIGHT_CACHE="none"))
+    found = cache.set_up(site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none"))
     assert found == Cache(variables={"CCACHE_DISABLE": "1"})
 
 
 def test_a_shared_cache_goes_to_who_has_a_way_to_it(tmp_path: Path) -> None:
     both, alone = imagined(tmp_path, "ccache", "sccache"), imagined(tmp_path / "s", "sccache")
     folder = f"file://{tmp_path}"
-    assert chosen(tmp_path, both, TORCHWRIGHT_CACHE=folder) == ("ccache", folder, "")
-    assert chosen(tmp_path, both, TORCHWRIGHT_CACHE="s3://bucket/x") == (
+    assert chosen(tmp_path, both, TORCHMILL_CACHE=folder) == ("ccache", folder, "")
+    assert chosen(tmp_path, both, TORCHMILL_CACHE="s3://bucket/x") == (
         "sccache",
         "s3://bucket/x",
         "ccache 4.7.5 has no way to s3://bucket/x: sccache has, and is used",
     )
-    assert chosen(tmp_path, alone, TORCHWRIGHT_CACHE=folder) == (
+    assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
         "sccache",
         "",
         f"sccache has no way to {folder}: building without it",
@@ -86,7 +86,7 @@ def test_what_a_ccache_was_made_without_goes_to_sccache_or_nowhere(
     few = imagined(tmp_path, "ccache", features="file-storage http-storage")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        tool, shared, noted = chosen(tmp_path, few, TORCHWRIGHT_CACHE=address)
+        tool, shared, noted = chosen(tmp_path, few, TORCHMILL_CACHE=address)
     assert (tool, shared) == ("ccache", "")
     assert "sccache cannot be had (" in noted
     assert noted.endswith(f"ccache 4.7.5 has no way to {address}: building without it")
@@ -97,15 +97,15 @@ def test_what_a_ccache_was_made_without_goes_to_sccache_or_nowhere(
 )
 def test_a_shared_cache_that_is_not_there_is_done_without(tmp_path: Path, setting: str) -> None:
     setting = setting.format(port=cache_servers.free_port())
-    tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHWRIGHT_CACHE=setting)
+    tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
     assert (tool, shared) == ("ccache", "")
     assert noted.startswith(f"{setting} cannot be reached (")
     assert noted.endswith("): building without it")
 
 
 def test_a_wrong_name_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="TORCHWRIGHT_CACHE is 'ftp://x', but 'ftp' is no kind of cache"):
-        chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHWRIGHT_CACHE="ftp://x")
+    with pytest.raises(ConfigError, match="TORCHMILL_CACHE is 'ftp://x', but 'ftp' is no kind of cache"):
+        chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE="ftp://x")
 
 
 def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def real() -> Host:
 
 def checkout(folder: Path) -> Path:
     """Make a tree as CMake leaves one: a generated file names the real one by its absolute path."""
-    source = folder / ".torchwright/trees/v1/wheel-cpu-12345678/source"
+    source = folder / ".torchmill/trees/v1/wheel-cpu-12345678/source"
     (source / "include").mkdir(parents=True)
     (source / "build").mkdir()
     (source / "include/a.h").write_text("inline const char* header() { return __FILE__; }\n")
@@ -347,7 +347,7 @@ def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real: Host, tmp_path: Pa
 def in_common(folder: Path, host: Host, address: str) -> list[Hits]:
     """Build on three machines, so to say, that have nothing in common but a shared cache."""
     return [
-        build(folder / name, host, folder / name / "kept", TORCHWRIGHT_CACHE=address)[1]
+        build(folder / name, host, folder / name / "kept", TORCHMILL_CACHE=address)[1]
         for name in ("one", "two", "three")
     ]
 
@@ -358,7 +358,7 @@ def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
         assert (first.hits, first.misses, first.remote) == (0, 1, 0)
         assert second == third == Hits(second.tool, 1, 0, 1, 0, f"redis://{address}/3")
         found = set_up(
-            tmp_path / "four", real, tmp_path / "kept", TORCHWRIGHT_CACHE=f"redis://s3cret@{address}"
+            tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
         )
     # the server is gone now
     made = compile_in(checkout(tmp_path / "four"), found.variables, real.tools["ccache"])

@@ -5,12 +5,12 @@ from itertools import pairwise, permutations
 
 import pytest
 
-from torchwright import capabilities, lookup, matrix, plan
-from torchwright.capabilities import Target, canonical, choosing, gpus, judging, reading
-from torchwright.capabilities.targets import fewest, number, plain, serves
-from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.matrix import Cell
-from torchwright.model import Capability, Facts, Gpu, Host, Options, Release, Toolkit
+from torchmill import capabilities, lookup, matrix, plan
+from torchmill.capabilities import Target, canonical, choosing, gpus, judging, reading
+from torchmill.capabilities.targets import fewest, number, plain, serves
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.matrix import Cell
+from torchmill.model import Capability, Facts, Gpu, Host, Options, Release, Toolkit
 
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * 1024**3, glibc="2.36")
 OLDEST = "9.0"  # of the toolkits that are described

@@ -16,8 +16,8 @@ from kernel_tree import (
     tree,
 )
 
-from torchwright.guard import cgroups
-from torchwright.guard.cgroups import Quota, Reading
+from torchmill.guard import cgroups
+from torchmill.guard.cgroups import Quota, Reading
 
 
 def readings(root: Path) -> dict[str, Reading]:

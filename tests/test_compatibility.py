@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from torchwright.compatibility import page
-from torchwright.model import Facts
+from torchmill.compatibility import page
+from torchmill.model import Facts
 
 PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 

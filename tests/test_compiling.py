@@ -13,9 +13,9 @@ import pytest
 from guards import until
 from sampled import THIS, Sample, fetched
 
-from torchwright import orphans
-from torchwright.guard.orders import GATE
-from torchwright.guard.timeline import Ran, parse
+from torchmill import orphans
+from torchmill.guard.orders import GATE
+from torchmill.guard.timeline import Ran, parse
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ class Build:
 
     @property
     def tree(self) -> Path:
-        (tree,) = (self.sample.home / ".torchwright" / "trees" / "v1.0.0").glob(f"{SHARED}-????????")
+        (tree,) = (self.sample.home / ".torchmill" / "trees" / "v1.0.0").glob(f"{SHARED}-????????")
         return tree
 
     def forget_wheels(self) -> None:
@@ -91,7 +91,7 @@ class Build:
         return self.sample.manifest(name)
 
     def ran(self, session: str) -> list[Ran]:
-        (file,) = (self.sample.home / ".torchwright" / "logs").glob(f"*-{session}.timeline.jsonl")
+        (file,) = (self.sample.home / ".torchmill" / "logs").glob(f"*-{session}.timeline.jsonl")
         records = [parse(line) for line in file.read_text(encoding="utf-8").splitlines()]
         return [record for record in records if isinstance(record, Ran)]
 
@@ -111,7 +111,7 @@ def gates(nox: subprocess.Popen[str]) -> str:
 def guard_of(nox: subprocess.Popen[str]) -> psutil.Process:
     for child in psutil.Process(nox.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it ended meanwhile
-            if "torchwright.guard" in child.cmdline():
+            if "torchmill.guard" in child.cmdline():
                 return child
     return pytest.fail("this build has no guard")
 

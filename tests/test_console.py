@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import console
+from torchmill import console
 
 ROOT = Path(__file__).parents[1]
 SHOW = """
 from types import SimpleNamespace
-from torchwright import console
-from torchwright.guard.timeline import Moment
+from torchmill import console
+from torchmill.guard.timeline import Moment
 with console.progress() as bars:
     bar = bars.task("torch", 3)
     bar.update(2, 3, "receiving")

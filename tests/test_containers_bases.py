@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts
-from torchwright.containers import bases
-from torchwright.errors import ConfigError
-from torchwright.model import Images
+from torchmill import facts
+from torchmill.containers import bases
+from torchmill.errors import ConfigError
+from torchmill.model import Images
 
 OURS = facts.load(Path(__file__).parents[1] / "build_configs").images
 DIGEST = "sha256:" + "0" * 64

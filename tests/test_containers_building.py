@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.containers import building
-from torchwright.containers.engine import Engine
-from torchwright.errors import BuildError, HostError
-from torchwright.model import Facts
+from torchmill.containers import building
+from torchmill.containers.engine import Engine
+from torchmill.errors import BuildError, HostError
+from torchmill.model import Facts
 
 
 def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64") -> building.Job:
@@ -42,14 +42,14 @@ def test_steps_are_said_and_all_is_logged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", ["", "#8 0.214 ", "0.214 "])
 def test_a_base_that_a_step_refused_is_told_in_its_words(tmp_path: Path, before: str) -> None:
     script = (
-        f"echo '{before}torchwright: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
+        f"echo '{before}torchmill: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
     )
     with pytest.raises(HostError, match=r"localhost/a:1 was not built: the base image has no python3\.10$"):
         building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
 
 
 def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> None:
-    script = "echo 'STEP 1/2: RUN echo \"torchwright: not this\"'; echo 'Error: no such image'; exit 125"
+    script = "echo 'STEP 1/2: RUN echo \"torchmill: not this\"'; echo 'Error: no such image'; exit 125"
     with pytest.raises(BuildError, match=r"not built: Error: no such image; all of it is in .*a\.log"):
         building.build(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
 

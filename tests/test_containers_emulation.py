@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.containers import emulation
+from torchmill.containers import emulation
 
 # As Linux 6 wrote them on Debian 12, after `update-binfmts --enable qemu-aarch64` and `--enable qemu-x86_64`.
 AARCH64 = """\

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.containers import engine
-from torchwright.errors import ConfigError, HostError
+from torchmill.containers import engine
+from torchmill.errors import ConfigError, HostError
 
 DEAD = 'echo "Cannot connect to the Docker daemon at unix:///var/run/docker.sock." >&2; exit 1'
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.containers import running
-from torchwright.containers.engine import Engine
-from torchwright.containers.running import Container, Ground, Mount
-from torchwright.errors import HostError
-from torchwright.process import CommandError
+from torchmill.containers import running
+from torchmill.containers.engine import Engine
+from torchmill.containers.running import Container, Ground, Mount
+from torchmill.errors import HostError
+from torchmill.process import CommandError
 
 DOCKER = Engine("docker", "/usr/bin/docker", (), "27.5")
 PODMAN = Engine("podman", "/usr/bin/podman", ("--storage-driver", "vfs"), "4.3.1")
@@ -25,20 +25,20 @@ BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
 LOCAL = Ground("x86_64", rootless=False, remote=False)
 ROOTLESS = Ground("x86_64", rootless=True, remote=False)
 CONTAINER = Container(
-    name="torchwright-1",
+    name="torchmill-1",
     image="debian-arm64",
     arch="aarch64",
     argv=("/bin/sh", "/suite/inside.sh", "wheel-3.11-cpu"),
-    mounts=(Mount("/home/me/suite", "/suite"), Mount("/home/me/dist", "/torchwright/dist", writable=True)),
-    variables={"TORCHWRIGHT_HOME": "/torchwright"},
+    mounts=(Mount("/home/me/suite", "/suite"), Mount("/home/me/dist", "/torchmill/dist", writable=True)),
+    variables={"TORCHMILL_HOME": "/torchmill"},
     passed=("PIP_INDEX_URL",),
     user=(1000, 100),
 )
 
 GIVEN = (
     "--mount type=bind,source=/home/me/suite,target=/suite,readonly "
-    "--mount type=bind,source=/home/me/dist,target=/torchwright/dist{} "
-    "--env TORCHWRIGHT_HOME=/torchwright --env INSIDE_TORCHWRIGHT=torchwright-1 --env PIP_INDEX_URL"
+    "--mount type=bind,source=/home/me/dist,target=/torchmill/dist{} "
+    "--env TORCHMILL_HOME=/torchmill --env INSIDE_TORCHMILL=torchmill-1 --env PIP_INDEX_URL"
 )
 
 
@@ -51,11 +51,11 @@ def test_docker() -> None:
     assert lines(DOCKER) == [
         "/usr/bin/docker run --rm --platform linux/arm64 --pull never --entrypoint uname debian-arm64 -m",
         (
-            "/usr/bin/docker run --rm --init --platform linux/arm64 --pull never --name torchwright-1 "
+            "/usr/bin/docker run --rm --init --platform linux/arm64 --pull never --name torchmill-1 "
             f"--network host --security-opt label=disable --user 1000:100 {GIVEN.format('')} "
             "--entrypoint /bin/sh debian-arm64 /suite/inside.sh wheel-3.11-cpu"
         ),
-        "/usr/bin/docker rm --force torchwright-1",
+        "/usr/bin/docker rm --force torchmill-1",
     ]
 
 
@@ -76,13 +76,13 @@ def test_root_is_the_user_where_an_engine_has_no_rights_of_its_own() -> None:
 
 def test_buildah_runs_in_a_container_that_it_made_before() -> None:
     assert lines(BUILDAH) == [
-        "/usr/bin/buildah from --name torchwright-1 --platform linux/arm64 --pull-never debian-arm64",
-        "/usr/bin/buildah run --isolation chroot torchwright-1 -- uname -m",
+        "/usr/bin/buildah from --name torchmill-1 --platform linux/arm64 --pull-never debian-arm64",
+        "/usr/bin/buildah run --isolation chroot torchmill-1 -- uname -m",
         (
             f"/usr/bin/buildah run --isolation chroot --user 0:0 {GIVEN.format(',rw')} "
-            "torchwright-1 -- /bin/sh /suite/inside.sh wheel-3.11-cpu"
+            "torchmill-1 -- /bin/sh /suite/inside.sh wheel-3.11-cpu"
         ),
-        "/usr/bin/buildah rm torchwright-1",
+        "/usr/bin/buildah rm torchmill-1",
     ]
 
 
@@ -176,11 +176,11 @@ def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
 
 STOPPED = """\
 import os, sys
-from torchwright.containers import running
-from torchwright.containers.engine import Engine
-from torchwright.containers.running import Container, Ground
-from torchwright.errors import InterruptedBuildError
-container = Container("torchwright-stopped", "image", "aarch64", ("/bin/sh", "inside"))
+from torchmill.containers import running
+from torchmill.containers.engine import Engine
+from torchmill.containers.running import Container, Ground
+from torchmill.errors import InterruptedBuildError
+container = Container("torchmill-stopped", "image", "aarch64", ("/bin/sh", "inside"))
 steps = running.commands(Engine("buildah", sys.argv[1], (), "1"), Ground("aarch64", False, False), container)
 try:
     running.run(container, steps, os.environ, sys.stderr, lambda _: None)
@@ -209,10 +209,10 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     started.send_signal(number)
     _, said = started.communicate(timeout=60)
     assert started.returncode == 1
-    assert "interrupted: torchwright-stopped was stopped" in said
+    assert "interrupted: torchmill-stopped was stopped" in said
     status = Path(f"/proc/{child.read_text().strip()}/status")
     assert not status.exists() or "zombie" in status.read_text()
-    assert log.read_text().splitlines()[-1] == "rm torchwright-stopped"
+    assert log.read_text().splitlines()[-1] == "rm torchmill-stopped"
 
 
 @pytest.mark.parametrize("name", ["buildah", "podman"])
@@ -264,8 +264,8 @@ PROGRAM = r"""
 int main(int count, char **words) {
     struct utsname seen;
     if (strstr(words[0], "uname")) return uname(&seen) ? 1 : puts(seen.machine) < 0;
-    printf("%s %s\n", getenv("PIP_INDEX_URL"), getenv("TORCHWRIGHT_HOME"));
-    printf("%d %d\n", fopen("/torchwright/dist/made", "w") != NULL, fopen("/suite/made", "w") != NULL);
+    printf("%s %s\n", getenv("PIP_INDEX_URL"), getenv("TORCHMILL_HOME"));
+    printf("%d %d\n", fopen("/torchmill/dist/made", "w") != NULL, fopen("/suite/made", "w") != NULL);
     return count > 2 ? 7 : 0;
 }
 """
@@ -307,13 +307,13 @@ def test_a_real_engine_does_what_it_is_told(
         folder.mkdir()
     container = replace(
         CONTAINER,
-        name=f"torchwright-{os.getpid()}",
+        name=f"torchmill-{os.getpid()}",
         image="seen",
         arch={"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine),
         argv=("/bin/sh", "inside", *more),
         mounts=(
             Mount(str(folders["suite"]), "/suite"),
-            Mount(str(folders["dist"]), "/torchwright/dist", writable=True),
+            Mount(str(folders["dist"]), "/torchmill/dist", writable=True),
         ),
     )
     here = running.ground(buildah, os.environ, "linux")
@@ -327,7 +327,7 @@ def test_a_real_engine_does_what_it_is_told(
     except CommandError as error:
         ended = error.returncode
     assert seen == [os.uname().machine]
-    assert out.getvalue().splitlines()[:2] == ["https://me:secret@index /torchwright", "1 0"]
+    assert out.getvalue().splitlines()[:2] == ["https://me:secret@index /torchmill", "1 0"]
     assert ended == code
     assert (folders["dist"] / "made").is_file()
     left = subprocess.run(buildah.command("containers", "-q"), capture_output=True, text=True, check=True)

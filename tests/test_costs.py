@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from torchwright.facts import costs
-from torchwright.model import Facts
+from torchmill.facts import costs
+from torchmill.model import Facts
 
 RUN = """
 [[run]]

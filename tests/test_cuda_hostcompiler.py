@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright import lookup, matrix
-from torchwright.cuda import hostcompiler
-from torchwright.demands import Demands
-from torchwright.model import Compiler, Facts, Host, Rule, When
+from torchmill import lookup, matrix
+from torchmill.cuda import hostcompiler
+from torchmill.demands import Demands
+from torchmill.model import Compiler, Facts, Host, Rule, When
 
 KEPT = "/cache/toolkits/gcc-11-x86_64/bin/g++-11"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright import lookup, matrix
-from torchwright.cuda import libraries
-from torchwright.demands import Demands
-from torchwright.model import Cuda, Facts, Host, Rule, ToolkitSource, When
+from torchmill import lookup, matrix
+from torchmill.cuda import libraries
+from torchmill.demands import Demands
+from torchmill.model import Cuda, Facts, Host, Rule, ToolkitSource, When
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 OFFICIAL = {

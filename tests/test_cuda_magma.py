@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright import lookup, matrix, plan
-from torchwright.capabilities.serving import unserved
-from torchwright.cuda import magma, means
-from torchwright.model import Facts, Host, Options, Plan
+from torchmill import lookup, matrix, plan
+from torchmill.capabilities.serving import unserved
+from torchmill.cuda import magma, means
+from torchmill.model import Facts, Host, Options, Plan
 
 HOST = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"})
 SEVENTY, BOTH = "magma-2.6.1-cu118-7.0", "magma-2.6.1-cu118-7.0_8.6+PTX"

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from torchwright import lookup, matrix, plan
-from torchwright.cuda import means
-from torchwright.model import Compiler, Facts, Host, Options, Plan
+from torchmill import lookup, matrix, plan
+from torchmill.cuda import means
+from torchmill.model import Compiler, Facts, Host, Options, Plan
 
 KEPT = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl", "gcc-11": "/k/gcc"}
 HOST = Host(

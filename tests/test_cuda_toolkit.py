@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import lookup, matrix
-from torchwright.cuda import toolkit
-from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.matrix import Cell
-from torchwright.model import Facts, Host
+from torchmill import lookup, matrix
+from torchmill.cuda import toolkit
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.matrix import Cell
+from torchmill.model import Facts, Host
 
 
 def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:

@@ -14,14 +14,14 @@ import pytest
 import tiny_wheels as tiny
 from commands import ROOT, run
 
-from torchwright import facts, lookup, matrix
-from torchwright.deliver import conda
-from torchwright.deliver.conda import channel, package
-from torchwright.deliver.verified import Verified
-from torchwright.errors import DeliveryError, HostError
-from torchwright.layout import Layout
-from torchwright.model import Facts
-from torchwright.pack.stage import StagedWheel
+from torchmill import facts, lookup, matrix
+from torchmill.deliver import conda
+from torchmill.deliver.conda import channel, package
+from torchmill.deliver.verified import Verified
+from torchmill.errors import DeliveryError, HostError
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.pack.stage import StagedWheel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
@@ -119,7 +119,7 @@ def test_the_same_wheel_makes_the_same_bytes(
     assert again.name == TORCH
     assert again.read_bytes() == (conda.folder(made) / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
-    assert not list((tmp_path / ".torchwright").glob("conda-*"))
+    assert not list((tmp_path / ".torchmill").glob("conda-*"))
 
 
 def test_it_is_kept_while_it_would_be_the_same(
@@ -209,7 +209,7 @@ def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
         tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
     )
     wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name}))
-    env = {"TORCHWRIGHT_CONFIGS": str(CONFIGS), "TORCHWRIGHT_TAG": "v1.0.0"}
+    env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     place = tmp_path / "dist/conda" / SUBDIR / f"tinytorch-1.0.0-py{PYTHON}_cpu_0.conda"
@@ -226,7 +226,7 @@ def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
 
 
 def test_nox_lists_it_for_every_package_and_keeps_it_out_of_the_matrix(tmp_path: Path) -> None:
-    env = {"TORCHWRIGHT_CONFIGS": str(CONFIGS), "TORCHWRIGHT_TAG": "v1.0.0"}
+    env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     listed = run("nox", "--list", home=tmp_path, env=env).stdout
     assert f"- conda-{PYTHON}-cpu [conda,tinytorch,cpu,v1.0.0]" in listed
     assert f"- conda-vision-{PYTHON}-cpu [conda-vision,tinyvision,cpu,v0.1.0]" in listed

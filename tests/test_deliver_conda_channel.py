@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts
-from torchwright.deliver import conda
-from torchwright.deliver.conda import channel
-from torchwright.errors import DeliveryError, HostError
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill import facts
+from torchmill.deliver import conda
+from torchmill.deliver.conda import channel
+from torchmill.errors import DeliveryError, HostError
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 pytest.importorskip("rattler_build", reason="needs py-rattler-build")
@@ -114,7 +114,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(sample: Facts, layout: Layout,
     out = tmp_path / "photos"
     out.mkdir()
     (out / "holiday.jpg").write_text("sun")
-    with pytest.raises(DeliveryError, match="photos is no channel that torchwright wrote"):
+    with pytest.raises(DeliveryError, match="photos is no channel that torchmill wrote"):
         channel.write(sample, layout, out)
     assert state(out) == {"holiday.jpg": b"sun"}
     with pytest.raises(DeliveryError, match=r"holiday\.jpg is no channel"):

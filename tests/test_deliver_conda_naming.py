@@ -2,9 +2,9 @@
 
 import pytest
 
-from torchwright.deliver.conda import naming
-from torchwright.errors import ConfigError, DeliveryError, ImpossibleBuildError
-from torchwright.model import Facts
+from torchmill.deliver.conda import naming
+from torchmill.errors import ConfigError, DeliveryError, ImpossibleBuildError
+from torchmill.model import Facts
 
 CUDNN = "8.0.5.39"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import paper_wheels
 import pytest
 
-from torchwright import lookup, matrix
-from torchwright.deliver import distributions
-from torchwright.deliver.conda import recipe
-from torchwright.deliver.conda.recipe import Recipe
-from torchwright.errors import ConfigError
-from torchwright.model import Facts
+from torchmill import lookup, matrix
+from torchmill.deliver import distributions
+from torchmill.deliver.conda import recipe
+from torchmill.deliver.conda.recipe import Recipe
+from torchmill.errors import ConfigError
+from torchmill.model import Facts
 
 TOLD = {
     "libraries": {"cudnn": "8.0.5.39"},
@@ -59,7 +59,7 @@ def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: 
     assert found.run_exports == {"weak": ("pytorch >=1.8.0,<1.9.0a0",)}
     assert found.imports == ("torch",)
     assert found.stamp.isoformat() == "2021-03-04T00:00:00+00:00"
-    origin = found.about["extra"]["torchwright"]
+    origin = found.about["extra"]["torchmill"]
     assert (origin["wheel"], origin["tag"]) == (wheel.name, "v1.8.0")
     assert found.about["dev_url"] == "https://github.com/pytorch/pytorch"
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright.deliver.conda import naming, requirements
-from torchwright.deliver.conda.requirements import Target
-from torchwright.errors import DeliveryError
-from torchwright.model import Facts
+from torchmill.deliver.conda import naming, requirements
+from torchmill.deliver.conda.requirements import Target
+from torchmill.errors import DeliveryError
+from torchmill.model import Facts
 
 CPU = Target("3.10", "cpu", "linux", "x86_64")
 CUDA = replace(CPU, variant="cu117")

@@ -11,7 +11,7 @@ import tiny_wheels as tiny
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-from torchwright.deliver.conda import runpaths, tree
+from torchmill.deliver.conda import runpaths, tree
 
 pytestmark = tiny.needs_compiler
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import paper_wheels
 import pytest
 
-from torchwright.deliver.conda import tree
-from torchwright.errors import DeliveryError
-from torchwright.pack import wheel as wheels
-from torchwright.pack.stage import StagedWheel
+from torchmill.deliver.conda import tree
+from torchmill.errors import DeliveryError
+from torchmill.pack import wheel as wheels
+from torchmill.pack.stage import StagedWheel
 
 PYTHON = "{}.{}".format(*sys.version_info)
 INFO = "tinytorch-1.0+cpu.dist-info"

@@ -9,8 +9,8 @@ import pytest
 from packaging.version import Version
 from paper_wheels import Members, made
 
-from torchwright.deliver import distributions
-from torchwright.errors import DeliveryError
+from torchmill.deliver import distributions
+from torchmill.errors import DeliveryError
 
 INFO = "tinytorch-1.0+cpu.dist-info"
 

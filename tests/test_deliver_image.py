@@ -15,13 +15,13 @@ import paper_wheels
 import pytest
 from commands import ROOT, run
 
-from torchwright import facts, locks
-from torchwright.deliver.image import builder, devcontainer, orders, request, runtime, wheels
-from torchwright.deliver.image.dockerfile import Recipe
-from torchwright.deliver.image.request import KINDS, Request, Said
-from torchwright.errors import ConfigError, DeliveryError, SuiteError
-from torchwright.matrix import find_release
-from torchwright.model import BaseImage
+from torchmill import facts, locks
+from torchmill.deliver.image import builder, devcontainer, orders, request, runtime, wheels
+from torchmill.deliver.image.dockerfile import Recipe
+from torchmill.deliver.image.request import KINDS, Request, Said
+from torchmill.errors import ConfigError, DeliveryError, SuiteError
+from torchmill.matrix import find_release
+from torchmill.model import BaseImage
 
 OURS = facts.load(ROOT / "build_configs")
 GOLDEN = ROOT / "tests/golden/images"
@@ -240,14 +240,14 @@ def test_an_image_is_written_and_built(tmp_path: Path) -> None:
     assert "--shm-size=8G" in done.stdout
     assert "DataLoader workers" in done.stdout
     assert "#5 [2/2] RUN true" in done.stderr
-    folder = tmp_path / ".torchwright/images/runtime-1.13.1-cpu-py3.10-x86_64"
+    folder = tmp_path / ".torchmill/images/runtime-1.13.1-cpu-py3.10-x86_64"
     assert (tmp_path / "laid").read_text() == (folder / "Dockerfile").read_text()
     assert len(list((folder / "wheels").iterdir())) == 1
 
 
 def test_two_runs_do_not_write_one_image(tmp_path: Path) -> None:
     words = ("image", "--kind", "builder", "--tag", "v1.13.1", "--arch", "x86_64")
-    with locks.locked(tmp_path / ".torchwright/images/.locks/builder-1.13.1-cpu-x86_64-development", "it"):
+    with locks.locked(tmp_path / ".torchmill/images/.locks/builder-1.13.1-cpu-x86_64-development", "it"):
         done = run("invoke", *words, home=tmp_path)
     assert done.returncode == 10
     assert "is being built by another run" in done.stderr

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.deliver.image import folder
-from torchwright.deliver.image.dockerfile import Recipe
-from torchwright.errors import DeliveryError
+from torchmill.deliver.image import folder
+from torchmill.deliver.image.dockerfile import Recipe
+from torchmill.errors import DeliveryError
 
 ROOT = Path(__file__).parents[1]
 FACTS = ROOT / "build_configs"
@@ -43,7 +43,7 @@ def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
 def test_the_suite_is_copied_without_what_it_made(tmp_path: Path) -> None:
     _write(tmp_path / "image", _recipe("FROM a\n", suite="suite"))
     suite = tmp_path / "image/suite"
-    assert {"noxfile.py", "tasks.py", "requirements.txt", "torchwright", "build_configs"} <= {
+    assert {"noxfile.py", "tasks.py", "requirements.txt", "torchmill", "build_configs"} <= {
         entry.name for entry in suite.iterdir()
     }
     assert list(suite.rglob("__pycache__")) == []

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts
-from torchwright.deliver.image import request
-from torchwright.deliver.image.request import Said
-from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.matrix import find_release
+from torchmill import facts
+from torchmill.deliver.image import request
+from torchmill.deliver.image.request import Said
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.matrix import find_release
 
 OURS = facts.load(Path(__file__).parents[1] / "build_configs")
 OLD, NEW = (find_release(OURS, "torch", version) for version in ("1.1.0", "1.13.1"))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from paper_wheels import made
 
-from torchwright.deliver import distributions
-from torchwright.deliver.index import entry
-from torchwright.deliver.index.agreement import differences
-from torchwright.deliver.index.entry import Entry
+from torchmill.deliver import distributions
+from torchmill.deliver.index import entry
+from torchmill.deliver.index.agreement import differences
+from torchmill.deliver.index.entry import Entry
 
 LINUX, ARM = "py3-none-linux_x86_64", "py3-none-linux_aarch64"
 

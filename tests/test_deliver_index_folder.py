@@ -9,11 +9,11 @@ import pytest
 from made_index import Home
 from paper_wheels import made
 
-from torchwright.deliver.index import folder, gathering, state
-from torchwright.deliver.index.folder import LINK, Wanted
-from torchwright.deliver.index.state import State
-from torchwright.errors import DeliveryError, HostError
-from torchwright.model import Facts
+from torchmill.deliver.index import folder, gathering, state
+from torchmill.deliver.index.folder import LINK, Wanted
+from torchmill.deliver.index.state import State
+from torchmill.errors import DeliveryError, HostError
+from torchmill.model import Facts
 
 
 def _silent(done: int, total: int, name: str) -> None:
@@ -110,7 +110,7 @@ def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> 
     hidden = home.out / state.FOLDER
     hidden.mkdir(parents=True)
     (hidden / "selected.json").write_text("a checkout's")
-    with pytest.raises(DeliveryError, match=r"holds \.torchwright, which no index wrote"):
+    with pytest.raises(DeliveryError, match=r"holds \.torchmill, which no index wrote"):
         home.index()
     (hidden / "selected.json").rename(hidden / "lock")
     home.index()  # of a run that was stopped before it wrote anything

@@ -18,9 +18,9 @@ from kept_things import HOLD
 from made_index import Home, install, installed
 from paper_wheels import Members, made
 
-from torchwright.deliver.index import state
-from torchwright.errors import BusyError, ConfigError, DeliveryError
-from torchwright.model import Facts
+from torchmill.deliver.index import state
+from torchmill.errors import BusyError, ConfigError, DeliveryError
+from torchmill.model import Facts
 
 INFO = "tinytorch-1.0+cpu.dist-info"
 CPU, CUDA = "tinytorch-1.0+cpu-py3-none-any.whl", "tinytorch-1.0+cu118-py3-none-any.whl"
@@ -150,7 +150,7 @@ def test_nothing_is_written_where_nothing_changed(home: Home) -> None:
     again = home.told()
     assert (again["written"], again["removed"]) == ([], [])
     after = home.look()
-    del before[".torchwright/index.json"], after[".torchwright/index.json"]  # may say: the wheels settled
+    del before[".torchmill/index.json"], after[".torchmill/index.json"]  # may say: the wheels settled
     assert after == before
 
 
@@ -417,7 +417,7 @@ def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
 
 def test_two_runs_do_not_write_one_index(home: Home) -> None:
     home.index()
-    argv = [sys.executable, "-c", HOLD, str(home.out / ".torchwright/lock")]
+    argv = [sys.executable, "-c", HOLD, str(home.out / ".torchmill/lock")]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
@@ -429,7 +429,7 @@ def test_two_runs_do_not_write_one_index(home: Home) -> None:
 
 def test_a_damaged_state_is_refused(home: Home) -> None:
     home.index()
-    file = home.out / ".torchwright/index.json"
+    file = home.out / ".torchmill/index.json"
     for text in ("", "{}", '{"format": 9}', '{"format": 1, "written": 3}'):
         file.write_text(text)
         with pytest.raises(DeliveryError, match=r"index\.json: cannot be read"):

@@ -17,11 +17,11 @@ from commands import ROOT, environment
 from made_index import Home, ask, install, installed, served
 from paper_wheels import made
 
-from torchwright.deliver.index import serving, state
-from torchwright.errors import ConfigError, DeliveryError, HostError
-from torchwright.housekeeping import running
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill.deliver.index import serving, state
+from torchmill.errors import ConfigError, DeliveryError, HostError
+from torchmill.housekeeping import running
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 JSON, HTML = "application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html"
 EVERYBODY = "0.0.0.0"  # noqa: S104 - for a moment
@@ -111,7 +111,7 @@ def test_what_nobody_can_give_is_not_acceptable(port: int) -> None:
         "/linked/secret.html",
         "/linked/",
         "/cpu/linkedpage/",
-        "/.torchwright/index.json",
+        "/.torchmill/index.json",
         "/%00",
         "/circle",
         "/" + "x" * 5000,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from paper_wheels import made
 
-from torchwright.deliver import distributions
-from torchwright.deliver.index import entry, yanking
-from torchwright.deliver.index.entry import Entry
-from torchwright.errors import ConfigError
+from torchmill.deliver import distributions
+from torchmill.deliver.index import entry, yanking
+from torchmill.deliver.index.entry import Entry
+from torchmill.errors import ConfigError
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ import pytest
 import tiny_wheels as tiny
 from commands import ROOT, run
 
-from torchwright import artifact, facts, host, lookup, matrix, plan
-from torchwright.deliver import libtorch
-from torchwright.deliver.libtorch import contents
-from torchwright.deliver.verified import Verified, find
-from torchwright.errors import DeliveryError, VerifyError
-from torchwright.layout import Layout
-from torchwright.model import Options
+from torchmill import artifact, facts, host, lookup, matrix, plan
+from torchmill.deliver import libtorch
+from torchmill.deliver.libtorch import contents
+from torchmill.deliver.verified import Verified, find
+from torchmill.errors import DeliveryError, VerifyError
+from torchmill.layout import Layout
+from torchmill.model import Options
 
 pytestmark = tiny.needs_compiler
 
@@ -57,7 +57,7 @@ def package(folder: Path, name: str = "tinytorch", add: str = ADD) -> Path:
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verified:
     """Return a wheel of the sample's name that lies in dist/ with its manifest."""
-    monkeypatch.setenv("TORCHWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return delivered(tmp_path)
 
@@ -142,7 +142,7 @@ def test_an_archive_is_made_tried_and_kept(found: Verified) -> None:
 def test_a_library_that_computes_wrongly_is_not_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(VerifyError, match="a C\\+\\+ program could not be run against it"):
         libtorch.make(delivered(tmp_path, ADD.replace("a + b", "a - b")))
@@ -152,7 +152,7 @@ def test_a_library_that_computes_wrongly_is_not_delivered(
 def test_a_library_that_cannot_be_linked_is_not_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(VerifyError, match=r"could not be compiled against it.*undefined reference"):
         libtorch.make(delivered(tmp_path, ADD.replace("add", "subtract")))
@@ -176,8 +176,8 @@ def test_a_wheel_is_found_with_its_manifest_alone(found: Verified) -> None:
 @pytest.mark.usefixtures("found")
 def test_the_session_makes_it_of_the_wheel_that_is_there(tmp_path: Path) -> None:
     env = {
-        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
-        "TORCHWRIGHT_TAG": "v1.0.0",
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHMILL_TAG": "v1.0.0",
         "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"],
     }
     done = run("nox", "-s", f"libtorch-{THIS}-cpu", home=tmp_path / "home", env=env)

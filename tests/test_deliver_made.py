@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import artifact, digests
-from torchwright.deliver import made
-from torchwright.recall import Recall
+from torchmill import artifact, digests
+from torchmill.deliver import made
+from torchmill.recall import Recall
 
 PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "code": "4"}
 
@@ -97,4 +97,4 @@ def test_code_is_all_files_of_a_room(tmp_path: Path) -> None:
 
 def test_a_package_that_is_not_installed_has_no_version() -> None:
     assert made.version("pytest") == pytest.__version__
-    assert made.version("torchwright-of-nobody") == ""
+    assert made.version("torchmill-of-nobody") == ""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torchwright.deliver.options import Own, of_conda, of_none
-from torchwright.errors import ConfigError
+from torchmill.deliver.options import Own, of_conda, of_none
+from torchmill.errors import ConfigError
 
 PROG = "nox -s conda-3.10-cpu --"
 

@@ -13,11 +13,11 @@ import paper_wheels
 import pytest
 import told_wheels
 
-from torchwright import artifact
-from torchwright.deliver.provenance import checking, orders
-from torchwright.errors import ConfigError, DeliveryError
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill import artifact
+from torchmill.deliver.provenance import checking, orders
+from torchmill.errors import ConfigError, DeliveryError
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +335,7 @@ def test_papers_of_another_release_need_not_say_what_ours_say(wheel: Path) -> No
     """Only what both say, and what the wheel itself is, counts."""
 
     def older(said: dict[str, Any]) -> None:
-        said["builder"]["torchwright"] = "0.0.1"
+        said["builder"]["torchmill"] = "0.0.1"
 
     edit(artifact.manifest_of(wheel), older)
     edit(statement_of(wheel), lambda said: said["predicate"]["buildDefinition"].pop("resolvedDependencies"))

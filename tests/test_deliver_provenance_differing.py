@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torchwright.deliver.provenance.differing import MOST, Judge, differences
+from torchmill.deliver.provenance.differing import MOST, Judge, differences
 
 X = Judge("X")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packageurl import PackageURL
 
-from torchwright.deliver.provenance import origins
+from torchmill.deliver.provenance import origins
 
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs Debian or one of its children")

@@ -10,8 +10,8 @@ import told_wheels
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from torchwright.deliver import provenance
-from torchwright.deliver.provenance import sbom
+from torchmill.deliver import provenance
+from torchmill.deliver.provenance import sbom
 
 
 @pytest.fixture

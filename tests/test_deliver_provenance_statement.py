@@ -11,7 +11,7 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
-from torchwright.deliver.provenance import builder, statement
+from torchmill.deliver.provenance import builder, statement
 
 CI = {
     "GITHUB_SERVER_URL": "https://github.com",
@@ -112,8 +112,8 @@ def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
 
 
 def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
-    assert builder.of({}) == {"id": builder.LOCAL, "torchwright": "0.1.0"}
-    assert builder.of({"TORCHWRIGHT_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
+    assert builder.of({}) == {"id": builder.LOCAL, "torchmill": "0.1.0"}
+    assert builder.of({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
     made = statement.compose(told | {"builder": builder.of(CI)})["predicate"]["runDetails"]
     assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
     assert made["metadata"]["invocationId"] == "https://github.com/me/wheels/actions/runs/17/attempts/2"

@@ -8,11 +8,11 @@ import publishing_servers as servers
 import pytest
 import told_wheels
 
-from torchwright import artifact
-from torchwright.deliver import distributions
-from torchwright.deliver.publish import bucket, orders, parcel, places
-from torchwright.deliver.publish.parcel import File
-from torchwright.errors import DeliveryError, NetworkError
+from torchmill import artifact
+from torchmill.deliver import distributions
+from torchmill.deliver.publish import bucket, orders, parcel, places
+from torchmill.deliver.publish.parcel import File
+from torchmill.errors import DeliveryError, NetworkError
 
 BUCKET = "wheels"
 

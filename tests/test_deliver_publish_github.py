@@ -9,12 +9,12 @@ import pytest
 import told_wheels
 from publishing_servers import GitHub
 
-from torchwright import artifact
-from torchwright.deliver import distributions
-from torchwright.deliver.publish import github, orders, parcel, places
-from torchwright.deliver.publish.parcel import File
-from torchwright.deliver.publish.places import Place
-from torchwright.errors import DeliveryError, NetworkError
+from torchmill import artifact
+from torchmill.deliver import distributions
+from torchmill.deliver.publish import github, orders, parcel, places
+from torchmill.deliver.publish.parcel import File
+from torchmill.deliver.publish.places import Place
+from torchmill.errors import DeliveryError, NetworkError
 
 TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
 

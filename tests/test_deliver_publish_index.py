@@ -12,11 +12,11 @@ import publishing_servers as servers
 import pytest
 import told_wheels
 
-from torchwright.deliver import distributions
-from torchwright.deliver.publish import orders, parcel, places
-from torchwright.deliver.publish.index import Index
-from torchwright.deliver.publish.parcel import File
-from torchwright.errors import ConfigError, DeliveryError, NetworkError
+from torchmill.deliver import distributions
+from torchmill.deliver.publish import orders, parcel, places
+from torchmill.deliver.publish.index import Index
+from torchmill.deliver.publish.parcel import File
+from torchmill.errors import ConfigError, DeliveryError, NetworkError
 
 WHEEL = "tinytorch-1.13.1+cpu-py3-none-any.whl"
 

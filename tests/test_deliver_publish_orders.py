@@ -9,15 +9,15 @@ import paper_wheels
 import pytest
 import told_wheels
 
-from torchwright import artifact
-from torchwright.deliver import distributions
-from torchwright.deliver.publish import orders, parcel
-from torchwright.deliver.publish.folder import Folder
-from torchwright.deliver.publish.orders import Selection
-from torchwright.deliver.publish.parcel import File
-from torchwright.errors import DeliveryError, SuiteError
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill import artifact
+from torchmill.deliver import distributions
+from torchmill.deliver.publish import orders, parcel
+from torchmill.deliver.publish.folder import Folder
+from torchmill.deliver.publish.orders import Selection
+from torchmill.deliver.publish.parcel import File
+from torchmill.errors import DeliveryError, SuiteError
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 CUDA, CPU = "tinytorch-1.13.1+cu117-py3-none-any.whl", "tinytorch-1.13.1+cpu-py3-none-any.whl"
 

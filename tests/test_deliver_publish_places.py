@@ -2,11 +2,11 @@
 
 import pytest
 
-from torchwright.deliver.publish import places
-from torchwright.deliver.publish.folder import Folder
-from torchwright.deliver.publish.github import Releases
-from torchwright.deliver.publish.index import Index
-from torchwright.errors import ConfigError
+from torchmill.deliver.publish import places
+from torchmill.deliver.publish.folder import Folder
+from torchmill.deliver.publish.github import Releases
+from torchmill.deliver.publish.index import Index
+from torchmill.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,19 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchwright import matrix
-from torchwright.deliver.snippet import offers, pdm, pip, pixi, platforms, poetry, toml, uv
-from torchwright.deliver.snippet.deciding import decide
-from torchwright.deliver.snippet.lines import Direct, by_address, by_name, python_range, requirements
-from torchwright.deliver.snippet.offers import FLAT, INDEX, Place
-from torchwright.deliver.snippet.words import Decision, Request, Stock
-from torchwright.errors import ConfigError, DeliveryError
-from torchwright.model import Facts
-from torchwright.upstream.index import File
+from torchmill import matrix
+from torchmill.deliver.snippet import offers, pdm, pip, pixi, platforms, poetry, toml, uv
+from torchmill.deliver.snippet.deciding import decide
+from torchmill.deliver.snippet.lines import Direct, by_address, by_name, python_range, requirements
+from torchmill.deliver.snippet.offers import FLAT, INDEX, Place
+from torchmill.deliver.snippet.words import Decision, Request, Stock
+from torchmill.errors import ConfigError, DeliveryError
+from torchmill.model import Facts
+from torchmill.upstream.index import File
 
 GOLDEN = Path(__file__).parent / "golden" / "snippets"
-SERVED = Place("torchwright", "https://wheels.example.org", INDEX)
-FOLDER = Place("torchwright", "file:///home/me/wheels%20of%20mine", FLAT)
+SERVED = Place("torchmill", "https://wheels.example.org", INDEX)
+FOLDER = Place("torchmill", "file:///home/me/wheels%20of%20mine", FLAT)
 LINUX = ("linux/x86_64", "linux/aarch64")
 ALL = (*LINUX, "macos/arm64")
 X86, ARM, MAC = "manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64"

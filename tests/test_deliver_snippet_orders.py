@@ -17,11 +17,11 @@ import pytest
 from made_index import PIP, UV, Home, served
 from paper_wheels import made
 
-from torchwright import facts as facts_
-from torchwright.deliver.snippet import orders
-from torchwright.errors import ConfigError, DeliveryError, NetworkError, UnknownReleaseError
-from torchwright.layout import Layout
-from torchwright.model import Facts
+from torchmill import facts as facts_
+from torchmill.deliver.snippet import orders
+from torchmill.errors import ConfigError, DeliveryError, NetworkError, UnknownReleaseError
+from torchmill.layout import Layout
+from torchmill.model import Facts
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 CP = f"cp{sys.version_info.major}{sys.version_info.minor}"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from torchwright import deps, matrix
-from torchwright.errors import HostError
-from torchwright.model import Facts
+from torchmill import deps, matrix
+from torchmill.errors import HostError
+from torchmill.model import Facts
 
 
 def test_conda_is_taken_only_when_an_environment_is_active() -> None:

@@ -13,10 +13,10 @@ import commands
 import provoked
 import pytest
 
-from torchwright.diagnosis import causes, logtext
-from torchwright.errors import ConfigError
-from torchwright.facts import causes as reading
-from torchwright.model import Cause
+from torchmill.diagnosis import causes, logtext
+from torchmill.errors import ConfigError
+from torchmill.facts import causes as reading
+from torchmill.model import Cause
 
 ROOT = Path(__file__).parents[1]
 HARMLESS = Path(__file__).parent / "golden" / "harmless-build.txt"

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright.diagnosis import failure as failures
-from torchwright.diagnosis.failure import Failure
+from torchmill.diagnosis import failure as failures
+from torchmill.diagnosis.failure import Failure
 
 needs_build_tools = pytest.mark.skipif(
     not all(map(shutil.which, ("g++", "ninja", "cmake"))), reason="g++, ninja and cmake are not all installed"

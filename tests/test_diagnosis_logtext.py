@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.diagnosis.logtext import Line, read, telling
-from torchwright.errors import ConfigError
+from torchmill.diagnosis.logtext import Line, read, telling
+from torchmill.errors import ConfigError
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be-bom"])
@@ -29,7 +29,7 @@ def test_bytes_that_are_no_utf_8_do_not_stop_the_reading(tmp_path: Path) -> None
 
 
 def test_standard_input() -> None:
-    code = "from torchwright.diagnosis.logtext import read; print(list(read('-')))"
+    code = "from torchmill.diagnosis.logtext import read; print(list(read('-')))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         input="a\nb\n",

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from torchwright import facts
-from torchwright.diagnosis import page
+from torchmill import facts
+from torchmill.diagnosis import page
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.digests import sha256
+from torchmill.digests import sha256
 
 
 @pytest.mark.parametrize("content", [b"", b"some bytes", bytes(3 << 20)])

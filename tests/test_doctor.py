@@ -6,10 +6,10 @@ from pathlib import Path
 
 from machines import made_up_programs, only, program
 
-from torchwright import doctor, host, lookup, matrix, plan
-from torchwright.doctor import Finding
-from torchwright.model import Facts, Host, Source
-from torchwright.options import parse
+from torchmill import doctor, host, lookup, matrix, plan
+from torchmill.doctor import Finding
+from torchmill.model import Facts, Host, Source
+from torchmill.options import parse
 
 HOSTS = Path(__file__).parent / "golden" / "hosts"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright import lookup, matrix, plan
-from torchwright.doctor import compiler
-from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Compiler, Facts, Host, Options, Rule, ToolkitSource, When
+from torchmill import lookup, matrix, plan
+from torchmill.doctor import compiler
+from torchmill.doctor.finding import Finding, Question
+from torchmill.model import Compiler, Facts, Host, Options, Rule, ToolkitSource, When
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 

@@ -8,14 +8,14 @@ import pytest
 from commands import ROOT, run
 from machines import gcc, made_up_programs
 
-from torchwright import host
-from torchwright.doctor import consultation
-from torchwright.errors import HostError, ImpossibleBuildError
-from torchwright.model import Facts, Host
+from torchmill import host
+from torchmill.doctor import consultation
+from torchmill.errors import HostError, ImpossibleBuildError
+from torchmill.model import Facts, Host
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
-SAMPLE = {"TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs")}
+SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 
 def visit(known: Facts, name: str, identifier: str = "") -> consultation.Visit:

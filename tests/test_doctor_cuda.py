@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright import lookup, matrix, plan
-from torchwright.doctor import cuda
-from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Cuda, Facts, Host, Options, Rule, ToolkitSource, When
+from torchmill import lookup, matrix, plan
+from torchmill.doctor import cuda
+from torchmill.doctor.finding import Finding, Question
+from torchmill.model import Cuda, Facts, Host, Options, Rule, ToolkitSource, When
 
 LINUX = Host(
     "x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"}

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from machines import made_up_programs
 
-from torchwright import lookup, matrix, plan
-from torchwright.doctor import driver
-from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Capability, Facts, Gpu, Host, Options
+from torchmill import lookup, matrix, plan
+from torchmill.doctor import driver
+from torchmill.doctor.finding import Finding, Question
+from torchmill.model import Capability, Facts, Gpu, Host, Options
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 GPUS = (

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from machines import file
 
-from torchwright import doctor, lookup, matrix, plan
-from torchwright.doctor import machine, parts
-from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Facts, Host, Options, Part, ToolkitSource
+from torchmill import doctor, lookup, matrix, plan
+from torchmill.doctor import machine, parts
+from torchmill.doctor.finding import Finding, Question
+from torchmill.model import Facts, Host, Options, Part, ToolkitSource
 
 HOME = "/usr/local/cuda-11.8"
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True, toolkits={"11.8": HOME})

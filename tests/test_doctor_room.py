@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright import estimate, lookup, matrix, plan
-from torchwright.doctor import room
-from torchwright.doctor.finding import Finding, Question
-from torchwright.model import Facts, Host, Options, Range, Room
+from torchmill import estimate, lookup, matrix, plan
+from torchmill.doctor import room
+from torchmill.doctor.finding import Finding, Question
+from torchmill.model import Facts, Host, Options, Range, Room
 
 LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
 

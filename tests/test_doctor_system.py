@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.doctor import system
+from torchmill.doctor import system
 
 
 @pytest.mark.parametrize(

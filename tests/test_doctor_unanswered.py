@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright.doctor.unanswered import explained, out_of_sight
-from torchwright.model import Facts, Gpu, Host
+from torchmill.doctor.unanswered import explained, out_of_sight
+from torchmill.model import Facts, Gpu, Host
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 RTX, A100 = Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("NVIDIA A100-PCIE-40GB", "8.0")

@@ -15,9 +15,9 @@ from commands import ROOT, environment, run
 from index_server import Index, serving
 from sampled import THIS, Sample, fetched
 
-from torchwright import interpreters
-from torchwright.artifact import DOCUMENTS, document_of
-from torchwright.deliver.provenance.checking import examine
+from torchmill import interpreters
+from torchmill.artifact import DOCUMENTS, document_of
+from torchmill.deliver.provenance.checking import examine
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert "nothing changed" in sample.nox("-s", session).stderr
     changed = sample.nox("-R", "-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0")
     assert changed.returncode == 0, changed.stdout + changed.stderr
-    kits = sorted(sample.home.glob(".torchwright/trees/v1.0.0/*/kit"))
+    kits = sorted(sample.home.glob(".torchmill/trees/v1.0.0/*/kit"))
     assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], (
         "also where nox is to install nothing"
     )
@@ -147,7 +147,7 @@ def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) ->
     assert done.returncode == 1
     assert "C++ compiler: found none, needed a C++ compiler" in done.stdout + done.stderr
     assert ": invoke deps" in done.stdout + done.stderr
-    assert not (sample.home / ".torchwright" / "trees").exists()
+    assert not (sample.home / ".torchmill" / "trees").exists()
 
 
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
@@ -172,7 +172,7 @@ def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Samp
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     assert done.returncode == 1
     assert "patch limits-header.patch failed" in done.stdout + done.stderr
-    assert not (sample.home / ".torchwright" / "logs").exists()
+    assert not (sample.home / ".torchmill" / "logs").exists()
 
 
 def test_a_wheel_that_fails_verification_is_not_delivered(sample: Sample) -> None:
@@ -192,7 +192,7 @@ def test_a_wheel_that_fails_verification_is_not_delivered(sample: Sample) -> Non
 
 
 def test_a_changed_source_is_refused(sample: Sample) -> None:
-    tree = sample.home / ".torchwright" / "sources" / "tinytorch" / "v1.0.0" / "tree"
+    tree = sample.home / ".torchmill" / "sources" / "tinytorch" / "v1.0.0" / "tree"
     (tree / "setup.py").write_text("# mine\n")
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     assert done.returncode == 1
@@ -202,7 +202,7 @@ def test_a_changed_source_is_refused(sample: Sample) -> None:
 
 def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> None:
     """Wait until the session has compiled something."""
-    log = sample.home / ".torchwright" / "logs" / f"v1.0.0-{session}.log"
+    log = sample.home / ".torchmill" / "logs" / f"v1.0.0-{session}.log"
     until = time.monotonic() + 120
     while time.monotonic() < until:
         if log.exists() and "[2/" in log.read_text(errors="replace"):
@@ -232,7 +232,7 @@ def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(tmp_path: Path, upstre
     assert not [child for child in left if child.is_running() and child.status() != "zombie"], said
     assert not sample.wheels()
 
-    objects = list((sample.home / ".torchwright" / "trees").rglob("*.o"))
+    objects = list((sample.home / ".torchmill" / "trees").rglob("*.o"))
     assert objects, "what was compiled is kept"
     done = sample.nox("-s", session, "--", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.environments import MADE_FOR, held, installed, provide, read, user
-from torchwright.errors import BusyError
-from torchwright.handover import last_user
-from torchwright.tree import Tree, is_prepared
+from torchmill.environments import MADE_FOR, held, installed, provide, read, user
+from torchmill.errors import BusyError
+from torchmill.handover import last_user
+from torchmill.tree import Tree, is_prepared
 
 INTERPRETER = """\
 #!/bin/sh

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import estimate, lookup, matrix, overflow, plan
-from torchwright.estimate import Estimate, Span, catalogue, report
-from torchwright.model import Assumed, Facts, Host, Plan, Range, Run
-from torchwright.options import parse
+from torchmill import estimate, lookup, matrix, overflow, plan
+from torchmill.estimate import Estimate, Span, catalogue, report
+from torchmill.model import Assumed, Facts, Host, Plan, Range, Run
+from torchmill.options import parse
 
 ROOT = Path(__file__).parents[1]
 GIB = 1024**3

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.estimate import own
-from torchwright.host import native_arch
-from torchwright.model import Facts
+from torchmill.estimate import own
+from torchmill.host import native_arch
+from torchmill.model import Facts
 
 MANIFEST = {
     "package": "torch",

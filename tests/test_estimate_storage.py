@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from test_estimate import SMALL, planned
 
-from torchwright import lookup, matrix, plan
-from torchwright.estimate import own, storage
-from torchwright.model import Facts, Options, Plan, Range, Run
+from torchmill import lookup, matrix, plan
+from torchmill.estimate import own, storage
+from torchmill.model import Facts, Options, Plan, Range, Run
 
 GB = 10**9
 

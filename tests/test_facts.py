@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts, stale
-from torchwright.errors import ConfigError
-from torchwright.model import Facts
+from torchmill import facts, stale
+from torchmill.errors import ConfigError
+from torchmill.model import Facts
 
 
 def edit(configs: Path, file: str, old: str, new: str) -> None:

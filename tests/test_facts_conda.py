@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.facts.conda import conda
-from torchwright.model import Facts
-from torchwright.model.conda import CondaName
+from torchmill.facts.conda import conda
+from torchmill.model import Facts
+from torchmill.model.conda import CondaName
 
 
 def test_what_ships_names_machines_and_packages(shipped: Facts) -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from torchwright import facts
-from torchwright.facts import images
+from torchmill import facts
+from torchmill.facts import images
 
 ROOT = Path(__file__).parents[1]
 ONE = """

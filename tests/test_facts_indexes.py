@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from torchwright.deliver.snippet import official
-from torchwright.facts import indexes
-from torchwright.matrix import find_release
-from torchwright.model import Facts
+from torchmill.deliver.snippet import official
+from torchmill.facts import indexes
+from torchmill.matrix import find_release
+from torchmill.model import Facts
 
 
 def test_without_the_file_none_are_known(tmp_path: Path) -> None:

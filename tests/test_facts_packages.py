@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from declared import ONE, declared
 
-from torchwright import lookup, matrix, plan
-from torchwright.errors import ConfigError
-from torchwright.model import Host, Options
+from torchmill import lookup, matrix, plan
+from torchmill.errors import ConfigError
+from torchmill.model import Host, Options
 
 HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
 

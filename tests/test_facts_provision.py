@@ -5,8 +5,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchwright.facts import provision
-from torchwright.model import Facts
+from torchmill.facts import provision
+from torchmill.model import Facts
 
 TWO = """
 [[pypi]]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts
-from torchwright.errors import ConfigError
-from torchwright.facts import units
-from torchwright.model import Facts, KnownUnit
+from torchmill import facts
+from torchmill.errors import ConfigError
+from torchmill.facts import units
+from torchmill.model import Facts, KnownUnit
 
 UNIT = '[[unit]]\npackage = "base"\npattern = "a/*.cpp"\npeak = "2 GiB"\n{rest}\nsource = "seen"\n'
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from torchwright import host, matrix
-from torchwright.foreign import asked
-from torchwright.model import Facts
+from torchmill import host, matrix
+from torchmill.foreign import asked
+from torchmill.model import Facts
 
 OTHER = "aarch64" if host.native_arch() != "aarch64" else "x86_64"
 
@@ -47,7 +47,7 @@ def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:
 
 def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:
     name = f"wheel-3.10-cpu-{OTHER}"
-    env = {"TORCHWRIGHT_TAG": "v1.13.1"}
+    env = {"TORCHMILL_TAG": "v1.13.1"}
     assert name not in run("nox", "--list", home=tmp_path, env=env).stdout
     named = run("nox", "--list", "--json", "-s", name, home=tmp_path, env=env)
     assert [one["session"] for one in json.loads(named.stdout)] == [name], named.stderr

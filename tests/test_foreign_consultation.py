@@ -10,14 +10,14 @@ from commands import ROOT, run
 from test_containers_emulation import AARCH64
 from test_foreign_session import OTHER, SAMPLE, path
 
-from torchwright import lookup, matrix, plan
-from torchwright.containers.engine import Engine
-from torchwright.containers.running import Ground
-from torchwright.doctor.finding import Finding, Question
-from torchwright.foreign import consultation, pace
-from torchwright.foreign.consultation import Seen
-from torchwright.host import load
-from torchwright.model import Facts, Options
+from torchmill import lookup, matrix, plan
+from torchmill.containers.engine import Engine
+from torchmill.containers.running import Ground
+from torchmill.doctor.finding import Finding, Question
+from torchmill.foreign import consultation, pace
+from torchmill.foreign.consultation import Seen
+from torchmill.host import load
+from torchmill.model import Facts, Options
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
@@ -94,7 +94,7 @@ def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Fa
 
 def test_the_real_doctor_answers(tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OTHER, OTHER)
-    env = SAMPLE | {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": f"debian-{OTHER}"}
+    env = SAMPLE | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
     words = ("invoke", "doctor", f"wheel-3.10-cpu-{OTHER}")
     done = run(*words, "--json", home=tmp_path / "home", env=env)
     said = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}

@@ -1,9 +1,9 @@
 """What is said beforehand of how long a build for another machine takes."""
 
-from torchwright.estimate import Span
-from torchwright.foreign import pace
-from torchwright.foreign.pace import Pace
-from torchwright.model import Range
+from torchmill.estimate import Span
+from torchmill.foreign import pace
+from torchmill.foreign.pace import Pace
+from torchmill.model import Range
 
 HOUR = Span(1800.0, 3600.0, 7200.0)
 

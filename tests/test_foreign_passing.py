@@ -1,7 +1,7 @@
 """What of a user's settings reaches a container."""
 
-from torchwright.containers.running import Mount
-from torchwright.foreign import passing
+from torchmill.containers.running import Mount
+from torchmill.foreign import passing
 
 HERE = {"/etc/ssl/certs/ca-certificates.crt", "/opt/wheels", "/srv/index/simple", "/home/me/proxy.pem"}
 
@@ -11,7 +11,7 @@ def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel(
         "HTTPS_PROXY": "http://proxy:3128",
         "no_proxy": "localhost",
         "REQUESTS_CA_BUNDLE": "/home/me/proxy.pem",
-        "TORCHWRIGHT_CACHE": "redis://:secret@cache",
+        "TORCHMILL_CACHE": "redis://:secret@cache",
         "CXXFLAGS": "-march=native",
         "USE_CUDA": "1",
         "CC": "gcc-13",
@@ -21,7 +21,7 @@ def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel(
         "SSL_CERT_FILE": "",
     }
     found = passing.passed(environ, {}, HERE.__contains__)
-    names = ["HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "TORCHWRIGHT_CACHE", "no_proxy"]
+    names = ["HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "TORCHMILL_CACHE", "no_proxy"]
     assert sorted(found.variables) == names
     assert found.mounts == (Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),)
 
@@ -56,7 +56,7 @@ def test_what_is_not_here_is_not_mounted() -> None:
 
 
 def test_a_compiler_cache_of_the_users_own_is_written_to() -> None:
-    environ = {"CCACHE_DIR": "/var/ccache", "TORCHWRIGHT_CACHE": "file:///srv/cache%20all#read-only"}
+    environ = {"CCACHE_DIR": "/var/ccache", "TORCHMILL_CACHE": "file:///srv/cache%20all#read-only"}
     found = passing.passed(environ, {}, HERE.__contains__)
     assert found.mounts == (
         Mount("/var/ccache", "/var/ccache", writable=True),

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import lookup, matrix
-from torchwright.containers import running
-from torchwright.containers.engine import Engine
-from torchwright.containers.running import Ground, Mount
-from torchwright.errors import ConfigError, HostError, ImpossibleBuildError
-from torchwright.foreign import planning
-from torchwright.foreign.passing import Passed
-from torchwright.foreign.planning import Goal, Order, Place
-from torchwright.layout import Layout
-from torchwright.model import Facts
-from torchwright.options import parse
-from torchwright.workshop import FOREIGN
+from torchmill import lookup, matrix
+from torchmill.containers import running
+from torchmill.containers.engine import Engine
+from torchmill.containers.running import Ground, Mount
+from torchmill.errors import ConfigError, HostError, ImpossibleBuildError
+from torchmill.foreign import planning
+from torchmill.foreign.passing import Passed
+from torchmill.foreign.planning import Goal, Order, Place
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.options import parse
+from torchmill.workshop import FOREIGN
 
 GOLDEN = Path(__file__).parent / "golden" / "foreign"
 LINUX = Ground("x86_64", rootless=False, remote=False)
@@ -35,8 +35,8 @@ PASSED = Passed(
 
 def place(**changed: object) -> Place:
     told = {
-        "checkout": Path("/home/me/torchwright"),
-        "layout": Layout(Path("/home/me/torchwright"), Path("/home/me/.cache/torchwright")),
+        "checkout": Path("/home/me/torchmill"),
+        "layout": Layout(Path("/home/me/torchmill"), Path("/home/me/.cache/torchmill")),
         "configs": None,
         "passed": PASSED,
         "requirements": "nox\n",
@@ -81,19 +81,19 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, 
     found = planning.container(asked, place(configs=Path("/srv/facts")), LINUX)
     assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
     assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
-    assert found.variables["TORCHWRIGHT_CONFIGS"] == "/configs"
-    assert "TORCHWRIGHT_CONFIGS" not in planning.container(order(shipped), place(), LINUX).variables
+    assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
+    assert "TORCHMILL_CONFIGS" not in planning.container(order(shipped), place(), LINUX).variables
 
 
 def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     """One machine's folders never meet the other's; sources and wheels are everybody's."""
-    home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchwright"))
+    home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchmill"))
     guest = planning.guest(home, "aarch64")
-    assert guest.trees == Path("/home/me/elsewhere/.torchwright/aarch64/trees")
-    assert guest.logs == Path("/home/me/elsewhere/.torchwright/aarch64/logs")
+    assert guest.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
+    assert guest.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
     assert (guest.sources, guest.dist) == (home.sources, home.dist)
     made = planning.folders(order(shipped), place(layout=home))
-    assert guest.cache == Path("/home/me/.cache/torchwright-aarch64")
+    assert guest.cache == Path("/home/me/.cache/torchmill-aarch64")
     assert {guest.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
     found = planning.container(order(shipped), place(layout=home), LINUX)
     writable = {one.source for one in found.mounts if one.writable}
@@ -117,7 +117,7 @@ def test_the_container_sees_the_layout_that_was_planned(
 def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped: Facts) -> None:
     one = planning.container(order(shipped), place(), LINUX).argv[2]
     other = planning.container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
-    assert one.startswith("/torchwright/.torchwright/aarch64/suite-")
+    assert one.startswith("/torchmill/.torchmill/aarch64/suite-")
     assert one != other
 
 

@@ -11,13 +11,13 @@ import stand_in_engine
 from commands import ROOT, run
 from sampled import THIS, Sample, fetched
 
-from torchwright.containers import emulation
-from torchwright.errors import ConfigError
-from torchwright.foreign import session
+from torchmill.containers import emulation
+from torchmill.errors import ConfigError
+from torchmill.foreign import session
 
 OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
 SESSION = f"wheel-{THIS}-cpu-{OTHER}"
-SAMPLE = {"TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHWRIGHT_TAG": "v1.0.0"}
+SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
 
 
 def path(folder: Path) -> str:
@@ -43,7 +43,7 @@ def told(orders: Path) -> list[list[str]]:
 @pytest.mark.slow
 def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path) -> None:
     orders = stand_in_engine.podman(tmp_path, OTHER, OTHER)
-    sample.env |= {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}
+    sample.env |= {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}
     done = sample.nox("-s", SESSION, "--", "--label=none", "--set=CFLAGS=-O1 -g")
     assert done.returncode == 0, done.stderr
     assert (
@@ -54,11 +54,11 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
     assert wheel.startswith("tinytorch-1.0.0-")
     manifest = sample.manifest(wheel)
     assert manifest["switches"]["CFLAGS"].startswith("-O1 -g")
-    inner = sample.home / ".torchwright" / OTHER
+    inner = sample.home / ".torchmill" / OTHER
     assert (sample.home / "dist" / manifest["guard"]["timeline"]).resolve().parent == inner / "logs"
     assert [one.name for one in (inner / "trees").iterdir()] == ["v1.0.0"]
-    assert not (sample.home / ".torchwright" / "trees").exists()
-    assert (sample.home / "cache" / f"torchwright-{OTHER}" / "gates").is_dir()
+    assert not (sample.home / ".torchmill" / "trees").exists()
+    assert (sample.home / "cache" / f"torchmill-{OTHER}" / "gates").is_dir()
     *_, main, after = told(orders)
     assert [main[0], after[:2]] == ["run", ["rm", "--force"]]
     assert main[main.index("PIP_TIMEOUT") - 1] == "--env"
@@ -85,7 +85,7 @@ def test_an_image_that_is_not_there_or_for_another_machine(
     sample: Sample, tmp_path: Path, machine: str, image: str, sentence: str
 ) -> None:
     stand_in_engine.podman(tmp_path, OTHER, machine)
-    env = sample.env | {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": image}
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": image}
     done = run("nox", "-s", SESSION, home=sample.home, env=env)
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -103,7 +103,7 @@ def test_a_machine_without_an_engine(sample: Sample, tmp_path: Path) -> None:
 
 def test_what_was_not_fetched_is_told_first(tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OTHER, OTHER)
-    env = SAMPLE | {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": f"debian-{OTHER}"}
+    env = SAMPLE | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
     done = run("nox", "-s", SESSION, home=tmp_path / "home", env=env)
     assert done.returncode == 1
     assert "tinytorch v1.0.0 is not fetched: run `invoke fetch --tag v1.0.0`" in done.stderr
@@ -111,12 +111,12 @@ def test_what_was_not_fetched_is_told_first(tmp_path: Path) -> None:
 
 def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OTHER, OTHER)
-    env = sample.env | {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": f"debian-{OTHER}"}
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
     words = ("invoke", "plan", SESSION, "--json", "--label=none")
     said = json.loads(run(*words, home=sample.home, env=env).stdout)["container"]
     assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
     assert said["commands"][0][-2:] == ["--", "--label=none"]
-    assert {"source": str(sample.home / "dist"), "target": "/torchwright/dist", "writable": True} in said[
+    assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said[
         "mounts"
     ]
     text = run(*words[:3], home=sample.home, env=env).stdout
@@ -129,14 +129,14 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
 )
 def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, platform.machine(), OTHER)
-    env = sample.env | {"PATH": path(tmp_path), "TORCHWRIGHT_IMAGE": f"debian-{platform.machine()}"}
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{platform.machine()}"}
     done = run("nox", "-s", SESSION, home=sample.home, env=env)
     assert done.returncode == 1
     assert f"does not run programs for {OTHER}: register QEMU with it" in done.stderr
 
 
 def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHWRIGHT_IMAGE", "mine")
+    monkeypatch.setenv("TORCHMILL_IMAGE", "mine")
     assert session.parse(["--jobs", "2"], "nox").image == "mine"
     found = session.parse(["--image=theirs", "--label", "none", "--engine", "podman"], "nox")
     assert (found.image, found.engine, found.options.label) == ("theirs", "podman", "none")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gates import Meeting, environment, result
 
-from torchwright.guard import gate
+from torchmill.guard import gate
 
 CC = shutil.which("cc") or "gcc"
 
@@ -342,14 +342,14 @@ def test_what_hits_never_comes_to_the_gate(compiled: Path, tmp_path: Path) -> No
         first = (tmp_path / "a.o").read_bytes()
         (tmp_path / "a.o").unlink()
         # nobody answers: what came here would wait for ever
-        assert cached.direct(variables | {"TORCHWRIGHT_GATE": str(meeting.folder)}) == first
+        assert cached.direct(variables | {"TORCHMILL_GATE": str(meeting.folder)}) == first
 
 
 def test_the_gate_changes_no_key(compiled: Path, tmp_path: Path) -> None:
     cached = Cached(tmp_path, compiled)
     made = cached.direct(cached.caching)
     with Meeting(tmp_path / "folder") as meeting:
-        assert cached.direct(cached.variables() | {"TORCHWRIGHT_GATE": str(meeting.folder)}) == made
+        assert cached.direct(cached.variables() | {"TORCHMILL_GATE": str(meeting.folder)}) == made
 
 
 def test_stand_ins_cache_compiles_and_gate_links(compiled: Path, tmp_path: Path) -> None:

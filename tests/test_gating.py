@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from test_workshop import HOST, job
 
-from torchwright.gating import forgotten, replaced, variables
-from torchwright.guard import gate
-from torchwright.guard.session import Guarded
-from torchwright.model import Facts, Options
-from torchwright.toolchain.cache import Cache
-from torchwright.workshop import Job
+from torchmill.gating import forgotten, replaced, variables
+from torchmill.guard import gate
+from torchmill.guard.session import Guarded
+from torchmill.model import Facts, Options
+from torchmill.toolchain.cache import Cache
+from torchmill.workshop import Job
 
 CONFIGURED = """\
 //CXX compiler
@@ -64,7 +64,7 @@ def begun(known: Facts, tmp_path: Path) -> Job:
 def guarded(begun: Job) -> Guarded:
     there = begun.tree.folder / "gate"
     hooks = gate.hooks(there, {})
-    return Guarded(there, begun.layout.root, None, hooks, {**hooks, "TORCHWRIGHT_GATE": "/of/this/build"})
+    return Guarded(there, begun.layout.root, None, hooks, {**hooks, "TORCHMILL_GATE": "/of/this/build"})
 
 
 def configure(begun: Job, launcher: str) -> None:
@@ -77,7 +77,7 @@ def test_more_compilers_are_started_where_the_gate_holds_all(begun: Job) -> None
     noted: list[str] = []
     found = variables(begun, guarded(begun), Cache(), noted.append)
     assert found["MAX_JOBS"] == "18"
-    assert found["TORCHWRIGHT_GATE"] == "/of/this/build"
+    assert found["TORCHMILL_GATE"] == "/of/this/build"
     assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
     configure(begun, str(begun.tree.folder / "gate"))

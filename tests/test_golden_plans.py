@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import host, lookup, matrix, plan, render
-from torchwright.model import Facts, Host, Options, Plan, Release, Rule
-from torchwright.options import parse
-from torchwright.rules import case, matches
+from torchmill import host, lookup, matrix, plan, render
+from torchmill.model import Facts, Host, Options, Plan, Release, Rule
+from torchmill.options import parse
+from torchmill.rules import case, matches
 
 GOLDEN = Path(__file__).parent / "golden"
 LINKED = (  # dynamically, and to the system's NCCL

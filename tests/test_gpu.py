@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from commands import run as command
 
-from torchwright import gpu, interpreters
-from torchwright.errors import ConfigError
-from torchwright.verify.trial import Check
+from torchmill import gpu, interpreters
+from torchmill.errors import ConfigError
+from torchmill.verify.trial import Check
 
 THIS = "{}.{}".format(*sys.version_info)
 TAG = f"cp{THIS.replace('.', '')}-cp{THIS.replace('.', '')}"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import ground, host, matrix, plan
-from torchwright.model import Build, Compiler, Facts, Options, Plan
-from torchwright.recall import Recall
+from torchmill import ground, host, matrix, plan
+from torchmill.model import Build, Compiler, Facts, Options, Plan
+from torchmill.recall import Recall
 
 
 @pytest.fixture

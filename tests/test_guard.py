@@ -15,18 +15,18 @@ import psutil
 import pytest
 from guards import MIB, ROOT, SOON, Gate, Guard, orders, until
 
-from torchwright.guard import units
-from torchwright.guard.gate import program as gate_program
-from torchwright.guard.history import History, Need
-from torchwright.guard.orders import parse as parse_orders
-from torchwright.guard.timeline import Ran, parse
-from torchwright.quantity import format_bytes
+from torchmill.guard import units
+from torchmill.guard.gate import program as gate_program
+from torchmill.guard.history import History, Need
+from torchmill.guard.orders import parse as parse_orders
+from torchmill.guard.timeline import Ran, parse
+from torchmill.quantity import format_bytes
 
 # Starts a guard, tells it its orders, and sleeps: the part of nox in a build that is killed.
 STARTER = """
 import subprocess, sys, time
 guard = subprocess.Popen(
-    [sys.executable, "-m", "torchwright.guard"],
+    [sys.executable, "-m", "torchmill.guard"],
     stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True,
 )
 guard.stdin.write(sys.argv[1] + "\\n")
@@ -244,7 +244,7 @@ def real_gates(tmp_path: Path, folder: Path, *commands: tuple[str, ...]) -> list
         subprocess.Popen(
             [program, *command],
             cwd=tmp_path,
-            env={**os.environ, "TORCHWRIGHT_GATE": str(folder)},
+            env={**os.environ, "TORCHMILL_GATE": str(folder)},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -329,10 +329,10 @@ def test_nothing_is_left_of_a_build_whose_nox_was_killed(tmp_path: Path) -> None
     )
     assert starter.stdout
     guard = psutil.Process(int(starter.stdout.readline()))
-    of_build = {**os.environ, "TORCHWRIGHT_GATE": str(folder)}
+    of_build = {**os.environ, "TORCHMILL_GATE": str(folder)}
     ninja = subprocess.Popen(["sleep", "600"], env=of_build, start_new_session=True)
     frozen = subprocess.Popen(["sleep", "600"], env=of_build, start_new_session=True)
-    stranger = subprocess.Popen(["sleep", "600"], env={**of_build, "TORCHWRIGHT_GATE": str(tmp_path)})
+    stranger = subprocess.Popen(["sleep", "600"], env={**of_build, "TORCHMILL_GATE": str(tmp_path)})
     frozen.send_signal(signal.SIGSTOP)
     gate = Gate(folder)
     gate.ask("cc", "-c", "a.c")
@@ -429,7 +429,7 @@ def test_a_long_path_is_no_problem(tmp_path: Path) -> None:
 
 def run_guard(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "torchwright.guard"],
+        [sys.executable, "-m", "torchmill.guard"],
         input=line + "\n",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

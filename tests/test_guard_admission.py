@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from guards import MIB, SOON, until
 
-from torchwright.guard.admission import IDLE, Admission
-from torchwright.guard.clients import Asks, Client, Ended, Gone, Started
-from torchwright.guard.expected import Expectations
-from torchwright.guard.gauge import Room
-from torchwright.guard.history import History
-from torchwright.guard.jobserver import Pool
-from torchwright.guard.timeline import Event, Moment, Ran, Record
-from torchwright.guard.units import describe
+from torchmill.guard.admission import IDLE, Admission
+from torchmill.guard.clients import Asks, Client, Ended, Gone, Started
+from torchmill.guard.expected import Expectations
+from torchmill.guard.gauge import Room
+from torchmill.guard.history import History
+from torchmill.guard.jobserver import Pool
+from torchmill.guard.timeline import Event, Moment, Ran, Record
+from torchmill.guard.units import describe
 
 PLENTY = Room(headroom=8192 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
 NOTHING = Room(headroom=0, cores=2.0, falling=0.0, rising=0.0, late=0.0)

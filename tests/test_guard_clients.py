@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.guard.clients import LONGEST, Asks, Client, Ended, Gone, Said, Started, listen
+from torchmill.guard.clients import LONGEST, Asks, Client, Ended, Gone, Said, Started, listen
 
 COMMAND = b"/src\0cc\0-c\0a b.cpp\0\0"
 ASK = b"ask %d\n%b" % (len(COMMAND), COMMAND)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchwright.guard.clients import Client
-from torchwright.guard.course import Course
+from torchmill.guard.clients import Client
+from torchmill.guard.course import Course
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright.guard.expected import FAMILIES, NEIGHBOURS, RELATIVES, Expectations, again, relevant
-from torchwright.guard.history import History, Need
-from torchwright.guard.units import Described
-from torchwright.guard.view import MIB, Unit
-from torchwright.model import Facts, KnownUnit
+from torchmill.guard.expected import FAMILIES, NEIGHBOURS, RELATIVES, Expectations, again, relevant
+from torchmill.guard.history import History, Need
+from torchmill.guard.units import Described
+from torchmill.guard.view import MIB, Unit
+from torchmill.model import Facts, KnownUnit
 
 KNOWN = (
     KnownUnit("csrc/jit/python/init.cpp", 2000 * MIB, 50),

@@ -2,7 +2,7 @@
 
 import random
 
-from torchwright.guard.future import FOREVER, Forecast, Future, Reservation
+from torchmill.guard.future import FOREVER, Forecast, Future, Reservation
 
 
 def forecast(left: float, used: int, growth: int, rise: float, guess: float = 5.0) -> Forecast:

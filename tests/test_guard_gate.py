@@ -18,7 +18,7 @@ import pytest
 from gates import Meeting, environment, result
 from guards import until
 
-from torchwright.guard import gate
+from torchmill.guard import gate
 
 CC = shutil.which("cc") or "gcc"
 
@@ -190,7 +190,7 @@ def test_what_compiles_or_links_asks(through: Path, meeting: Meeting, tmp_path: 
 @pytest.mark.parametrize("name", ["", "gone"])
 def test_without_a_folder_it_just_runs(through: Path, tmp_path: Path, name: str) -> None:
     folder = str(tmp_path / name) if name else ""
-    env = environment() | {"TORCHWRIGHT_GATE": folder}
+    env = environment() | {"TORCHMILL_GATE": folder}
     done = subprocess.run([through, *shell("echo $PPID; exit 4")], env=env, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (4, b"%d\n" % os.getpid())  # it became the compiler
 

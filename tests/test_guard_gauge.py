@@ -2,7 +2,7 @@
 
 import itertools
 
-from torchwright.guard.gauge import Gauge
+from torchmill.guard.gauge import Gauge
 
 GIB = 2**30
 

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from torchwright.guard.history import History, Need
+from torchmill.guard.history import History, Need
 
 
 def test_what_was_learned_is_known_in_the_next_build(tmp_path: Path) -> None:

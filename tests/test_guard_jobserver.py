@@ -13,8 +13,8 @@ import pytest
 from guards import Guard, orders, until
 from packaging.version import Version
 
-from torchwright.guard import jobserver
-from torchwright.guard.jobserver import Pool
+from torchmill.guard import jobserver
+from torchmill.guard.jobserver import Pool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fifos")
 

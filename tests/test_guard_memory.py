@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from torchwright.guard import memory
+from torchmill.guard import memory
 
 MIB = 2**20
 # Leads a group in which it has 40 MiB, and its child 80.

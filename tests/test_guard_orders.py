@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from torchwright.guard.orders import Orders, Superior, parse
-from torchwright.model import KnownUnit
+from torchmill.guard.orders import Orders, Superior, parse
+from torchmill.model import KnownUnit
 
 ORDERS = Orders(
     folder="/run/ä b",

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from torchwright.guard.outlet import KEPT, Outlet
+from torchmill.guard.outlet import KEPT, Outlet
 
 
 def read_all(descriptor: int) -> bytes:

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright.guard.policy import PATIENCE, SOONEST, decide, next_look, tokens
-from torchwright.guard.view import MIB, Admit, Pause, Rerun, Resume, Ticket, Unit, View, reserve
+from torchmill.guard.policy import PATIENCE, SOONEST, decide, next_look, tokens
+from torchmill.guard.view import MIB, Admit, Pause, Rerun, Resume, Ticket, Unit, View, reserve
 
 GIB = 1024 * MIB
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from torchwright.guard.recorder import READY, Recorder
-from torchwright.guard.timeline import Event, Moment, Record, parse
+from torchmill.guard.recorder import READY, Recorder
+from torchmill.guard.timeline import Event, Moment, Record, parse
 
 MOMENT = Moment(1.0, 2, 3, 4, 5, 6)
 EVENT = Event(2.0, "pause", "a.c")

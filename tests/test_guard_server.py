@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.guard import server
-from torchwright.guard.admission import Admission
-from torchwright.guard.clients import listen
-from torchwright.guard.expected import Expectations
-from torchwright.guard.gauge import Gauge
-from torchwright.guard.history import History
-from torchwright.guard.jobserver import Pool
-from torchwright.guard.orders import Superior
-from torchwright.guard.server import Server
+from torchmill.guard import server
+from torchmill.guard.admission import Admission
+from torchmill.guard.clients import listen
+from torchmill.guard.expected import Expectations
+from torchmill.guard.gauge import Gauge
+from torchmill.guard.history import History
+from torchmill.guard.jobserver import Pool
+from torchmill.guard.orders import Superior
+from torchmill.guard.server import Server
 
 
 def test_what_takes_a_moment_is_done_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from guards import until
 
-from torchwright import orphans
-from torchwright.guard.orders import GATE
-from torchwright.guard.session import NAMED, Guarded, Site, guarded
-from torchwright.guard.timeline import Ran, parse
+from torchmill import orphans
+from torchmill.guard.orders import GATE
+from torchmill.guard.session import NAMED, Guarded, Site, guarded
+from torchmill.guard.timeline import Ran, parse
 
 ROOT = Path(__file__).parent.parent
 SOURCE = "int f(int a) { return a + 1; }\n"
@@ -44,7 +44,7 @@ def compile_(guard: Guarded, tree: Path) -> subprocess.CompletedProcess[str]:
 def guards(folder: str) -> list[psutil.Process]:
     """Return this process's guards; none knows its folder but by what it was told."""
     assert folder
-    return [one for one in psutil.Process().children() if "torchwright.guard" in words(one)]
+    return [one for one in psutil.Process().children() if "torchmill.guard" in words(one)]
 
 
 def words(process: psutil.Process) -> list[str]:
@@ -109,7 +109,7 @@ def test_a_guard_that_is_killed_is_told_and_missed_by_nobody(site: Site) -> None
 def test_a_guard_that_hangs_is_killed_and_missed_by_nobody(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchwright.guard.session.SILENCE", 3)
+    monkeypatch.setattr("torchmill.guard.session.SILENCE", 3)
     with guarded(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
         process.suspend()
@@ -174,7 +174,7 @@ def test_a_guard_that_does_not_start_is_one_sentence(
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr("torchwright.guard.session.PATIENCE", patience)
+    monkeypatch.setattr("torchmill.guard.session.PATIENCE", patience)
     before = psutil.Process().children()
     with guarded(site, {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
@@ -217,7 +217,7 @@ def test_a_timeline_that_cannot_be_written_is_told(site: Site, tmp_path: Path) -
 def test_nothing_is_left_of_a_build_whose_nox_was_killed(site: Site, number: signal.Signals) -> None:
     script = f"""
 import os, pathlib, subprocess, sys
-from torchwright.guard.session import Site, guarded
+from torchmill.guard.session import Site, guarded
 tree = pathlib.Path({str(site.tree)!r})
 with guarded(Site(tree, tree / "cache", tree / "timeline.jsonl", ["c++"], 2), {{}}) as guard:
     sleeper = [sys.executable, "-c", "import time; time.sleep(300)"]
@@ -234,7 +234,7 @@ with guarded(Site(tree, tree / "cache", tree / "timeline.jsonl", ["c++"], 2), {{
     ) as nox:
         assert nox.stdout is not None
         folder, sleeper = nox.stdout.readline().split()
-        (guard,) = [one for one in psutil.Process(nox.pid).children() if "torchwright.guard" in one.cmdline()]
+        (guard,) = [one for one in psutil.Process(nox.pid).children() if "torchmill.guard" in one.cmdline()]
         nox.send_signal(number)
         nox.wait()
     until(lambda: not psutil.pid_exists(int(sleeper)) or not orphans.carrying(GATE, folder))

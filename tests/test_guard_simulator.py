@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from torchwright.guard.curves import Curve, early, half, late, linear, recorded, sawtooth
-from torchwright.guard.imagined import Job, Machine, lower_bound
-from torchwright.guard.policy import decide
-from torchwright.guard.simulator import simulate
-from torchwright.guard.view import MIB, Admit, Decision, Unit, View
+from torchmill.guard.curves import Curve, early, half, late, linear, recorded, sawtooth
+from torchmill.guard.imagined import Job, Machine, lower_bound
+from torchmill.guard.policy import decide
+from torchmill.guard.simulator import simulate
+from torchmill.guard.view import MIB, Admit, Decision, Unit, View
 
 GIB = 1024 * MIB
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from recorded import GIB, moment, ran, small
 
-from torchwright.guard.timeline import SHARE, Account, Event, Moment, Pen, Ran, as_line, parse
+from torchmill.guard.timeline import SHARE, Account, Event, Moment, Pen, Ran, as_line, parse
 
 
 @pytest.mark.parametrize("record", small())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.guard.history import History, Need
-from torchwright.guard.units import Described, describe, title
+from torchmill.guard.history import History, Need
+from torchmill.guard.units import Described, describe, title
 
 ROOTS = ("/home/me/trees/a", "/home/me/trees/a/source")
 BUILD = "/home/me/trees/a/source/build"

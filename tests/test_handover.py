@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import handover
-from torchwright.environments import User
-from torchwright.tree import Tree
+from torchmill import handover
+from torchmill.environments import User
+from torchmill.tree import Tree
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"

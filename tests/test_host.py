@@ -10,8 +10,8 @@ import psutil
 import pytest
 from machines import file, gcc, made_up_programs, program, script
 
-from torchwright import host
-from torchwright.model import Gpu
+from torchmill import host
+from torchmill.model import Gpu
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ def test_the_same_machine_has_another_name_on_each_system(
 
 def test_the_native_arch_costs_nothing_but_the_standard_library() -> None:
     code = (
-        "import sys; from torchwright import host; host.native_arch();"
+        "import sys; from torchmill import host; host.native_arch();"
         "print([name for name in ('packaging', 'psutil', 'rich') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from machines import made_up_programs, only, program
 
-from torchwright.host import apple
-from torchwright.host.programs import runner, tools
+from torchmill.host import apple
+from torchmill.host.programs import runner, tools
 
 pytestmark = made_up_programs
 

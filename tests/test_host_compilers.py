@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from machines import file, gcc, made_up_programs, only, program
 
-from torchwright.host import compilers
-from torchwright.host.programs import runner
-from torchwright.model import Compiler
+from torchmill.host import compilers
+from torchmill.host.programs import runner
+from torchmill.model import Compiler
 
 pytestmark = made_up_programs
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from machines import made_up_programs, only, program
 
-from torchwright.host import cuda, native_arch
-from torchwright.host.kept import RECORD, Record, beside_toolkits, compilers, written
-from torchwright.host.kept import kept as all_kept
-from torchwright.host.programs import runner
+from torchmill.host import cuda, native_arch
+from torchmill.host.kept import RECORD, Record, beside_toolkits, compilers, written
+from torchmill.host.kept import kept as all_kept
+from torchmill.host.programs import runner
 
 pytestmark = made_up_programs
 
@@ -57,7 +57,7 @@ def test_a_toolkit_that_does_not_tell_its_version_is_left_out(tmp_path: Path) ->
 
 
 def kept(home: Path, name: str, kind: str = "toolkit", completes: str = "") -> Path:
-    folder = home / ".cache/torchwright/toolkits" / f"{name}-{native_arch()}"
+    folder = home / ".cache/torchmill/toolkits" / f"{name}-{native_arch()}"
     toolkit(folder, "not asked")
     record = Record(kind, name[:4] if completes else name, f"{name}.89", "debian", (), completes)
     (folder / RECORD).write_text(
@@ -71,7 +71,7 @@ def test_a_kept_toolkit_goes_before_the_systems_and_after_the_named_one(tmp_path
     mine = toolkit(tmp_path / "mine", "release 11.8, V11.8.89")
     folder = kept(tmp_path / "home", "11.8")
     gcc = kept(tmp_path / "home", "gcc-11", "compiler")
-    cache = tmp_path / "home/.cache/torchwright"
+    cache = tmp_path / "home/.cache/torchmill"
     assert compilers(cache, native_arch()) == [gcc / "bin/g++-11"]
     assert beside_toolkits(all_kept(cache, native_arch()).values()) == {"gcc-11": str(gcc)}
     assert toolkits(only(tmp_path), tmp_path) == {"11.8": str(folder)}

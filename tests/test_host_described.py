@@ -5,9 +5,9 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright import host
-from torchwright.errors import ConfigError
-from torchwright.model import Compiler, Gpu, Host
+from torchmill import host
+from torchmill.errors import ConfigError
+from torchmill.model import Compiler, Gpu, Host
 
 
 def described(tmp_path: Path, text: str) -> Path:

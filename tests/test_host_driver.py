@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from machines import file, made_up_programs, only, program, script
 
-from torchwright.host import driver
-from torchwright.host.programs import runner
-from torchwright.model import Gpu
+from torchmill.host import driver
+from torchmill.host.programs import runner
+from torchmill.model import Gpu
 
 KERNEL = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from machines import file
 
-from torchwright.host import libraries
+from torchmill.host import libraries
 
 CUDNN = "#define CUDNN_MAJOR {}\n#define CUDNN_MINOR {}\n#define CUDNN_PATCHLEVEL {}\n"
 

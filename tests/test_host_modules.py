@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from torchwright.host.modules import toolkits
+from torchmill.host.modules import toolkits
 
 TCL = """#%Module1.0
 ## CUDA 11.7

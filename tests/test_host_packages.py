@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from machines import file, made_up_programs, only, program
 
-from torchwright.host import packages
-from torchwright.host.programs import runner
+from torchmill.host import packages
+from torchmill.host.programs import runner
 
 pytestmark = made_up_programs
 

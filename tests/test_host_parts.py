@@ -6,8 +6,8 @@ import pytest
 from machines import file
 from packaging.specifiers import SpecifierSet
 
-from torchwright.host.parts import called, is_spread, lacking
-from torchwright.model import Part
+from torchmill.host.parts import called, is_spread, lacking
+from torchmill.model import Part
 
 CUBLAS = Part("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
 NVTX = Part("nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierSet(">=12.9"), "", "")

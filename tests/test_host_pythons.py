@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from machines import file, made_up_programs, program
 
-from torchwright.host import binaries, pythons
+from torchmill.host import binaries, pythons
 
 ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, 0xB7) + bytes(44)
 MACH = {"x86_64": 0x01000007, "arm64": 0x0100000C}

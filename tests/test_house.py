@@ -50,9 +50,9 @@ NOT_OF_ONE_MODULE = {
 
 def modules() -> dict[str, str]:
     """Return the text of each module by its name: `noxfile`, `source.git`; `source` for a package itself."""
-    package = ROOT / "torchwright"
+    package = ROOT / "torchmill"
     files = {_name(path.relative_to(package)): path for path in package.rglob("*.py")}
-    del files[""]  # torchwright/__init__.py is only a docstring
+    del files[""]  # torchmill/__init__.py is only a docstring
     files |= {name: ROOT / f"{name}.py" for name in ("noxfile", "tasks")}
     return {name: path.read_text("utf-8") for name, path in sorted(files.items())}
 
@@ -81,8 +81,8 @@ def ours(text: str, known: Mapping[str, object]) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                found.add(submodule if submodule.removeprefix("torchwright.") in known else str(node.module))
-    return {name.removeprefix("torchwright.") for name in found} & known.keys()
+                found.add(submodule if submodule.removeprefix("torchmill.") in known else str(node.module))
+    return {name.removeprefix("torchmill.") for name in found} & known.keys()
 
 
 def misplaced_tools(texts: Mapping[str, str]) -> Iterator[str]:
@@ -193,33 +193,33 @@ def test_imports_name_modules_in_full() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "from torchwright import source",
-        "import torchwright.source.git",
-        "from torchwright.source import git",
-        "from torchwright.source.git import clone",
-        "def f():\n    from torchwright.source.git import clone",
+        "from torchmill import source",
+        "import torchmill.source.git",
+        "from torchmill.source import git",
+        "from torchmill.source.git import clone",
+        "def f():\n    from torchmill.source.git import clone",
     ],
 )
 def test_an_import_from_above_is_found(statement: str) -> None:
-    texts = {"facts": "", "plan": statement, "source": "", "source.git": "import torchwright.plan"}
+    texts = {"facts": "", "plan": statement, "source": "", "source.git": "import torchmill.plan"}
     assert len(list(upward(texts))) == 1
 
 
 def test_an_import_from_above_is_found_behind_an_unranked_module() -> None:
-    texts = {"matrix": "from torchwright import words", "words": "from torchwright import plan", "plan": ""}
+    texts = {"matrix": "from torchmill import words", "words": "from torchmill import plan", "plan": ""}
     assert list(upward(texts)) == ["matrix -> words -> plan: plan stands above matrix"]
 
 
 def test_a_cycle_is_found() -> None:
-    texts = {"words": "import torchwright.tables", "tables": "from torchwright.words import X"}
+    texts = {"words": "import torchmill.tables", "tables": "from torchmill.words import X"}
     assert set(cycle(texts)) == {"words", "tables"}
 
 
 def test_checks_stand_alone() -> None:
     texts = modules()
-    dependent = [name for name in texts if name.startswith(CHECKS) and "torchwright" in foreign(texts[name])]
+    dependent = [name for name in texts if name.startswith(CHECKS) and "torchmill" in foreign(texts[name])]
     assert dependent == []
-    assert "torchwright" in foreign("def f():\n    from torchwright.model import Build")
+    assert "torchmill" in foreign("def f():\n    from torchmill.model import Build")
 
 
 def test_every_test_file_belongs_to_a_module() -> None:

@@ -12,12 +12,12 @@ import kept_things as kept
 import pytest
 from commands import ROOT, environment, run
 
-from torchwright.errors import ConfigError, UnknownReleaseError
-from torchwright.housekeeping import choosing, cleaning, kinds
-from torchwright.housekeeping.cleaning import Outcome
-from torchwright.housekeeping.hands import Hand, Rehearsing, Removing
-from torchwright.housekeeping.items import Item
-from torchwright.model import Facts
+from torchmill.errors import ConfigError, UnknownReleaseError
+from torchmill.housekeeping import choosing, cleaning, kinds
+from torchmill.housekeeping.cleaning import Outcome
+from torchmill.housekeeping.hands import Hand, Rehearsing, Removing
+from torchmill.housekeeping.items import Item
+from torchmill.model import Facts
 
 
 def clean(
@@ -77,7 +77,7 @@ def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
     kept.fill(tmp_path)
     before = kept.present(tmp_path)
     clean(tmp_path, known, "logs")
-    assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchwright"}
+    assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchmill"}
     clean(tmp_path, known, older="0s")
     built = {f"dist/{kept.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
     built |= {path for path in before if path.startswith(("dist/conda/", "dist/libbase"))}
@@ -214,7 +214,7 @@ def test_what_a_build_holds_stays_until_it_ends(tmp_path: Path, known: Facts) ->
             assert {item.name for item, _ in outcome.kept} == {kept.VISION, kept.WHEEL}
         assert all(why == f"in use by process {build.pid}" for _, why in outcome.kept)
         assert names(outcome) == {f"trees {kept.TREE}", f"outputs {kept.CELL}"}
-        configs = {"TORCHWRIGHT_CONFIGS": str(tmp_path / "build_configs")}
+        configs = {"TORCHMILL_CONFIGS": str(tmp_path / "build_configs")}
         told = json.loads(
             run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout
         )
@@ -331,7 +331,7 @@ def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> No
 BUILD = """
 import sys, time
 from pathlib import Path
-from torchwright.locks import locked
+from torchmill.locks import locked
 folder, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
 made = 0
 while time.monotonic() < until or made < 5:

@@ -10,8 +10,8 @@ import kept_things as kept
 import pytest
 from commands import ROOT, environment
 
-from torchwright.housekeeping import foresight, usage
-from torchwright.housekeeping.foresight import Folders
+from torchmill.housekeeping import foresight, usage
+from torchmill.housekeeping.foresight import Folders
 
 
 def folders(home: Path) -> Folders:
@@ -87,7 +87,7 @@ def on_a_small_disk(home: Path, script: str, *arguments: str) -> subprocess.Comp
         pytest.skip("this machine lets nobody mount a disk of his own")
     mounted = f'mount -t tmpfs -o size=16m,nr_inodes=300 none "$1" && cd "$1" && shift && {script}'
     extra = {
-        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "NOX_ENVDIR": str(home.with_name("envs")),
     }
     command = [sys.executable, "-m", "invoke", f"--search-root={ROOT}", *arguments]
@@ -114,7 +114,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_build_starts(tmp_path: Path
 
 def test_a_disk_that_is_full_can_be_cleaned(tmp_path: Path) -> None:
     """A lock that is not there cannot be made, so nobody has it."""
-    tree = ".torchwright/trees/v1.0.0/wheel-cpu-0123abcd/source"
+    tree = ".torchmill/trees/v1.0.0/wheel-cpu-0123abcd/source"
     fill = f"mkdir -p {tree} && cat /dev/zero > {tree}/a.o; for n in $(seq 300); do true > $n || break; done"
     done = on_a_small_disk(
         tmp_path / "home", f'{{ {fill}; }} 2>/dev/null; exec "$@"', "clean", "--kind=trees", "--json"

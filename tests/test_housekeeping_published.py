@@ -9,14 +9,14 @@ import pytest
 from made_index import Home
 from paper_wheels import made
 
-from torchwright.deliver.image import folder as image_folder
-from torchwright.deliver.image.dockerfile import Recipe
-from torchwright.deliver.index import state
-from torchwright.housekeeping import choosing, cleaning, kinds
-from torchwright.housekeeping.cleaning import Outcome
-from torchwright.housekeeping.hands import Removing
-from torchwright.housekeeping.items import Place
-from torchwright.model import Facts
+from torchmill.deliver.image import folder as image_folder
+from torchmill.deliver.image.dockerfile import Recipe
+from torchmill.deliver.index import state
+from torchmill.housekeeping import choosing, cleaning, kinds
+from torchmill.housekeeping.cleaning import Outcome
+from torchmill.housekeeping.hands import Removing
+from torchmill.housekeeping.items import Place
+from torchmill.model import Facts
 
 ROOT = Path(__file__).parents[1]
 SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "osx-arm64")
@@ -124,8 +124,8 @@ def channel(place: Place) -> Path:
     pytest.importorskip("rattler_build", reason="needs py-rattler-build")
     from conda_stand_ins import package  # noqa: PLC0415 - needs both
 
-    from torchwright import facts  # noqa: PLC0415
-    from torchwright.deliver.conda import channel as channels  # noqa: PLC0415
+    from torchmill import facts  # noqa: PLC0415
+    from torchmill.deliver.conda import channel as channels  # noqa: PLC0415
 
     content = kept.write(place.layout.root / "content" / "share" / "a.txt", 10)
     for name in ("one", "two"):

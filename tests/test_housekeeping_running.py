@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from torchwright.housekeeping import running
-from torchwright.housekeeping.running import Process, Running
+from torchmill.housekeeping import running
+from torchmill.housekeeping.running import Process, Running
 
 ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
 ELSEWHERE = "/elsewhere"
@@ -49,8 +49,8 @@ def test_a_nox_may_mean_an_environment(found: Running, means_it: bool) -> None:
     ("found", "builds"),
     [
         (nox("-s", "wheel-3.10-cpu"), True),
-        (nox("-s", "wheel-3.10-cpu", environ={"TORCHWRIGHT_HOME": ELSEWHERE}), False),
-        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHWRIGHT_HOME": str(ROOT)}), True),
+        (nox("-s", "wheel-3.10-cpu", environ={"TORCHMILL_HOME": ELSEWHERE}), False),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHMILL_HOME": str(ROOT)}), True),
         (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), True),
         (nox("-s", "tests"), False),
         (UNSEEN, True),
@@ -86,18 +86,18 @@ def test_who_runs_from_a_folder_is_found() -> None:
 
 
 def test_a_build_with_other_caches_is_no_hindrance() -> None:
-    words = ("python", "-m", "torchwright.guard")
+    words = ("python", "-m", "torchmill.guard")
     for environ, counts in [
         ({"XDG_CACHE_HOME": "/a"}, True),
         ({"HOME": "/a"}, False),
         ({"HOME": "/home/a", "XDG_CACHE_HOME": "/b"}, False),
         (None, True),
     ]:
-        found = Running((Process(7, words, environ=environ),)).build(Path("/a/torchwright"))
+        found = Running((Process(7, words, environ=environ),)).build(Path("/a/torchmill"))
         assert (found is not None) == counts
     for session, counts in [("wheel-3.10-cpu", True), ("tests", False)]:
         begun = nox("-s", session, environ={"XDG_CACHE_HOME": "/a"})  # its guard comes later
-        assert (begun.build(Path("/a/torchwright")) is not None) == counts
+        assert (begun.build(Path("/a/torchmill")) is not None) == counts
 
 
 def test_this_machine_is_looked_at() -> None:

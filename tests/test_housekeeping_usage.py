@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kept_things import write
 
-from torchwright.housekeeping import usage
+from torchmill.housekeeping import usage
 
 
 def test_sizes_are_those_of_du(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright import interpreters
-from torchwright.errors import HostError
+from torchmill import interpreters
+from torchmill.errors import HostError
 
 ROOT = Path(__file__).parents[1]
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -212,7 +212,7 @@ def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
         import nox
-        from torchwright.interpreters import search_path
+        from torchmill.interpreters import search_path
         os.environ["PATH"] = search_path()
         nox.options.error_on_missing_interpreters = True
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.guard.jobs import Jobs, jobs, slots
+from torchmill.guard.jobs import Jobs, jobs, slots
 
 GIB = 2**30
 

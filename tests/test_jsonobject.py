@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import jsonobject
+from torchmill import jsonobject
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:

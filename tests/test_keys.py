@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import lookup, plan
-from torchwright.keys import compile_key, environment_key, tree_key
-from torchwright.model import Facts, Host, Options, Plan, Source
+from torchmill import lookup, plan
+from torchmill.keys import compile_key, environment_key, tree_key
+from torchmill.model import Facts, Host, Options, Plan, Source
 
 HOST = Host("x86_64", "linux", cores=4, memory=2**35, glibc="2.36")
 SOURCE = Source("base", "1.0.0", "v1.0.0", "git", "here", "1" * 40, Path("source"), verified=True)

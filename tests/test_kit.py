@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import kit
+from torchmill import kit
 
 PROGRAM = "#!/bin/sh\necho 'cmake version 3.31'\n"
 SCRIPT = "#!/nowhere/bin/python\nfrom cmake import cmake\ncmake()\n"

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import ConfigError
-from torchwright.layout import Layout, environments
+from torchmill.errors import ConfigError
+from torchmill.layout import Layout, environments
 
 
 def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.touch()
-    monkeypatch.setenv("TORCHWRIGHT_HOME", str(home))
+    monkeypatch.setenv("TORCHMILL_HOME", str(home))
     with pytest.raises(ConfigError, match="home, which is a file: name a folder"):
         Layout.of(tmp_path)
 
@@ -26,19 +26,19 @@ def test_environments_are_where_nox_keeps_them(tmp_path: Path, monkeypatch: pyte
 def test_a_guest_has_folders_of_its_own_but_for_sources_and_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TORCHWRIGHT_HOME", raising=False)
+    monkeypatch.delenv("TORCHMILL_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own = Layout.of(tmp_path)
-    monkeypatch.setenv("TORCHWRIGHT_GUEST", "aarch64")
+    monkeypatch.setenv("TORCHMILL_GUEST", "aarch64")
     guest = Layout.of(tmp_path)
-    assert guest.sources == own.sources == tmp_path / ".torchwright" / "sources"
+    assert guest.sources == own.sources == tmp_path / ".torchmill" / "sources"
     assert guest.dist == own.dist
-    assert guest.trees == tmp_path / ".torchwright" / "aarch64" / "trees"
+    assert guest.trees == tmp_path / ".torchmill" / "aarch64" / "trees"
     assert guest.selection != own.selection
-    assert (own.cache.name, guest.cache.name) == ("torchwright", "torchwright-aarch64")
+    assert (own.cache.name, guest.cache.name) == ("torchmill", "torchmill-aarch64")
 
 
 def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHWRIGHT_GUEST", "../aarch64")
-    with pytest.raises(ConfigError, match=r"TORCHWRIGHT_GUEST is '\.\./aarch64': name an arch"):
+    monkeypatch.setenv("TORCHMILL_GUEST", "../aarch64")
+    with pytest.raises(ConfigError, match=r"TORCHMILL_GUEST is '\.\./aarch64': name an arch"):
         Layout.of(tmp_path)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import ledger
-from torchwright.ledger import INSTALLED, WHOLE, Entry
-from torchwright.recall import Recall
+from torchmill import ledger
+from torchmill.ledger import INSTALLED, WHOLE, Entry
+from torchmill.recall import Recall
 
 PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
 

@@ -10,9 +10,9 @@ import psutil
 import pytest
 from kernel_tree import GIB, MIB, V2, in_v2
 
-from torchwright.guard import limits
-from torchwright.guard.cgroups import Quota, Reading
-from torchwright.guard.limits import Cores, Limit, Meter
+from torchmill.guard import limits
+from torchmill.guard.cgroups import Quota, Reading
+from torchmill.guard.limits import Cores, Limit, Meter
 
 
 def test_the_tightest_reading_wins_and_is_named() -> None:
@@ -113,14 +113,14 @@ def test_this_machine_has_something_to_give() -> None:
 
 
 MEASURE = (
-    "from torchwright.guard.limits import memory; seen = memory(environ={}); print(seen.bytes, seen.source)"
+    "from torchmill.guard.limits import memory; seen = memory(environ={}); print(seen.bytes, seen.source)"
 )
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is not known there")
 def test_ulimit_bounds_one_process_and_not_all_together() -> None:
-    code = "from torchwright.guard.limits import *; print(of_one_process(), memory(environ={}).source)"
+    code = "from torchmill.guard.limits import *; print(of_one_process(), memory(environ={}).source)"
     command = f"ulimit -v 4194304; exec {sys.executable} -c '{code}'"
     said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert str(Reading("ulimit -v", 4 * GIB)) in said
@@ -131,7 +131,7 @@ def test_ulimit_bounds_one_process_and_not_all_together() -> None:
 def test_affinity_is_seen() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-        "from torchwright.guard import limits; print(limits.cores(environ={}).count)"
+        "from torchmill.guard import limits; print(limits.cores(environ={}).count)"
     )
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout == "1\n"
@@ -140,7 +140,7 @@ def test_affinity_is_seen() -> None:
 @pytest.fixture
 def group() -> Iterator[Path]:
     """Make a real memory group (version 1) below our own, or skip."""
-    folder = Path("/sys/fs/cgroup/memory") / f"torchwright-test-{os.getpid()}"
+    folder = Path("/sys/fs/cgroup/memory") / f"torchmill-test-{os.getpid()}"
     if not (folder.parent / "memory.limit_in_bytes").exists():
         pytest.skip("there is no version 1 memory controller here")
     try:

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from guards import until
 
-from torchwright.errors import BusyError, HostError
-from torchwright.locks import LOCK, awaited, holder, locked, taken_at
+from torchmill.errors import BusyError, HostError
+from torchmill.locks import LOCK, awaited, holder, locked, taken_at
 
 ROOT = Path(__file__).parents[1]
 WAITING = """\
 import sys
 from pathlib import Path
-from torchwright.errors import InterruptedBuildError
-from torchwright.locks import awaited
+from torchmill.errors import InterruptedBuildError
+from torchmill.locks import awaited
 try:
     with awaited(Path(sys.argv[1]), "wheel-3.12-cpu", lambda text: print(text, flush=True)):
         print("got it", flush=True)
@@ -33,7 +33,7 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from torchwright.locks import locked\n"
+        "import sys; from pathlib import Path; from torchmill.locks import locked\n"
         "with locked(Path(sys.argv[1]), 'cell'): print('got it')"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

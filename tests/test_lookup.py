@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from torchwright import lookup, matrix
-from torchwright.errors import ImpossibleBuildError, UnknownReleaseError
-from torchwright.model import Facts
+from torchmill import lookup, matrix
+from torchmill.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.model import Facts
 
 
 def test_find_says_what_is_possible_instead(known: Facts) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts, listing, matrix
-from torchwright.errors import UnknownReleaseError
-from torchwright.model import Build, Facts
+from torchmill import facts, listing, matrix
+from torchmill.errors import UnknownReleaseError
+from torchmill.model import Build, Facts
 
 
 def identifiers(cells: tuple[matrix.Cell, ...], native: str = "x86_64") -> list[str]:

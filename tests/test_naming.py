@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from torchwright import naming
-from torchwright.model import Build, Facts
+from torchmill import naming
+from torchmill.model import Build, Facts
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright.ninja import Edge, Pace, dependencies, parse_edge, plain
+from torchmill.ninja import Edge, Pace, dependencies, parse_edge, plain
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from commands import ROOT, environment, run
 
-from torchwright import host, interpreters, matrix
-from torchwright.model import Facts
+from torchmill import host, interpreters, matrix
+from torchmill.model import Facts
 
 
 def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
-    done = run("nox", "--list", "--json", *more, home=home, env={"TORCHWRIGHT_TAG": tag} if tag else None)
+    done = run("nox", "--list", "--json", *more, home=home, env={"TORCHMILL_TAG": tag} if tag else None)
     assert done.returncode == 0, done.stderr
     entries = json.loads(done.stdout)
     assert isinstance(entries, list)
@@ -98,7 +98,7 @@ def test_a_mistake_in_the_facts_is_one_message(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "sample" / "build_configs", configs)
     file = configs / "releases" / "1.0.0.toml"
     file.write_text(file.read_text().replace('"3.10"', "3.10", 1))
-    done = run("nox", "--list", home=tmp_path, env={"TORCHWRIGHT_CONFIGS": str(configs)})
+    done = run("nox", "--list", home=tmp_path, env={"TORCHMILL_CONFIGS": str(configs)})
     assert done.returncode == 1
     assert 'quote it, as in "3.10"' in done.stderr
     assert "Traceback" not in done.stderr
@@ -106,7 +106,7 @@ def test_a_mistake_in_the_facts_is_one_message(tmp_path: Path) -> None:
 
 def test_a_build_of_what_was_not_fetched_says_how_to_fetch_it(tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    env = {"TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHWRIGHT_TAG": "v1.0.0"}
+    env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
     done = run(
         "nox", "-s", f"vision-{version}-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env
     )
@@ -128,7 +128,7 @@ def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
 def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
     """A folder of its own for everything that holds Pythons: what is left is the one that runs this."""
     env = {
-        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "HOME": str(tmp_path),
         "PYENV_ROOT": str(tmp_path),
         "PATH": "/usr/bin:/bin",
@@ -146,7 +146,7 @@ def test_a_broken_shim_is_named(tmp_path: Path) -> None:
     shim.write_text("#!/bin/sh\necho 'pyenv: python3.8: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
     env = {
-        "TORCHWRIGHT_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "HOME": str(tmp_path),
         "PYENV_ROOT": str(tmp_path),
         "PATH": f"{shims}:/usr/bin:/bin",

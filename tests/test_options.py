@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import ConfigError
-from torchwright.model import Options
-from torchwright.options import named_after, needed_by, of_task, parse, words_for
+from torchmill.errors import ConfigError
+from torchmill.model import Options
+from torchmill.options import named_after, needed_by, of_task, parse, words_for
 
 
 def test_nothing_means_the_defaults() -> None:

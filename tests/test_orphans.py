@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from torchwright import orphans
+from torchmill import orphans
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX's")
 
@@ -51,7 +51,7 @@ def start(
         [sys.executable, "-c", code, *arguments],
         stdout=subprocess.PIPE,
         process_group=group,
-        env={**os.environ, "TORCHWRIGHT_MARK": mark},
+        env={**os.environ, "TORCHMILL_MARK": mark},
     )
     started.append(process)
     assert process.stdout is not None
@@ -64,7 +64,7 @@ def test_processes_are_found_by_what_they_carry(
 ) -> None:
     mine = [start(started, SLEEPS, mark=str(tmp_path), group=group) for group in (None, 0)]
     start(started, SLEEPS, mark=f"{tmp_path}/other")
-    assert orphans.carrying("TORCHWRIGHT_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)
+    assert orphans.carrying("TORCHMILL_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)
 
 
 def test_this_process_is_never_found() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import outside
-from torchwright.recall import Recall
+from torchmill import outside
+from torchmill.recall import Recall
 
 NINJA = shutil.which("ninja")
 COMMANDS = """\

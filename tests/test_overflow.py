@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from torchwright import overflow
-from torchwright.estimate import catalogue
-from torchwright.model import Facts, LinkReport, Release
+from torchmill import overflow
+from torchmill.estimate import catalogue
+from torchmill.model import Facts, LinkReport, Release
 
 COMPRESSED = {"TORCH_NVCC_FLAGS": "-Xfatbin -compress-all"}
 STATIC = {"USE_STATIC_CUDNN": "1", "USE_STATIC_NCCL": "1"}

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from torchwright.pack.archive import Archive, Limits, Member, Method
+from torchmill.pack.archive import Archive, Limits, Member, Method
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)

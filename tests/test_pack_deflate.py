@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.pack import deflate
-from torchwright.pack.deflate import BLOCK, blocks
+from torchmill.pack import deflate
+from torchmill.pack.deflate import BLOCK, blocks
 
 CODECS = sorted(deflate.codecs())
 WORDS = [b"at::", b"Tensor", b"const", b"&", b"self", b"\0\0\0\0", b"int64_t", b";\n"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import BuildError, HostError
-from torchwright.pack.stage import unpack
+from torchmill.errors import BuildError, HostError
+from torchmill.pack.stage import unpack
 
 INFO = "tiny-1.0.dist-info"
 TEXTS = {

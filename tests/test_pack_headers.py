@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.pack.headers import unified, unify
-from torchwright.pack.stage import StagedWheel
+from torchmill.pack.headers import unified, unify
+from torchmill.pack.stage import StagedWheel
 
 OLD = """\
 Metadata-Version: 2.1

@@ -12,10 +12,10 @@ import pytest
 import tiny_wheels as tiny
 from elftools.elf.elffile import ELFFile
 
-from torchwright.errors import BuildError, HostError
-from torchwright.pack import elf, inplace, patchelf
-from torchwright.pack.edit import Edit
-from torchwright.pack.image import LOAD, opened
+from torchmill.errors import BuildError, HostError
+from torchmill.pack import elf, inplace, patchelf
+from torchmill.pack.edit import Edit
+from torchmill.pack.image import LOAD, opened
 
 pytestmark = tiny.needs_compiler
 

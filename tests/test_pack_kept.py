@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.pack.kept import Kept, SpoiledError
+from torchmill.pack.kept import Kept, SpoiledError
 
 CONTENT = hashlib.sha256(b"what it holds").digest()
 PARTS = [b"compressed " * 1000, b"bytes" * 400000]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.pack import licences
-from torchwright.pack.bundling import Bundled
-from torchwright.pack.licences import Owner
-from torchwright.pack.stage import StagedWheel
+from torchmill.pack import licences
+from torchmill.pack.bundling import Bundled
+from torchmill.pack.licences import Owner
+from torchmill.pack.stage import StagedWheel
 
 
 def staged(root: Path) -> StagedWheel:

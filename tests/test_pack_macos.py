@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import HostError, VerifyError
-from torchwright.pack import macho, macos
-from torchwright.pack.macho import Slice
-from torchwright.pack.stage import StagedWheel, unpack
+from torchmill.errors import HostError, VerifyError
+from torchmill.pack import macho, macos
+from torchmill.pack.macho import Slice
+from torchmill.pack.stage import StagedWheel, unpack
 
 # delocate uses what it has deprecated itself
 pytestmark = pytest.mark.filterwarnings("ignore:This function has been replaced:DeprecationWarning")

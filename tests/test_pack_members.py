@@ -5,7 +5,7 @@ from zipfile import ZipInfo
 
 import pytest
 
-from torchwright.pack import members
+from torchmill.pack import members
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../x", "a/..", "/x", "", "c:/x", "a\\..\\x", "a/x\0.so"])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import BuildError
-from torchwright.pack import metadata
-from torchwright.pack.stage import StagedWheel
+from torchmill.errors import BuildError
+from torchmill.pack import metadata
+from torchmill.pack.stage import StagedWheel
 
 RAW = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 

@@ -1,6 +1,6 @@
 """What wheels need, in one spelling."""
 
-from torchwright.pack import needs
+from torchmill.pack import needs
 
 
 def test_the_same_in_another_spelling_is_equal() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.pack import elf, nvidia
-from torchwright.pack.bundling import came_along
-from torchwright.pack.repair import repair
-from torchwright.pack.stage import unpack
+from torchmill.pack import elf, nvidia
+from torchmill.pack.bundling import came_along
+from torchmill.pack.repair import repair
+from torchmill.pack.stage import unpack
 
 
 @pytest.mark.parametrize(

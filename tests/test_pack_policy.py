@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from torchwright.errors import ConfigError
-from torchwright.pack.policy import DRIVER, INTERPRETER, Needs, lowest, problems, target
+from torchmill.errors import ConfigError
+from torchmill.pack.policy import DRIVER, INTERPRETER, Needs, lowest, problems, target
 
 
 def needs(versions: Mapping[str, set[str]], symbols: frozenset[str] = frozenset()) -> Needs:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchwright.pack.content import File
-from torchwright.pack.deflate import BLOCK
-from torchwright.pack.press import _units
+from torchmill.pack.content import File
+from torchmill.pack.deflate import BLOCK
+from torchmill.pack.press import _units
 
 
 def units(sizes: dict[str, int]) -> list[tuple[str, ...]]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.errors import ConfigError, VerifyError
-from torchwright.pack import elf, policy
-from torchwright.pack.bundling import hashed
-from torchwright.pack.repair import libraries_of, repair
-from torchwright.pack.search import system
-from torchwright.pack.stage import unpack
+from torchmill.errors import ConfigError, VerifyError
+from torchmill.pack import elf, policy
+from torchmill.pack.bundling import hashed
+from torchmill.pack.repair import libraries_of, repair
+from torchmill.pack.search import system
+from torchmill.pack.stage import unpack
 
 pytestmark = tiny.needs_compiler
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import BuildError
-from torchwright.pack.deflate import BLOCK
-from torchwright.pack.stage import StagedWheel, lay, unpack
-from torchwright.pack.wheel import pack
+from torchmill.errors import BuildError
+from torchmill.pack.deflate import BLOCK
+from torchmill.pack.stage import StagedWheel, lay, unpack
+from torchmill.pack.wheel import pack
 
 INFO = "tiny-1.0.dist-info"
 TEXTS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.pack.runpath import wanted
+from torchmill.pack.runpath import wanted
 
 ROOT = Path("/stage")
 LIB = ROOT / "torch/lib"

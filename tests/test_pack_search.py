@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.pack import elf, search
-from torchwright.pack.search import Search, expand, parse_cache
+from torchmill.pack import elf, search
+from torchmill.pack.search import Search, expand, parse_cache
 
 LISTING = """\
 3 libs found in cache `/etc/ld.so.cache'

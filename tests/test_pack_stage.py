@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import BuildError
-from torchwright.pack.repair import libraries_of
-from torchwright.pack.stage import unpack
+from torchmill.errors import BuildError
+from torchmill.pack.repair import libraries_of
+from torchmill.pack.stage import unpack
 
 METADATA = "Metadata-Version: 2.1\nName: Tiny-Torch\nVersion: 1.0+cpu\n"
 

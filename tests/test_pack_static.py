@@ -7,8 +7,8 @@ import pytest
 from fatbins import piece
 from made_up_magma import static as made
 
-from torchwright.errors import BuildError
-from torchwright.pack import static
+from torchmill.errors import BuildError
+from torchmill.pack import static
 
 
 def test_every_object_is_read(tmp_path: Path) -> None:

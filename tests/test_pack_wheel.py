@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.errors import BuildError, ConfigError, HostError
-from torchwright.pack import deflate
-from torchwright.pack.deflate import BLOCK
-from torchwright.pack.wheel import Packed, pack
+from torchmill.errors import BuildError, ConfigError, HostError
+from torchmill.pack import deflate
+from torchmill.pack.deflate import BLOCK
+from torchmill.pack.wheel import Packed, pack
 
 INFO = "tiny-1.0.dist-info"
 CODECS = sorted(deflate.codecs())
@@ -26,7 +26,7 @@ UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("
 PACK = """
 import re, sys
 from pathlib import Path
-from torchwright.pack import deflate, wheel
+from torchmill.pack import deflate, wheel
 wheel.pack(Path(sys.argv[1]), Path(sys.argv[2]), members=Path(sys.argv[3]), codec=deflate.codecs()["zlib"])
 # of this process alone; rusage counts the parent's too
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -8,9 +8,9 @@ from textwrap import dedent
 
 import pytest
 
-from torchwright import facts, lookup, matrix, plan
-from torchwright.errors import ConfigError
-from torchwright.model import Compiler, Facts, Host, Options, Plan, Source
+from torchmill import facts, lookup, matrix, plan
+from torchmill.errors import ConfigError
+from torchmill.model import Compiler, Facts, Host, Options, Plan, Source
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")

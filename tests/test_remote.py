@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from torchwright.errors import ConfigError
-from torchwright.toolchain import remote
-from torchwright.toolchain.remote import Remote
+from torchmill.errors import ConfigError
+from torchmill.toolchain import remote
+from torchmill.toolchain.remote import Remote
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_names_no_cache_is_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         remote.parse(text)
     said = str(caught.value)
-    assert said.startswith("TORCHWRIGHT_CACHE is '")
+    assert said.startswith("TORCHMILL_CACHE is '")
     assert f", but {why}" in said
     assert said.endswith("s3://BUCKET/PREFIX, gha or none")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kept_things import age, held, write
 
-from torchwright import removal
-from torchwright.errors import BusyError
+from torchmill import removal
+from torchmill.errors import BusyError
 
 
 def test_what_is_put_away_is_out_of_sight_and_whole(tmp_path: Path) -> None:

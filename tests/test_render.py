@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from declared import ONE, declared
 
-from torchwright import lookup, matrix, plan, render, script
-from torchwright.model import Facts, Host, Options, Plan
+from torchmill import lookup, matrix, plan, render, script
+from torchmill.model import Facts, Host, Options, Plan
 
 LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 

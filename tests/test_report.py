@@ -8,10 +8,10 @@ import pytest
 from commands import run
 from recorded import small, write
 
-from torchwright import report
-from torchwright.errors import HostError
-from torchwright.layout import Layout
-from torchwright.report import make
+from torchmill import report
+from torchmill.errors import HostError
+from torchmill.layout import Layout
+from torchmill.report import make
 
 NAME = "v1.13.1-wheel-3.10-cpu"
 
@@ -53,7 +53,7 @@ def test_without_matplotlib_the_cure_is_named(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "torchwright.report.picture", raising=False)
+    monkeypatch.delitem(sys.modules, "torchmill.report.picture", raising=False)
     monkeypatch.delattr(report, "picture", raising=False)
     with pytest.raises(
         HostError, match=r"is not installed, and the picture needs it: `python -m pip install"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from recorded import GIB, moment, ran, recording
 
-from torchwright.report.figures import columns, largest, longest, misjudged, totals
+from torchmill.report.figures import columns, largest, longest, misjudged, totals
 
 
 def test_the_totals_of_a_build(tmp_path: Path) -> None:

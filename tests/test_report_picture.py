@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from recorded import moment, ran, recording, small
 from recorded import write as timeline
 
-from torchwright.guard.timeline import Event, Record
-from torchwright.report.picture import BARS, FINE, drawn, write
-from torchwright.report.recording import read
+from torchmill.guard.timeline import Event, Record
+from torchmill.report.picture import BARS, FINE, drawn, write
+from torchmill.report.recording import read
 
 
 def texts(figure: Figure) -> list[str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from recorded import moment, ran, recording, small, write
 
-from torchwright.errors import ConfigError
-from torchwright.guard.timeline import as_line
-from torchwright.report.recording import read
+from torchmill.errors import ConfigError
+from torchmill.guard.timeline import as_line
+from torchmill.report.recording import read
 
 
 def test_everything_stands_in_the_order_of_time(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from recorded import GIB, moment, ran, recording
 
-from torchwright.guard.timeline import Event
-from torchwright.report.text import summary
+from torchmill.guard.timeline import Event
+from torchmill.report.text import summary
 
 
 def test_a_build_in_words(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from recorded import GIB, ran, recording, small
 
-from torchwright.guard.timeline import Event
-from torchwright.report.trace import events, packed, write
+from torchmill.guard.timeline import Event
+from torchmill.report.trace import events, packed, write
 
 # What the format demands of each phase that is written, beside name, ph, ts, pid and tid.
 DEMANDED = {"X": {"dur", "cat"}, "C": {"args"}, "i": {"s"}, "M": {"args"}}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from recorded import small, write
 
-from torchwright.errors import ConfigError
-from torchwright.layout import Layout
-from torchwright.report.whereabouts import find
+from torchmill.errors import ConfigError
+from torchmill.layout import Layout
+from torchmill.report.whereabouts import find
 
 WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 

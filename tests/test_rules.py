@@ -8,9 +8,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from torchwright import matrix
-from torchwright.model import Build, Case, Compiler, Facts, Rule, When
-from torchwright.rules import axes, case, matches, within
+from torchmill import matrix
+from torchmill.model import Build, Case, Compiler, Facts, Rule, When
+from torchmill.rules import axes, case, matches, within
 
 GCC = Compiler("gcc", "12.2.0")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sample import upstream
-from torchwright import facts
+from torchmill import facts
 
 SAMPLE = Path(upstream.__file__).parent
 CONFIGS = SAMPLE / "build_configs"

@@ -17,12 +17,12 @@ import pytest
 from guards import until
 from test_cache import checkout, compile_in, script, site
 
-from torchwright import orphans
-from torchwright.guard.orders import GATE
-from torchwright.model import Host
-from torchwright.recall import Recall
-from torchwright.toolchain import cache, remote, sccache, stand_ins, watch
-from torchwright.toolchain.cache import Cache, Hits
+from torchmill import orphans
+from torchmill.guard.orders import GATE
+from torchmill.model import Host
+from torchmill.recall import Recall
+from torchmill.toolchain import cache, remote, sccache, stand_ins, watch
+from torchmill.toolchain.cache import Cache, Hits
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gate")
 
@@ -64,21 +64,21 @@ def test_what_sccache_compiles_comes_by_the_gate(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
     said = launch(
-        tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHWRIGHT_GATE=str(guarding)
+        tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHMILL_GATE=str(guarding)
     )
     assert said == "cached: by the gate: compiles -c a b.cpp\n"
 
 
 @pytest.mark.parametrize("gate", ["", "/not there"])
 def test_without_a_guard_it_compiles_as_ever(tmp_path: Path, program: str, compiler: str, gate: str) -> None:
-    said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHWRIGHT_GATE=gate)
+    said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate)
     assert said == "cached: compiles -c a.cpp\n"
 
 
 def test_an_unknown_compiler_goes_by_the_gate_and_is_not_cached(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    gate = {"TORCHWRIGHT_GATE": str(guarding)}
+    gate = {"TORCHMILL_GATE": str(guarding)}
     assert launch(tmp_path, program, compiler, "-c", known=(), **gate) == "by the gate: compiles -c\n"
     assert launch(tmp_path, program, compiler, "-c", known=()) == "compiles -c\n"
 
@@ -140,7 +140,7 @@ def test_whatever_it_calls_itself_is_no_trouble(tmp_path: Path, said: str, versi
     host = Host(
         "x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}
     )
-    shared = {"TORCHWRIGHT_CACHE": "s3://bucket"}
+    shared = {"TORCHMILL_CACHE": "s3://bucket"}
     found = cache.set_up(replace(site(tmp_path, host, [], **shared), kept=tmp_path / "kept"))
     assert (found.tool, found.version) == ("sccache", version)
 
@@ -215,7 +215,7 @@ def serving(
 ) -> Iterator[tuple[Cache, dict[str, str]]]:
     """Yield the cache of a build and its environment, with a gate that counts and a server of its own."""
     meeting = kept / f"g{len(list(kept.glob('g*')))}"
-    script(meeting / "gate", 'echo "$*" >> "$TORCHWRIGHT_GATE/log"', 'exec "$@"')
+    script(meeting / "gate", 'echo "$*" >> "$TORCHMILL_GATE/log"', 'exec "$@"')
     found = cache.set_up(replace(site(folder, host, noted, **environ), kept=kept))
     variables = {"PATH": os.environ["PATH"], **environ, **found.variables}
     variables |= {**sccache.server(meeting), GATE: str(meeting)}
@@ -303,7 +303,7 @@ def in_common(tmp_path: Path, real: Host, kept: Path, setting: str, **environ: s
         own = kept / name
         own.mkdir()
         noted: list[str] = []
-        with serving(tmp_path / name, real, own, noted, TORCHWRIGHT_CACHE=setting, **environ) as (one, told):
+        with serving(tmp_path / name, real, own, noted, TORCHMILL_CACHE=setting, **environ) as (one, told):
             built(tmp_path / name, told | environ)
             found.append(cache.hits(one, told))
         assert noted == []

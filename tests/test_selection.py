@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import SourceError, UnknownReleaseError
-from torchwright.layout import Layout
-from torchwright.model import Facts
-from torchwright.selection import select, selected, selected_or_newest
+from torchmill.errors import SourceError, UnknownReleaseError
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.selection import select, selected, selected_or_newest
 
 
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    monkeypatch.delenv("TORCHWRIGHT_TAG", raising=False)
+    monkeypatch.delenv("TORCHMILL_TAG", raising=False)
     return Layout(tmp_path / "root", tmp_path / "cache")
 
 
@@ -31,7 +31,7 @@ def test_the_environment_beats_the_record_and_the_command_line_both(
 ) -> None:
     old, new = known.releases["base"]
     select(layout, old)
-    monkeypatch.setenv("TORCHWRIGHT_TAG", new.tag)
+    monkeypatch.setenv("TORCHMILL_TAG", new.tag)
     assert selected(known, layout) == new
     assert selected(known, layout, old.tag) == old
 

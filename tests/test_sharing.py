@@ -15,11 +15,11 @@ from guards import until
 from sampled import Sample, fetched
 from test_workshop import HOST, job
 
-from torchwright import interpreters
-from torchwright.guard.timeline import Ran, parse
-from torchwright.locks import LOCK, awaited
-from torchwright.model import Facts, Options
-from torchwright.sharing import links, retire
+from torchmill import interpreters
+from torchmill.guard.timeline import Ran, parse
+from torchmill.locks import LOCK, awaited
+from torchmill.model import Facts, Options
+from torchmill.sharing import links, retire
 
 PYTHONS = [one for one in interpreters.installed() if one in {f"3.{minor}" for minor in range(8, 15)}]
 OF_PYTHON = {"python/module.cpp", "python/values.cpp"}
@@ -68,7 +68,7 @@ class Pair:
 
     @property
     def objects(self) -> set[str]:
-        trees = self.sample.home / ".torchwright" / "trees"
+        trees = self.sample.home / ".torchmill" / "trees"
         return {path.name for path in trees.rglob("*.o") if not path.name.startswith("CMake")}
 
     def wheel(self, python: str) -> zipfile.ZipFile:
@@ -82,7 +82,7 @@ class Pair:
 
     def compiled(self, python: str) -> set[str]:
         """Return the sources that a compiler was really started for in the last build."""
-        log = self.sample.home / ".torchwright" / "logs" / f"v1.0.0-wheel-{python}-cpu.timeline.jsonl"
+        log = self.sample.home / ".torchmill" / "logs" / f"v1.0.0-wheel-{python}-cpu.timeline.jsonl"
         records = [parse(line) for line in log.read_text(encoding="utf-8").splitlines()]
         ran = (one.key for one in records if isinstance(one, Ran) and one.family == "c++")
         return {key.split("|")[1] for key in ran}

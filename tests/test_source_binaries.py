@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from torchwright.source.binaries import Binary, closure, parse_show
+from torchmill.source.binaries import Binary, closure, parse_show
 
 SHOWN = """\
 Package: libcudart11.0

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from source_upstream import Forge, layout, package, release
 
-from torchwright import recall as recall_
-from torchwright.errors import SourceError
-from torchwright.layout import Layout
-from torchwright.model import Source
-from torchwright.recall import Recall
-from torchwright.source import Request, Silent, assure, check, fetch
-from torchwright.source.slot import read
+from torchmill import recall as recall_
+from torchmill.errors import SourceError
+from torchmill.layout import Layout
+from torchmill.model import Source
+from torchmill.recall import Recall
+from torchmill.source import Request, Silent, assure, check, fetch
+from torchmill.source.slot import read
 
 
 @pytest.fixture

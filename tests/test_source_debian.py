@@ -6,10 +6,10 @@ from textwrap import dedent
 import pytest
 from source_upstream import layout, package, release
 
-from torchwright.errors import HostError, NetworkError, SourceError
-from torchwright.source import Request, Silent, fetch
-from torchwright.source.apt import Archive, machine_archives, parse_showsrc, upstream_version
-from torchwright.source.debian import explained
+from torchmill.errors import HostError, NetworkError, SourceError
+from torchmill.source import Request, Silent, fetch
+from torchmill.source.apt import Archive, machine_archives, parse_showsrc, upstream_version
+from torchmill.source.debian import explained
 
 KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 

@@ -16,12 +16,12 @@ import pytest
 from filelock import FileLock
 from source_upstream import BRANCH, Forge, Link, git, layout, make_forge, package, release, request
 
-from torchwright.errors import BusyError, ConfigError, HostError, NetworkError, SourceError
-from torchwright.layout import Layout
-from torchwright.model import Source
-from torchwright.source import Request, Silent, check, fetch, load
-from torchwright.source.gitcommand import Checkout
-from torchwright.source.transport import Transport, quietly
+from torchmill.errors import BusyError, ConfigError, HostError, NetworkError, SourceError
+from torchmill.layout import Layout
+from torchmill.model import Source
+from torchmill.source import Request, Silent, check, fetch, load
+from torchmill.source.gitcommand import Checkout
+from torchmill.source.transport import Transport, quietly
 
 ROOT = Path(__file__).parent.parent
 # An ssh that runs the server's side here, in a log, and hangs on repositories that the file "hang" names.
@@ -398,7 +398,7 @@ import sys
 sys.path[:0] = [{root!r}, {tests!r}]
 from pathlib import Path
 from source_upstream import Forge, layout, request
-from torchwright.source import Silent, fetch
+from torchmill.source import Silent, fetch
 forge = Forge(Path({folder!r}), {base!r}, {commits!r})
 fetch(request(forge), layout(Path({place!r})), Silent())
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.source.gitcommand import Cause, diagnose, environment, gist
+from torchmill.source.gitcommand import Cause, diagnose, environment, gist
 
 
 @pytest.mark.parametrize(

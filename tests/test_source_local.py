@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from source_upstream import Forge, Link, git, layout, package, release
 
-from torchwright.errors import ConfigError, NetworkError, SourceError
-from torchwright.layout import Layout
-from torchwright.source import Request, Silent, check, fetch, load
+from torchmill.errors import ConfigError, NetworkError, SourceError
+from torchmill.layout import Layout
+from torchmill.source import Request, Silent, check, fetch, load
 
 COMMIT = "c" * 40
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torchwright.errors import SourceError
-from torchwright.source.mirror import allowed, candidates, host_of, shown
+from torchmill.errors import SourceError
+from torchmill.source.mirror import allowed, candidates, host_of, shown
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.source.progress import Step, parse
+from torchmill.source.progress import Step, parse
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 from index_server import Index, serving
 from source_upstream import layout, package, release
 
-from torchwright import source
-from torchwright.errors import NetworkError, SourceError
-from torchwright.layout import Layout
-from torchwright.source import Request, Silent
+from torchmill import source
+from torchmill.errors import NetworkError, SourceError
+from torchmill.layout import Layout
+from torchmill.source import Request, Silent
 
 
 def sdist(version: str, setup: str = "setup.py") -> bytes:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from torchwright import matrix
-from torchwright.errors import ConfigError
-from torchwright.model import Facts
-from torchwright.source import requests
+from torchmill import matrix
+from torchmill.errors import ConfigError
+from torchmill.model import Facts
+from torchmill.source import requests
 
 
 def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:

@@ -11,7 +11,7 @@ from commands import ROOT
 from filelock import FileLock
 from sampled import THIS, Sample, fetched
 
-from torchwright import environments
+from torchmill import environments
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) 
 
 
 def cell(sample: Sample) -> Path:
-    return sample.home / ".torchwright" / "trees" / "v1.0.0" / SESSION
+    return sample.home / ".torchmill" / "trees" / "v1.0.0" / SESSION
 
 
 def environment(sample: Sample) -> Path:
@@ -76,7 +76,7 @@ def edited(file: Path, old: str, new: str) -> Iterator[None]:
 
 
 def test_nothing_changed_means_nothing_done(built: Sample) -> None:
-    log = built.home / ".torchwright" / "logs" / f"v1.0.0-{SESSION}.log"
+    log = built.home / ".torchmill" / "logs" / f"v1.0.0-{SESSION}.log"
     before = [(path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")]
     assert reason(built) == ""
     assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before
@@ -117,7 +117,7 @@ def test_an_upgraded_header_of_the_system_is_seen(built: Sample) -> None:
 
 
 def tree(sample: Sample) -> Path:
-    return sample.home / ".torchwright" / "sources" / "tinytorch" / "v1.0.0" / "tree"
+    return sample.home / ".torchmill" / "sources" / "tinytorch" / "v1.0.0" / "tree"
 
 
 def test_a_touched_source_is_seen(built: Sample) -> None:
@@ -185,7 +185,7 @@ def test_changed_facts_and_patches_are_seen(built: Sample) -> None:
 
 
 def better(checkout: Path, room: str) -> None:
-    with (checkout / "torchwright" / room / "__init__.py").open("a") as file:
+    with (checkout / "torchmill" / room / "__init__.py").open("a") as file:
         file.write("# better\n")
 
 
@@ -193,7 +193,7 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     """A checkout of the suite in which somebody works on how wheels are packed, and how they are verified."""
     checkout = built.folder / "checkout"
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "torchwright", checkout / "torchwright", ignore=ignored)
+    shutil.copytree(ROOT / "torchmill", checkout / "torchmill", ignore=ignored)
     shutil.copy2(ROOT / "noxfile.py", checkout)
     noxfile = str(checkout / "noxfile.py")
     assert reason(built, nox=noxfile) == ""
@@ -241,7 +241,7 @@ def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_el
 
 def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
     """Whoever makes room by deleting trees keeps what they were for; and an environment may be a new one."""
-    shutil.rmtree(built.home / ".torchwright" / "trees")
+    shutil.rmtree(built.home / ".torchmill" / "trees")
     (environment(built) / environments.MADE_FOR).unlink()
     cell(built).mkdir(parents=True)
     assert reason(built) == ""

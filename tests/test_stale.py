@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import facts, stale
-from torchwright.errors import ConfigError
-from torchwright.model import Facts
+from torchmill import facts, stale
+from torchmill.errors import ConfigError
+from torchmill.model import Facts
 
 
 def added(configs: Path, rule: str) -> Facts:

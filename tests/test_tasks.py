@@ -117,7 +117,7 @@ def test_bad_input_is_one_message_with_its_own_exit_code(
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr
-    assert not (tmp_path / ".torchwright" / "selected.json").exists()
+    assert not (tmp_path / ".torchmill" / "selected.json").exists()
 
 
 def test_jobs_tell_what_binds(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from test_cache import script
 
-from torchwright.recall import Recall
-from torchwright.toolchain import compilers
+from torchmill.recall import Recall
+from torchmill.toolchain import compilers
 
 
 def identity(compiler: str) -> str:

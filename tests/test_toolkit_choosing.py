@@ -2,9 +2,9 @@
 
 from made_up_providers import source, wanted
 
-from torchwright.model import Part, ToolkitSource
-from torchwright.toolkit.choosing import begins, candidates, refusal, supply
-from torchwright.toolkit.wanted import Lacking, Wanted
+from torchmill.model import Part, ToolkitSource
+from torchmill.toolkit.choosing import begins, candidates, refusal, supply
+from torchmill.toolkit.wanted import Lacking, Wanted
 
 DEBIAN = source("debian", "toolkit", "11.8")
 CUDNN_11, CUDNN_12 = source("pypi", "cudnn", cuda="11"), source("pypi", "cudnn", cuda="12")

@@ -13,18 +13,18 @@ from index_server import Index, serving
 from machines import file, made_up_programs, program
 from nvidia_wheels import put, wheel
 
-from torchwright.errors import HostError, NetworkError, SourceError
-from torchwright.host import cuda
-from torchwright.host.cuda import Found
-from torchwright.host.kept import RECORD
-from torchwright.host.parts import lacking
-from torchwright.host.programs import runner
-from torchwright.model import Part, ToolkitSource
-from torchwright.source.request import Silent
-from torchwright.toolkit import pypi
-from torchwright.toolkit.completing import base, complete
-from torchwright.toolkit.provision import Shop
-from torchwright.toolkit.told import completed
+from torchmill.errors import HostError, NetworkError, SourceError
+from torchmill.host import cuda
+from torchmill.host.cuda import Found
+from torchmill.host.kept import RECORD
+from torchmill.host.parts import lacking
+from torchmill.host.programs import runner
+from torchmill.model import Part, ToolkitSource
+from torchmill.source.request import Silent
+from torchmill.toolkit import pypi
+from torchmill.toolkit.completing import base, complete
+from torchmill.toolkit.provision import Shop
+from torchmill.toolkit.told import completed
 
 ARCH = platform.machine()
 HERE = f"manylinux1_{ARCH}"
@@ -70,7 +70,7 @@ def bare(tmp_path: Path) -> Found:
 
 def shop(tmp_path: Path, *packages: str) -> Shop:
     known = ToolkitSource("pypi", "parts", ("11.8",), packages or PACKAGES, (ARCH,), (), None, "")
-    cache = tmp_path / ".cache/torchwright"
+    cache = tmp_path / ".cache/torchmill"
     return Shop({"pypi": pypi}, (known,), cache, runner(os.environ), Silent(), PARTS)
 
 
@@ -89,7 +89,7 @@ def test_a_toolkit_that_lacks_parts_becomes_whole(bare: Found, tmp_path: Path) -
     assert (said["kind"], said["version"], said["completes"]) == ("toolkit", "11.8", str(bare.home))
     pieces = [(one["name"], one["version"], len(one["sha256"])) for one in said["pieces"]]
     assert pieces == [("nvidia-cublas-cu11", "11.11.3.6", 64), ("nvidia-cuda-cccl-cu11", "11.8.89", 64)]
-    assert not list((tmp_path / ".cache/torchwright/downloads/pypi").iterdir())
+    assert not list((tmp_path / ".cache/torchmill/downloads/pypi").iterdir())
 
 
 @pytest.mark.usefixtures("index")
@@ -117,7 +117,7 @@ def test_a_download_that_breaks_leaves_nothing_half_made(index: Index, bare: Fou
     lacks = lacking(bare.home, "11.8", PARTS)
     with pytest.raises(SourceError, match="sha256"):
         complete(bare, lacks, ARCH, shop(tmp_path))
-    assert not list((tmp_path / ".cache/torchwright/toolkits").glob("11.8*"))
+    assert not list((tmp_path / ".cache/torchmill/toolkits").glob("11.8*"))
     index.files[name] = content
     index.asked.clear()
     complete(bare, lacks, ARCH, shop(tmp_path))

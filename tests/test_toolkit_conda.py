@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import SourceError
-from torchwright.facts.provision import sources
-from torchwright.model import ToolkitSource
-from torchwright.source.request import Silent
-from torchwright.toolkit import conda
-from torchwright.toolkit.conda_layout import SUBDIRS
-from torchwright.toolkit.wanted import Lacking, Wanted
+from torchmill.errors import SourceError
+from torchmill.facts.provision import sources
+from torchmill.model import ToolkitSource
+from torchmill.source.request import Silent
+from torchmill.toolkit import conda
+from torchmill.toolkit.conda_layout import SUBDIRS
+from torchmill.toolkit.wanted import Lacking, Wanted
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 

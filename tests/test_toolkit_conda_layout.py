@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.toolkit.conda_layout import place, taken
+from torchmill.toolkit.conda_layout import place, taken
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from debian_archive import DebianArchive, needs_apt
 
-from torchwright.errors import HostError, SourceError
-from torchwright.model import ToolkitSource
-from torchwright.source.request import Silent
-from torchwright.toolkit.debian import DebianOffer, offer
-from torchwright.toolkit.wanted import COMPILER, TOOLKIT, Lacking, Wanted
+from torchmill.errors import HostError, SourceError
+from torchmill.model import ToolkitSource
+from torchmill.source.request import Silent
+from torchmill.toolkit.debian import DebianOffer, offer
+from torchmill.toolkit.wanted import COMPILER, TOOLKIT, Lacking, Wanted
 
 CUDA, GCC = Wanted(TOOLKIT, "11.8", None, "x86_64"), Wanted(COMPILER, "gcc-11", None, "x86_64")
 LIB, OWN = "usr/lib/x86_64-linux-gnu", "usr/lib/nvidia-cuda-toolkit"

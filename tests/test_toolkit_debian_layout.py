@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.toolkit.debian_layout import compiler, relinked, toolkit
+from torchmill.toolkit.debian_layout import compiler, relinked, toolkit
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import HostError
-from torchwright.toolkit.driver_stub import add, functions, source
+from torchmill.errors import HostError
+from torchmill.toolkit.driver_stub import add, functions, source
 
 HEADER = """
     #define __CUDA_API_PTDS(api) api ## _ptds

@@ -15,10 +15,10 @@ from fatbins import library
 from made_up_magma import install
 from made_up_providers import ARCH
 
-from torchwright.errors import ConfigError, SourceError
-from torchwright.source.request import Silent
-from torchwright.toolkit import given
-from torchwright.toolkit.wanted import Lacking, Offer, Wanted
+from torchmill.errors import ConfigError, SourceError
+from torchmill.source.request import Silent
+from torchmill.toolkit import given
+from torchmill.toolkit.wanted import Lacking, Offer, Wanted
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from machines import file
 
-from torchwright.toolkit.inherited import copied, files, place
+from torchmill.toolkit.inherited import copied, files, place
 
 
 def placed(home: Path, folder: Path, arch: str = "x86_64") -> Sequence[str]:

@@ -10,13 +10,13 @@ from fatbins import piece
 from made_up_magma import header, install, static
 from made_up_providers import ARCH, MadeUp, shop, source
 
-from torchwright.capabilities.serving import unserved
-from torchwright.errors import HostError, SourceError
-from torchwright.host.kept import kept
-from torchwright.model import Facts
-from torchwright.toolkit import magma
-from torchwright.toolkit.provision import Shop, bring
-from torchwright.toolkit.wanted import Wanted
+from torchmill.capabilities.serving import unserved
+from torchmill.errors import HostError, SourceError
+from torchmill.host.kept import kept
+from torchmill.model import Facts
+from torchmill.toolkit import magma
+from torchmill.toolkit.provision import Shop, bring
+from torchmill.toolkit.wanted import Wanted
 
 NAME = "magma-2.6.1-cu118-7.0_8.6+PTX"
 MAGMA = source("conda", "magma", cuda="11.8")

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from made_up_providers import source
 
-from torchwright.errors import ConfigError, ImpossibleBuildError
-from torchwright.model import Facts
-from torchwright.toolkit.orders import GIVEN, Orders, providers, sources, wanted
-from torchwright.toolkit.wanted import Wanted
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.model import Facts
+from torchmill.toolkit.orders import GIVEN, Orders, providers, sources, wanted
+from torchmill.toolkit.wanted import Wanted
 
 SOURCES = (
     source("conda", "toolkit", "11.3", "11.8"),

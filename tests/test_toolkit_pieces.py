@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from index_server import Index, serving
 
-from torchwright.errors import NetworkError, SourceError
-from torchwright.source.request import SilentBar
-from torchwright.toolkit.pieces import Piece, fetched
+from torchmill.errors import NetworkError, SourceError
+from torchmill.source.request import SilentBar
+from torchmill.toolkit.pieces import Piece, fetched
 
 CONTENT = b"a wheel, say"
 

@@ -7,10 +7,10 @@ import pytest
 from machines import made_up_programs, script
 from made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
 
-from torchwright.errors import HostError, InterruptedBuildError, SourceError
-from torchwright.host.kept import kept
-from torchwright.model import Piece
-from torchwright.toolkit.provision import bring, taken
+from torchmill.errors import HostError, InterruptedBuildError, SourceError
+from torchmill.host.kept import kept
+from torchmill.model import Piece
+from torchmill.toolkit.provision import bring, taken
 
 pytestmark = made_up_programs
 

@@ -12,14 +12,14 @@ from index_server import Index, serving
 from nvidia_wheels import put, wheel
 from packaging.requirements import Requirement
 
-from torchwright.errors import SourceError
-from torchwright.facts.provision import sources
-from torchwright.host.programs import runner
-from torchwright.model import ToolkitSource
-from torchwright.source.request import Silent
-from torchwright.toolkit import pypi
-from torchwright.toolkit.provision import Shop, bring
-from torchwright.toolkit.wanted import Lacking, Wanted
+from torchmill.errors import SourceError
+from torchmill.facts.provision import sources
+from torchmill.host.programs import runner
+from torchmill.model import ToolkitSource
+from torchmill.source.request import Silent
+from torchmill.toolkit import pypi
+from torchmill.toolkit.provision import Shop, bring
+from torchmill.toolkit.wanted import Lacking, Wanted
 
 ARCH = platform.machine()
 HERE = f"manylinux1_{ARCH}"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torchwright.toolkit.pypi_index import runs, usable
-from torchwright.upstream.index import File
+from torchmill.toolkit.pypi_index import runs, usable
+from torchmill.upstream.index import File
 
 
 @pytest.mark.parametrize(

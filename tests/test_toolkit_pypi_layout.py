@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchwright.toolkit.pypi_layout import place
+from torchmill.toolkit.pypi_layout import place
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torchwright.toolkit.shape import complete, unversioned
+from torchmill.toolkit.shape import complete, unversioned
 
 
 def home(folder: Path) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import HostError
-from torchwright.host.kept import RECORD, Record, kept
-from torchwright.model import Piece
-from torchwright.toolkit.store import home, make, workplace
+from torchmill.errors import HostError
+from torchmill.host.kept import RECORD, Record, kept
+from torchmill.model import Piece
+from torchmill.toolkit.store import home, make, workplace
 
 PIECE = Piece("debian", "nvcc", "11.8.89", "nvcc.deb", "", "ab" * 32, 7)
 RECORDED = Record("toolkit", "11.8", "11.8.89", "debian", (PIECE,))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from torchwright.source.apt import BINARIES, Archive
-from torchwright.toolkit.suites import archives, pins, suite
+from torchmill.source.apt import BINARIES, Archive
+from torchmill.toolkit.suites import archives, pins, suite
 
 BOOKWORM = suite(("debian/bookworm/main", "debian/bookworm/non-free"), "x86_64")
 KEY = (("Signed-By", "/k.gpg"),)

@@ -6,10 +6,10 @@ from pathlib import Path
 from commands import run
 from made_up_providers import source
 
-from torchwright.host.cuda import Found
-from torchwright.host.kept import Kept, Record
-from torchwright.model import Part
-from torchwright.toolkit.told import brought, listed
+from torchmill.host.cuda import Found
+from torchmill.host.kept import Kept, Record
+from torchmill.model import Part
+from torchmill.toolkit.told import brought, listed
 
 CUDNN = Kept(
     "cudnn-8.5.0.96-cu11",

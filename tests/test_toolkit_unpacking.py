@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from debian_archive import DebianArchive, needs_apt
 
-from torchwright.errors import SourceError
-from torchwright.toolkit.unpacking import mend_links, unpack
+from torchmill.errors import SourceError
+from torchmill.toolkit.unpacking import mend_links, unpack
 
 
 def keep(path: str) -> str | None:

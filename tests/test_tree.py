@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torchwright.errors import ConfigError, HostError
-from torchwright.model import Source
-from torchwright.source.disk import disk_full_told
-from torchwright.tree import Tree, copy_source, is_prepared, resolve
+from torchmill.errors import ConfigError, HostError
+from torchmill.model import Source
+from torchmill.source.disk import disk_full_told
+from torchmill.tree import Tree, copy_source, is_prepared, resolve
 
 
 def source(path: Path) -> Source:

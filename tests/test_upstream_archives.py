@@ -5,8 +5,8 @@ from pathlib import Path
 
 from declared import declared
 
-from torchwright.upstream.archives import differences
-from torchwright.upstream.index import File
+from torchmill.upstream.archives import differences
+from torchmill.upstream.index import File
 
 
 def archive(version: str, sha256: str = "abc", uploaded: str = "2023-10-06T08:49:07Z") -> File:

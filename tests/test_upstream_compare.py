@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from torchwright.model import Cuda, Facts
-from torchwright.upstream import said
-from torchwright.upstream.compare import differences
-from torchwright.upstream.wheels import Wheel
+from torchmill.model import Cuda, Facts
+from torchmill.upstream import said
+from torchmill.upstream.compare import differences
+from torchmill.upstream.wheels import Wheel
 
 TAG, CANDIDATE = "1" * 40, "2" * 40
 LINUX, ARM, WINDOWS = "manylinux1_x86_64", "manylinux2014_aarch64", "win_amd64"

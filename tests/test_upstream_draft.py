@@ -6,11 +6,11 @@ from pathlib import Path
 
 from test_upstream_compare import ADDONS, ARM, CANDIDATE, LINUX, PINS, TAG, made
 
-from torchwright import facts as facts_
-from torchwright.model import Facts
-from torchwright.upstream import draft
-from torchwright.upstream.compare import differences
-from torchwright.upstream.wheels import Wheel
+from torchmill import facts as facts_
+from torchmill.model import Facts
+from torchmill.upstream import draft
+from torchmill.upstream.compare import differences
+from torchmill.upstream.wheels import Wheel
 
 NEWER = [
     replace(

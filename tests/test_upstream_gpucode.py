@@ -7,10 +7,10 @@ from pathlib import Path
 import requests
 from index_server import Index, serving, wheel
 
-from torchwright.source import SilentBar
-from torchwright.upstream.gpucode import LIBRARY, added
-from torchwright.upstream.index import files
-from torchwright.upstream.wheels import read
+from torchmill.source import SilentBar
+from torchmill.upstream.gpucode import LIBRARY, added
+from torchmill.upstream.index import files
+from torchmill.upstream.wheels import read
 
 PLATFORM = "manylinux_2_28_x86_64"
 

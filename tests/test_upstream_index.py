@@ -4,8 +4,8 @@ import pytest
 import requests
 from index_server import Index, serving
 
-from torchwright.errors import NetworkError
-from torchwright.upstream.index import DEFAULT, configured, files
+from torchmill.errors import NetworkError
+from torchmill.upstream.index import DEFAULT, configured, files
 
 NAME = "base-1.0.0-cp39-cp39-manylinux1_x86_64.whl"
 

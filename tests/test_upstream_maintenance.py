@@ -6,10 +6,10 @@ import pytest
 from commands import run
 from index_server import MILLION, Index, serving, wheel
 
-from torchwright.errors import ConfigError
-from torchwright.layout import Layout
-from torchwright.model import Facts
-from torchwright.upstream import maintenance
+from torchmill.errors import ConfigError
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.upstream import maintenance
 
 PLATFORM = "manylinux1_x86_64"
 COMMIT = "1" * 40
@@ -32,7 +32,7 @@ def index_of(configs: Path) -> Index:
 
 
 def facts(home: Path, configs: Path, index: Index, *arguments: str) -> tuple[int, str, str]:
-    env = {"TORCHWRIGHT_CONFIGS": str(configs), "PIP_INDEX_URL": index.url}
+    env = {"TORCHMILL_CONFIGS": str(configs), "PIP_INDEX_URL": index.url}
     done = run("invoke", "facts", *arguments, home=home, env=env)
     return done.returncode, done.stdout, done.stderr
 

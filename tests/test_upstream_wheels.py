@@ -6,11 +6,11 @@ import pytest
 import requests
 from index_server import MILLION, Index, serving, wheel
 
-from torchwright.bars import Bar
-from torchwright.errors import NetworkError
-from torchwright.source import SilentBar
-from torchwright.upstream.index import files
-from torchwright.upstream.wheels import Wheel, read
+from torchmill.bars import Bar
+from torchmill.errors import NetworkError
+from torchmill.source import SilentBar
+from torchmill.upstream.index import files
+from torchmill.upstream.wheels import Wheel, read
 
 VERSION_PY = "__version__ = '1.0.0'\ncuda: Optional[str] = '11.7'\ngit_version = '{}'\n"
 

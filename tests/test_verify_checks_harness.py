@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from torchwright.verify.trial import SCRIPTS
+from torchmill.verify.trial import SCRIPTS
 
 CONFIG = """PyTorch built with:
   - GCC 12.2

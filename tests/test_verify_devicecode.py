@@ -12,12 +12,12 @@ import pytest
 from fatbins import FAMILY, OWN, PTX, fatbin, library, piece
 from made_up_magma import static
 
-from torchwright import lookup, matrix, plan
-from torchwright.capabilities.targets import Target
-from torchwright.errors import BuildError
-from torchwright.model import Facts, Host, Options
-from torchwright.verify import devicecode
-from torchwright.verify.devicecode import Code
+from torchmill import lookup, matrix, plan
+from torchmill.capabilities.targets import Target
+from torchmill.errors import BuildError
+from torchmill.model import Facts, Host, Options
+from torchmill.verify import devicecode
+from torchmill.verify.devicecode import Code
 
 FATBINS = Path(__file__).parent / "golden" / "fatbins"
 NVCC, CUOBJDUMP = shutil.which("nvcc"), shutil.which("cuobjdump")

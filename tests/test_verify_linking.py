@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.verify import linking
+from torchmill.verify import linking
 
 pytestmark = tiny.needs_compiler
 

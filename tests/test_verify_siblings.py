@@ -3,7 +3,7 @@
 from pathlib import Path
 from zipfile import ZipFile
 
-from torchwright.verify import siblings
+from torchmill.verify import siblings
 
 
 def wheel(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.verify import static
-from torchwright.verify.static import Interpreter, foreign
+from torchmill.verify import static
+from torchmill.verify.static import Interpreter, foreign
 
 pytestmark = tiny.needs_compiler
 

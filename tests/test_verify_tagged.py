@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 import tiny_wheels as tiny
 
-from torchwright.verify import tagged
+from torchmill.verify import tagged
 
 pytestmark = tiny.needs_compiler
 

@@ -11,11 +11,11 @@ import pytest
 import tiny_wheels as tiny
 from fatbins import PTX, fatbin, library, piece
 
-from torchwright.capabilities.targets import Target
-from torchwright.errors import HostError, VerifyError
-from torchwright.model import Plan
-from torchwright.verify import Report, trial, verify
-from torchwright.verify.trial import Check, clean, parse
+from torchmill.capabilities.targets import Target
+from torchmill.errors import HostError, VerifyError
+from torchmill.model import Plan
+from torchmill.verify import Report, trial, verify
+from torchmill.verify.trial import Check, clean, parse
 
 PYTHON = Path(sys.executable)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from torchwright import lookup, matrix, plan, workshop
-from torchwright.errors import ConfigError, HostError
-from torchwright.layout import Layout
-from torchwright.model import Compiler, Facts, Host, Options, Source
-from torchwright.recall import Recall
+from torchmill import lookup, matrix, plan, workshop
+from torchmill.errors import ConfigError, HostError
+from torchmill.layout import Layout
+from torchmill.model import Compiler, Facts, Host, Options, Source
+from torchmill.recall import Recall
 
 HOST = Host(
     arch="x86_64",
@@ -89,20 +89,20 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     monkeypatch.setenv("CCACHE_PREFIX", "distcc")
     monkeypatch.setenv("MAX_JOBS", "99")
     monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
-    monkeypatch.setenv("TORCHWRIGHT_GATE", "/of/another/build")
-    monkeypatch.setenv("TORCHWRIGHT_GATED", "1")
+    monkeypatch.setenv("TORCHMILL_GATE", "/of/another/build")
+    monkeypatch.setenv("TORCHMILL_GATED", "1")
     found = workshop.environment(begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"})
     assert found["CCACHE_PREFIX"] == "distcc"
     assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
     assert found["MAX_JOBS"] == "4"
-    assert {"USE_FAST", "TORCHWRIGHT_GATE", "TORCHWRIGHT_GATED"}.isdisjoint(found)
+    assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED"}.isdisjoint(found)
 
 
 def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCHWRIGHT_CACHE", "redis://")
-    with pytest.raises(ConfigError, match=r"TORCHWRIGHT_CACHE is 'redis://', but it names no host"):
+    monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
+    with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it names no host"):
         workshop.preflight(job(known, tmp_path, HOST), print)
 
 

@@ -16,10 +16,10 @@ from textwrap import dedent
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from torchwright.model import Build, Package, Plan, Release
-from torchwright.pack import metadata, wheel
-from torchwright.pack.repair import Repaired, libraries_of, repair
-from torchwright.pack.stage import lay
+from torchmill.model import Build, Package, Plan, Release
+from torchmill.pack import metadata, wheel
+from torchmill.pack.repair import Repaired, libraries_of, repair
+from torchmill.pack.stage import lay
 
 COMPILER = shutil.which("cc")
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))

@@ -11,8 +11,8 @@ from typing import Any
 import paper_wheels
 from paper_wheels import Members
 
-from torchwright import artifact
-from torchwright.deliver import provenance
+from torchmill import artifact
+from torchmill.deliver import provenance
 
 COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
 FMT, BITS = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759", "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
@@ -27,7 +27,7 @@ def manifest(wheel: Path) -> dict[str, Any]:
     content = wheel.read_bytes()
     name, version = wheel.name.split("-")[:2]
     return {
-        "builder": {"id": "urn:torchwright:local", "torchwright": "0.1.0"},
+        "builder": {"id": "urn:torchmill:local", "torchmill": "0.1.0"},
         "requirements": ["setuptools==65.5.0", "cmake==3.27.9", "numpy==1.26.4"],
         "size": len(content),
         "bundled": [

@@ -30,19 +30,19 @@ RUN python3.11 -m venv /opt/uv \
  && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
     /opt/uv/bin/uv python install --no-cache 3.8
 
-COPY suite/requirements.txt /opt/torchwright/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/requirements.txt
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchwright/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
 
-COPY suite/ /opt/torchwright/
+COPY suite/ /opt/torchmill/
 
 RUN useradd --create-home --shell /bin/bash --uid 10001 builder
 ENV PATH=/opt/suite/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    TORCHWRIGHT_HOME=/home/builder/torchwright \
+    TORCHMILL_HOME=/home/builder/torchmill \
     NOX_ENVDIR=/home/builder/nox \
-    TORCHWRIGHT_TAG=v1.13.1 \
+    TORCHMILL_TAG=v1.13.1 \
     CUDA_HOME=/usr/local/cuda-11.8
-WORKDIR /opt/torchwright
+WORKDIR /opt/torchmill
 USER 10001
 CMD ["nox", "--list"]

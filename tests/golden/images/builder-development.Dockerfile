@@ -27,18 +27,18 @@ RUN python3.11 -m venv /opt/uv \
  && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \
     /opt/uv/bin/uv python install --no-cache 3.8 3.9 3.10
 
-COPY suite/requirements.txt /opt/torchwright/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/requirements.txt
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchwright/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
 
-COPY suite/ /opt/torchwright/
+COPY suite/ /opt/torchmill/
 
 RUN useradd --create-home --shell /bin/bash --uid 10001 builder
 ENV PATH=/opt/suite/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    TORCHWRIGHT_HOME=/home/builder/torchwright \
+    TORCHMILL_HOME=/home/builder/torchmill \
     NOX_ENVDIR=/home/builder/nox \
-    TORCHWRIGHT_TAG=v1.13.1
-WORKDIR /opt/torchwright
+    TORCHMILL_TAG=v1.13.1
+WORKDIR /opt/torchmill
 USER 10001
 CMD ["nox", "--list"]

@@ -7,7 +7,7 @@ FROM localhost/mine:1
 RUN . /etc/os-release \
  && case "$ID $VERSION_ID" in \
       "debian 12"*) ;; \
-      *) echo "torchwright: the base image is $ID $VERSION_ID, and debian 12 is needed: see --base" >&2; exit 1 ;; \
+      *) echo "torchmill: the base image is $ID $VERSION_ID, and debian 12 is needed: see --base" >&2; exit 1 ;; \
     esac
 
 # Versions are not pinned: archives drop one when the next comes, and it is not found any more.
@@ -27,18 +27,18 @@ RUN apt-get update \
         python3.11-venv \
  && rm -rf /var/lib/apt/lists/*
 
-COPY suite/requirements.txt /opt/torchwright/requirements.txt
+COPY suite/requirements.txt /opt/torchmill/requirements.txt
 RUN python3.11 -m venv /opt/suite \
- && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchwright/requirements.txt
+ && /opt/suite/bin/pip install --no-cache-dir -r /opt/torchmill/requirements.txt
 
-COPY suite/ /opt/torchwright/
+COPY suite/ /opt/torchmill/
 
 RUN useradd --create-home --shell /bin/bash --uid 10001 builder
 ENV PATH=/opt/suite/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    TORCHWRIGHT_HOME=/home/builder/torchwright \
+    TORCHMILL_HOME=/home/builder/torchmill \
     NOX_ENVDIR=/home/builder/nox \
-    TORCHWRIGHT_TAG=v1.13.1
-WORKDIR /opt/torchwright
+    TORCHMILL_TAG=v1.13.1
+WORKDIR /opt/torchmill
 USER 10001
 CMD ["nox", "--list"]

@@ -1,0 +1,191 @@
+"""A channel of conda's from the packages of dist/conda/: what `invoke index --conda` writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill import atomic, jsonobject, locks
+from torchmill.deliver import conda
+from torchmill.deliver.conda import naming
+from torchmill.errors import DeliveryError, HostError
+from torchmill.layout import Layout
+from torchmill.model import Facts
+from torchmill.recall import Recall
+
+MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path
+NOARCH = "noarch"  # every channel has it, be it empty
+SUFFIXES = (".conda", ".tar.bz2")
+INSTALL = "pip install py-rattler"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A package and where it lies in the channel."""
+
+    path: Path
+    name: str  # "linux-64/pytorch-1.13.1-py3.10_cpu_0.conda"
+    sha256: str
+
+
+def write(known: Facts, layout: Layout, out: Path) -> str:
+    """Write or bring up to date the channel in the folder `out`, and return what to print.
+
+    Packages appear whole, and the index that names them after them; what is indexed is not read again.
+    Raises DeliveryError for a package that is not what it says, for another one of the same name in the
+    channel, and for a folder that somebody else wrote into; HostError where py-rattler is missing or the disk
+    refuses.
+    """
+    _require_rattler()
+    recall = Recall(layout.cache / "recall.json")
+    try:
+        with locks.locked(layout.state / "channel", "the channel"):
+            entries = tuple(_entries(known, conda.folder(layout), recall))
+            there = _ours(out)
+            _refuse_others(entries, there, out, recall)
+            fresh = [one for one in entries if one.name not in there]
+            _publish(out, fresh, there)
+            recall.save()
+    except OSError as error:
+        raise HostError(f"{out}: cannot be written ({error.strerror or error}): free some space") from error
+    return told(out, entries, len(fresh), len({*there, *(one.name for one in entries)}))
+
+
+def told(out: Path, entries: tuple[Entry, ...], fresh: int, total: int) -> str:
+    """Return what became of the channel, and how a package of it is installed."""
+    names = sorted({Path(one.name).name.rsplit("-", 2)[0] for one in entries})
+    lines = [f"{out}: a channel of {total} package{'s' * (total != 1)}, {fresh} of them new"]
+    if names:
+        lines.append(f"conda install -c {out.resolve().as_uri()} -c conda-forge {' '.join(names)}")
+    return "\n".join(lines)
+
+
+def _entries(known: Facts, folder: Path, recall: Recall) -> Iterator[Entry]:
+    """Yield the packages in dist/conda/, each checked against its own name and folder."""
+    found = sorted(path for path in folder.glob("*/*.conda") if not path.name.startswith("."))
+    if not found:
+        raise DeliveryError(
+            f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them"
+        )
+    subdirs = {*naming.known(known).subdirs.values(), NOARCH}
+    for path in found:
+        _examine(path, subdirs)
+        yield Entry(path, f"{path.parent.name}/{path.name}", recall.digest(path) or "")
+
+
+def _examine(path: Path, subdirs: set[str]) -> None:
+    """Refuse a package that is not what its place says."""
+    from rattler.exceptions import ExtractError, InvalidPackageNameError  # noqa: PLC0415
+    from rattler.package import IndexJson  # noqa: PLC0415
+
+    try:
+        index = IndexJson.from_package_archive(path)
+    except (ExtractError, InvalidPackageNameError, OSError, ValueError) as error:
+        gist = " ".join(str(error).split())[:200]
+        raise DeliveryError(f"{path}: not a sound conda package ({gist}): make it again") from None
+    called = f"{index.name.normalized}-{index.version}-{index.build}.conda"
+    if (called, index.subdir) != (path.name, path.parent.name) or index.subdir not in subdirs:
+        raise DeliveryError(
+            f"{path}: it calls itself {index.subdir}/{called}: make it again, and do not rename it"
+        )
+
+
+def _ours(out: Path) -> dict[str, str]:
+    """Return the packages that we put into a channel and that are there: sha256 by path.
+
+    Refuse a folder of somebody else's.
+    """
+    marker = out / MARKER
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return {}
+    try:
+        told = jsonobject.read(marker)
+    except (OSError, ValueError):
+        raise DeliveryError(
+            f"{out} is no channel that torchmill wrote: name an empty folder, or one that is not there"
+        ) from None
+    return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
+
+
+def _refuse_others(entries: tuple[Entry, ...], there: Mapping[str, str], out: Path, recall: Recall) -> None:
+    """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
+    if strangers := sorted(name for name in _packages(out) if name not in there):
+        raise DeliveryError(
+            f"{out / strangers[0]} was put there by somebody else: take it out, or write another channel"
+        )
+    if changed := [name for name, digest in there.items() if recall.digest(out / name) != digest]:
+        raise DeliveryError(
+            f"{out / changed[0]} has changed since it was put there: remove it, and write the channel again"
+        )
+    for one in entries:
+        lies = out / one.name
+        if there.get(one.name, one.sha256) != one.sha256:
+            raise DeliveryError(
+                f"{lies} is there and another one than {one.path}: who has it would not get the new one; "
+                "remove it from the channel, or write another channel"
+            )
+
+
+def _packages(out: Path) -> Iterator[str]:
+    for path in out.glob("*/*"):
+        if path.name.endswith(SUFFIXES) and not path.name.startswith("."):
+            yield f"{path.parent.name}/{path.name}"
+
+
+def _publish(out: Path, fresh: list[Entry], there: Mapping[str, str]) -> None:
+    """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        stage = Path(scratch)
+        (stage / NOARCH).mkdir()
+        for name in there:
+            _linked(out / name, stage / name)
+        for index in out.glob("*/repodata.json"):  # no link: it is written to
+            (stage / index.parent.name).mkdir(exist_ok=True)
+            shutil.copyfile(index, stage / index.parent.name / index.name)
+        for one in fresh:  # no link either: who writes to dist/ leaves the channel alone
+            (stage / one.name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(one.path, stage / one.name)
+        _index(stage)
+        listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
+        atomic.write(out / MARKER, json.dumps(listed, indent=1) + "\n")  # first: who is stopped goes on later
+        for path in sorted(filter(Path.is_file, stage.rglob("*")), key=_order):
+            place = out / path.relative_to(stage)
+            if not (place.name.endswith(SUFFIXES) and place.is_file()):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
+
+
+def _order(path: Path) -> tuple[bool, bool, str]:
+    """Sort packages first, then shards, then the files that name them."""
+    return not path.name.endswith(SUFFIXES), "repodata" in path.name, str(path)
+
+
+def _linked(file: Path, place: Path) -> None:
+    """Let a file be found in another place of the same disk, which need not know links."""
+    place.parent.mkdir(exist_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)
+
+
+def _index(channel: Path) -> None:
+    from rattler.index import index_fs  # noqa: PLC0415
+
+    asyncio.run(index_fs(channel, write_zst=True, write_shards=True))
+
+
+def _require_rattler() -> None:
+    try:
+        import rattler  # noqa: F401, PLC0415 (whether it is there)
+    except ImportError:
+        raise HostError(
+            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`"
+        ) from None

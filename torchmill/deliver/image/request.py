@@ -1,0 +1,162 @@
+"""What image is wanted: what a user said, checked against the facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from torchmill.errors import ConfigError, ImpossibleBuildError
+from torchmill.matrix import CPU, Terms, python_key
+from torchmill.model import Facts, Release
+
+KINDS = {
+    "builder": "builds wheels: compilers, system packages, the suite and the Pythons",
+    "runtime": "runs torch and torchvision, and holds nothing else",
+    "devcontainer": "a .devcontainer/ folder to open this checkout in, for any release",
+}
+PURPOSES = {
+    "distribution": "wheels that are given to others: manylinux, an old C library",
+    "development": "wheels for systems like this one: Debian or Ubuntu",
+}
+
+
+URL = re.compile(r"https?://[^\s'\"]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a user said to `invoke image`; "" was not said."""
+
+    kind: str
+    pythons: tuple[str, ...] = ()
+    toolkit: str = ""
+    arch: str = ""
+    purpose: str = ""
+    base: str = ""
+    index: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An image that the facts allow."""
+
+    kind: str  # one of KINDS
+    release: Release
+    arch: str  # "x86_64", "aarch64"
+    pythons: tuple[str, ...]  # oldest first; a runtime image and a dev container have one
+    variant: str = CPU
+    toolkit: str | None = None
+    purpose: str = ""  # one of PURPOSES for a builder
+    base: str = ""  # "": the facts choose
+    index: str = ""  # "": the wheels of dist/
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from others: "builder-1.13.1-cu118-x86_64-development"."""
+        python = "" if self.kind == "builder" else f"py{self.pythons[0]}"
+        variant = "" if self.kind == "devcontainer" else self.variant
+        parts = (self.kind, self.release.version, variant, python, self.arch, self.purpose)
+        return "-".join(part for part in parts if part)
+
+    @property
+    def tag(self) -> str:
+        """Return the name that an engine gives the image."""
+        return f"localhost/{self.release.package}-{self.kind}:{self.name.removeprefix(f'{self.kind}-')}"
+
+
+def of(facts: Facts, said: Said, release: Release, native: str) -> Request:
+    """Return the image that was asked for; `native` is this machine's arch.
+
+    Raises ConfigError for a word that is none of those there are, and for options that do not go together;
+    ImpossibleBuildError where the release does not exist for the machine, the Python or the toolkit.
+    """
+    if not said.kind:
+        raise ConfigError("invoke image: say which with --kind: " + ", ".join(KINDS))
+    kind = _known("kind", said.kind, KINDS)
+    if said.purpose and kind != "builder":
+        raise ConfigError(f"invoke image: --purpose is for builders, and the kind is {kind}")
+    if said.toolkit and kind == "devcontainer":
+        raise ConfigError(
+            "invoke image: --toolkit is not for dev containers: "
+            f"in one, `invoke toolkit --cuda {said.toolkit}` brings it"
+        )
+    if said.index and kind != "runtime":
+        raise ConfigError(f"invoke image: --index is for runtime images, and the kind is {kind}")
+    _refuse_index(said.index)
+    arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
+    if arch not in release.arches:
+        raise ImpossibleBuildError(
+            f"{release} is not built for {arch}: it is for {', '.join(release.arches)}"
+        )
+    return Request(
+        kind,
+        release,
+        arch,
+        _pythons(kind, release, said.pythons),
+        _variant(facts, said.toolkit),
+        _toolkit(facts, release, arch, said.toolkit),
+        _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
+        said.base,
+        said.index,
+    )
+
+
+def _refuse_index(index: str) -> None:
+    """Raise ConfigError for an index that no container can, or should, be given."""
+    if index and not URL.fullmatch(index):
+        raise ConfigError(f"invoke image: --index {index!r}: a container reaches http:// and https:// only")
+    if "@" in index.partition("://")[2].partition("/")[0]:
+        raise ConfigError(
+            "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
+        )
+
+
+def _known(what: str, word: str, there: Sequence[str] | dict[str, str]) -> str:
+    if word in there:
+        return word
+    near = get_close_matches(word.strip().lower(), list(there), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"invoke image: unknown {what} '{word}'; there is {', '.join(there)}{hint}")
+
+
+def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
+    """Return the arch of the image; a Mac's or a Windows machine's own runs Linux's of the same processor."""
+    linux = tuple(name for name, one in facts.arches.items() if one.system == "linux")
+    if not explicit:
+        arch = {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
+    return _known("arch", arch, linux)
+
+
+def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
+    """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest."""
+    for python in said:
+        if python not in release.pythons:
+            raise ImpossibleBuildError(
+                f"{release} is not built for Python {python}: it is for {', '.join(release.pythons)}"
+            )
+    if kind == "builder":
+        return tuple(sorted(set(said) or release.pythons, key=python_key))
+    if len(set(said)) > 1:
+        raise ConfigError(f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}")
+    plain = [python for python in release.pythons if not python.endswith("t")]
+    return tuple(said[:1]) or (max(plain, key=python_key),)
+
+
+def _variant(facts: Facts, version: str) -> str:
+    toolkit = facts.toolkit(version)
+    return toolkit.variant if toolkit else CPU
+
+
+def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> str | None:
+    if not version:
+        return None
+    if facts.toolkit(version) is None:
+        _known("toolkit", version, [one.version for one in facts.toolkits])
+    _, toolkits = Terms.of(facts, release).axes(arch)
+    if version not in {one.version for one in toolkits}:
+        there = ", ".join(one.version for one in toolkits) or "none"
+        raise ImpossibleBuildError(f"{release} is not built with CUDA {version} on {arch}; there is {there}")
+    return version

@@ -1,0 +1,123 @@
+"""A bucket of S3, or of a store that speaks like it: boto3 brings files there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchmill.deliver.publish.parcel import File
+from torchmill.errors import DeliveryError, HostError, NetworkError
+
+LARGEST = (
+    5 * 2**30
+)  # bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
+_ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
+_TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket, and what all names in it begin with."""
+
+    bucket: str
+    prefix: str  # "" or "wheels/"
+    client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
+    takes_documents: bool = True
+
+    @classmethod
+    def of(cls, bucket: str, path: str) -> Bucket:
+        """Return a bucket. Raises HostError where boto3 is missing."""
+        try:
+            import boto3  # noqa: PLC0415 - who needs it has it
+            from botocore.config import Config  # noqa: PLC0415
+        except ImportError:
+            raise HostError("a bucket needs boto3: run `python -m pip install boto3`") from None
+        prefix = path.strip("/")
+        # no multiple requests of its own accord: with a condition, the second would find the first one's file
+        client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
+        return cls(bucket, f"{prefix}/" if prefix else "", client)
+
+    @property
+    def name(self) -> str:
+        """Return its address."""
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def complaint(self, file: File) -> str | None:
+        """Return why a file is too large."""
+        return (
+            f"{file.name} has {file.size} bytes; S3 takes {LARGEST} at a time"
+            if file.size > LARGEST
+            else None
+        )
+
+    def there(self, files: Sequence[File]) -> Mapping[str, str]:
+        """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
+        self._call("head_bucket")
+        found = {}
+        for file in files:
+            said = self._call("head_object", Key=self.prefix + file.name, ChecksumMode="ENABLED", absent={})
+            if said:
+                found[file.name] = self._digest(file, said)
+        return found
+
+    def _digest(self, file: File, said: Mapping[str, Any]) -> str:
+        kept = said.get("ChecksumSHA256", "")
+        if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
+            return base64.b64decode(kept).hex()
+        digest = hashlib.sha256()
+        body = self._call("get_object", Key=self.prefix + file.name)["Body"]
+        for chunk in body.iter_chunks(1 << 20):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def put(self, file: File) -> None:
+        """Upload a file, on the condition that there is none of its name; S3 checks its digest."""
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        with file.path.open("rb") as body:
+            self._call(
+                "put_object",
+                Key=self.prefix + file.name,
+                Body=body,
+                ContentLength=file.size,
+                ContentType=kind,
+                ChecksumAlgorithm="SHA256",
+                ChecksumSHA256=base64.b64encode(bytes.fromhex(file.sha256)).decode(),
+                IfNoneMatch="*",
+            )
+
+    def _call(self, verb: str, absent: Any = None, **said: Any) -> Any:
+        """Call S3; returns `absent`, if that is given, where there is no such object."""
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - boto3 is there by now
+
+        try:
+            return getattr(self.client, verb)(Bucket=self.bucket, **said)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if absent is not None and code in _ABSENT:
+                return absent
+            raise self._refused(code, error.response, said.get("Key", "")) from None
+        except BotoCoreError as error:
+            words = str(error).partition("\n")[0]
+            raise NetworkError(
+                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, "
+                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the "
+                "command again to go on"
+            ) from None
+
+    def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
+        if code in _TAKEN:
+            return DeliveryError(f"s3://{self.bucket}/{key} has appeared meanwhile: run the command again")
+        if not key and code in _ABSENT:
+            return DeliveryError(f"{self.name}: there is no such bucket: make it, or name another")
+        said = response.get("Error", {}).get("Message") or code
+        return DeliveryError(
+            f"{self.name} refuses {key or 'these keys'} ({said}): they need s3:ListBucket, s3:GetObject and "
+            "s3:PutObject"
+        )
+
+    def finish(self) -> None:
+        """Do nothing: what is there is seen."""

@@ -1,0 +1,80 @@
+"""A folder, such as one that a web server shows or `invoke index` reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill import digests
+from torchmill.deliver.publish.parcel import File
+from torchmill.errors import DeliveryError
+from torchmill.source.disk import disk_full_told
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of this machine, which is made where it is missing."""
+
+    path: Path
+    takes_documents: bool = True
+
+    @property
+    def name(self) -> str:
+        """Return its path."""
+        return str(self.path)
+
+    def complaint(self, file: File) -> str | None:
+        """Return nothing: it takes everything."""
+        del file
+        return None
+
+    def there(self, files: Sequence[File]) -> Mapping[str, str]:
+        """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise DeliveryError(f"{self.path} is a file: name a folder")
+        found = {}
+        for path in (self.path / file.name for file in files):
+            if path.is_file():
+                try:
+                    found[path.name] = digests.sha256(path)
+                except OSError as error:
+                    raise DeliveryError(f"{path} cannot be read ({error.strerror or error})") from None
+            elif path.is_symlink() or path.exists():
+                raise DeliveryError(f"{path} is no file: remove it, or name another folder")
+        return found
+
+    def put(self, file: File) -> None:
+        """Copy a file; it appears whole, and never in the place of another."""
+        target = self.path / file.name
+        fresh = self.path / f".{file.name}.{os.getpid()}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with disk_full_told(self.path):
+                shutil.copyfile(file.path, fresh)
+            _appear(fresh, target)
+        except FileExistsError:
+            raise DeliveryError(f"{target} has appeared meanwhile: run the command again") from None
+        except OSError as error:
+            raise DeliveryError(f"{self.path} cannot be written ({error.strerror or error})") from None
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+
+    def finish(self) -> None:
+        """Do nothing: what is there is seen."""
+
+
+def _appear(fresh: Path, target: Path) -> None:
+    """Give a file its name unless that is taken; a disk without links cannot say so in one step."""
+    try:
+        target.hardlink_to(fresh)
+    except FileExistsError:
+        raise
+    except OSError:
+        if target.exists():
+            raise FileExistsError from None
+        fresh.rename(target)

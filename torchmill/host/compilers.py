@@ -1,0 +1,86 @@
+"""The C++ compilers of a machine: the one that a build would use, and every other that it could."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from torchmill.host.programs import Run
+from torchmill.model import Compiler
+
+_NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
+_CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
+
+
+CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of C++, and its usual names
+C = ("CC",), ("cc", "cl")
+
+
+def command(
+    environ: Mapping[str, str], language: tuple[Sequence[str], Sequence[str]] = CPP
+) -> list[str] | None:
+    """Return the command of the compiler that a build would use; None where that is not installed."""
+    path = environ.get("PATH")
+    variables, usual = language
+    for name in variables:
+        words = shlex.split(environ.get(name) or "")
+        if words:  # a build fails on a wrong one, so we do not look past it
+            return words if shutil.which(words[0], path=path) else None
+    return next(([name] for name in usual if shutil.which(name, path=path)), None)
+
+
+def identify(words: list[str], environ: Mapping[str, str], run: Run) -> Compiler | None:
+    """Return what a compiler is; None where it does not say."""
+    if Path(words[0]).stem.lower() == "cl":  # the prompt of Visual Studio has set its version
+        version = environ.get("VCToolsVersion")
+        return Compiler("msvc", version) if version else None
+    said = run([*words, "--version"])
+    if match := _CLANG.search(said):
+        return Compiler("apple-clang" if match["apple"] else "clang", match["version"])
+    if "Free Software Foundation" not in said:
+        return None
+    # gcc before 7 knows only the second flag, and later ones shorten its answer
+    version = run([*words, "-dumpfullversion", "-dumpversion"]).strip()
+    return Compiler("gcc", version) if version else None
+
+
+def used(environ: Mapping[str, str], run: Run) -> Compiler | None:
+    """Return the compiler that a build would use; None where there is none, or it does not say what it is."""
+    words = command(environ)
+    return identify(words, environ, run) if words else None
+
+
+def for_cuda(environ: Mapping[str, str], run: Run) -> Compiler | None:
+    """Return the host compiler that CUDAHOSTCXX names for nvcc; None where it names none."""
+    words = shlex.split(environ.get("CUDAHOSTCXX") or "")
+    return identify(words, environ, run) if words else None
+
+
+def installed(
+    environ: Mapping[str, str], root: Path, kept: Iterable[Path], run: Run, threads: Executor
+) -> dict[str, Compiler]:
+    """Return every gcc and clang by its command, "g++-11"; those outside PATH by their place.
+
+    `kept` are those in the user's cache.
+    """
+    commands = dict.fromkeys((*_on_path(environ), *_beside(root), *map(str, kept)))
+    known = threads.map(lambda name: identify([name], environ, run), commands)
+    return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
+
+
+def _on_path(environ: Mapping[str, str]) -> Iterator[str]:
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        try:
+            names = sorted(os.listdir(folder)) if folder else []  # noqa: PTH208 (the names alone, and fast)
+        except OSError:
+            continue
+        yield from (name for name in names if _NAME.fullmatch(name.removesuffix(".exe")))
+
+
+def _beside(root: Path) -> Iterator[str]:
+    """Yield the newer compilers that Red Hat's systems keep out of PATH."""
+    for folder in ("gcc-toolset-*", "devtoolset-*"):
+        yield from map(str, sorted(root.glob(f"opt/rh/{folder}/root/usr/bin/g++")))

@@ -1,0 +1,101 @@
+"""The disks of one build, before it starts: how much is free on each, and what is there already."""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchmill.errors import SourceError
+from torchmill.housekeeping import usage
+from torchmill.housekeeping.usage import children, nearest
+from torchmill.layout import Layout
+from torchmill.model import Facts, Host, Room, Source
+from torchmill.removal import contents
+from torchmill.source.slot import read
+
+_KIT = "kit"
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where one build writes to; none of them need be there yet."""
+
+    tree: Path
+    outputs: Path  # of the cell; the tree's own folder, where no other cell shares that
+    environment: Path
+
+
+def looked_at(host: Host, facts: Facts, layout: Layout, folders: Folders, source: Source | None) -> Host:
+    """Return this machine with the disks of a build, and with the builds that it has made before."""
+    from torchmill.estimate import own  # noqa: PLC0415 (not needed where a build only notes what it wrote)
+
+    return replace(host, rooms=rooms(folders, layout.cache, source), runs=own.runs(facts, layout.dist))
+
+
+def rooms(folders: Folders, cache: Path, source: Source | None) -> tuple[Room, ...]:
+    """Return the disks that a build writes to, and what of its parts is there already."""
+    tree = folders.tree
+    there = {
+        "tree": (tree, _size(_inside(folders))),
+        "kit": (tree, _size([tree / _KIT])),
+        "environment": (folders.environment, _size([folders.environment])),
+        "cache": (cache, 0),
+    }
+    files = 0 if (tree / "source").is_dir() or source is None else _files(source)
+    disks: dict[int, tuple[Path, dict[str, int]]] = {}
+    for part, (folder, size) in there.items():
+        existing = nearest(folder)
+        disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
+    return tuple(_room(folder, parts, files) for folder, parts in disks.values())
+
+
+def _room(folder: Path, there: Mapping[str, int], files: int) -> Room:
+    return Room(
+        str(folder), shutil.disk_usage(folder).free, there, _inodes(folder), files if "tree" in there else 0
+    )
+
+
+def written(folders: Folders) -> dict[str, int]:
+    """Return the bytes that a finished build has written, by part: by them the next one is foreseen.
+
+    The kit is left out: what requirements take is known.
+    """
+    mine = {path for path in _inside(folders) if path.parent != folders.tree}
+    tree = {path for path in _inside(folders) if path not in mine}
+    return {"tree": _size(tree), "outputs": _size(mine), "environment": _size([folders.environment])}
+
+
+def _inside(folders: Folders) -> list[Path]:
+    """Return what lies in a tree, but for its kit, and in the folder of a cell's outputs."""
+    both = (folder for folder in dict.fromkeys((folders.tree, folders.outputs)) if folder.is_dir())
+    return [path for folder in both for path in contents(folder) if path != folders.tree / _KIT]
+
+
+def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
+    """Return the tree that a build of a cell may go on in, before its key is known; it need not be there."""
+    mine = layout.tree(tag, identifier)
+    shared = [path for path in children(layout.trees / tag) if path.name.startswith(f"{family}-")]
+    trees = [path for path in (*shared, mine) if (path / "source").is_dir()]
+    return max(trees, key=lambda path: path.stat().st_mtime, default=mine)
+
+
+def _size(paths: Iterable[Path]) -> int:
+    return usage.measure(paths).size
+
+
+def _inodes(folder: Path) -> int | None:
+    """Return how many files a disk still takes; None where that has no limit, or is not said."""
+    if not hasattr(os, "statvfs"):
+        return None
+    said = os.statvfs(folder)
+    return said.f_favail if said.f_files else None
+
+
+def _files(source: Source) -> int:
+    """Return how many files a fetched source has, as they were counted then."""
+    try:
+        record = read(source.path.parent)
+    except SourceError:
+        return 0
+    return record.fingerprint.files if record else 0
