@@ -14,16 +14,17 @@ import nox
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
-from torchmill import facts, host, interpreters, matrix, selection
-from torchmill.deliver.options import Own, of_conda, of_none
-from torchmill.errors import GpuError, HostError, SuiteError
-from torchmill.foreign import asked
-from torchmill.layout import Layout
-from torchmill.model import Facts
+from torchmill.build.cross import requested
+from torchmill.config import facts_reader, matrix, selection
+from torchmill.config.model import Facts
+from torchmill.core.errors import GpuError, HostError, TorchmillError
+from torchmill.core.paths import Layout
+from torchmill.deliver.products import ProductOptions, parse_conda_options, parse_no_options
+from torchmill.host import interpreters
+from torchmill.host.native import native_arch
 
 if TYPE_CHECKING:
-    from torchmill.deliver.made import Product
-    from torchmill.deliver.verified import Verified
+    from torchmill.deliver.products import Product, VerifiedWheel
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
@@ -38,7 +39,7 @@ def reported(session: nox.Session) -> Iterator[None]:
     """End a session with one message where our own errors stop it."""
     try:
         yield
-    except SuiteError as error:
+    except TorchmillError as error:
         session.error(str(error))
 
 
@@ -61,7 +62,7 @@ def install(session: nox.Session, *requirements: str) -> None:
     session.run("python", "-m", "pip", "install", "--no-compile", *requirements, silent=True)
 
 
-def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:
+def add_session(facts: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:
     """Register the session that makes a build, named after it."""
     build, release = cell.build, cell.release
     # Of a missing interpreter nox would say no more than that; the matrix names it all the same.
@@ -76,29 +77,29 @@ def add_session(known: Facts, cell: matrix.Cell, native: str, installed: Contain
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchmill import stages, workshop  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchmill.build import context, up_to_date
 
         with reported(session):
             if not python:
-                interpreters.resolve(build.python)
+                interpreters.resolve_interpreter(build.python)
             venv = own_environment(session, build.python)
-            job = workshop.begin(ROOT, known, cell, session.posargs, venv)
-            if (base := workshop.missing_base(job)) is not None:
+            job = context.create_context(ROOT, facts, cell, session.posargs, venv)
+            if (base := context.missing_base_session(job)) is not None:
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
-            artifact = stages.delivered(job)
+            artifact = up_to_date.find_delivered_wheel(job)
             if artifact is not None:
                 session.log(f"{artifact.wheel.name} is there and nothing changed")
                 return
-            from torchmill import console, pipeline  # noqa: PLC0415 - slow to load, and there is work to do
+            from torchmill.build import pipeline, progress_line
 
-            with console.build_line() as line:
-                artifact = pipeline.make(job, install=partial(install, session), line=line)
+            with progress_line.show_build_progress() as line:
+                artifact = pipeline.build_wheel(job, install=partial(install, session), line=line)
             session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
-def add_made_from_wheel(known: Facts, cell: matrix.Cell, native: str, word: str, making: "Making") -> None:
+def add_made_from_wheel(facts: Facts, cell: matrix.Cell, native: str, word: str, making: "Making") -> None:
     """Register the session "WORD-3.10-cpu", which makes something else of the verified wheel of a build.
 
     The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that, but
@@ -113,36 +114,36 @@ def add_made_from_wheel(known: Facts, cell: matrix.Cell, native: str, word: str,
         default=False,
     )
     def session(session: nox.Session) -> None:
-        from torchmill.deliver import verified  # noqa: PLC0415 - `nox -l` needs none of it
+        from torchmill.deliver import products
 
         with reported(session):
             own, rest = making.read(session.posargs, f"nox -s {session.name} --")
-            found = verified.find(ROOT, known, cell, rest)
+            found = products.find_verified(ROOT, facts, cell, rest)
             if found is None:
                 first = ("-s", build.identifier(native), "--", *rest)
                 environments = str(session.cache_dir.parent)
                 session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
-                found = verified.require(ROOT, known, cell, rest)
+                found = products.require_verified(ROOT, facts, cell, rest)
             session.log(str(making.make(found, own)))
 
     session.__doc__ = f"{word} of {release.package} {release.version}, Python {build.python}, {build.variant}"
 
 
-def add_foreign_session(known: Facts, cell: matrix.Cell, name: str) -> None:
+def add_foreign_session(facts: Facts, cell: matrix.Cell, name: str) -> None:
     """Register the session of another machine's build, which runs the session `name` in a container."""
     build, release = cell.build, cell.release
-    makings = further(known, cell).items()
+    makings = further(facts, cell).items()
     made = {replace(build, session=word).identifier(build.arch): making for word, making in makings}
-    read = made[name].read if name in made else of_none
+    read = made[name].read if name in made else parse_no_options
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
-        from torchmill.foreign import session as foreign  # noqa: PLC0415 - `nox -l` needs none of it
-        from torchmill.foreign.planning import Goal  # noqa: PLC0415
+        from torchmill.build.cross.container import CrossBuild
+        from torchmill.commands import cross_build
 
         with reported(session):
             own, rest = read(session.posargs, f"nox -s {session.name} --")
-            foreign.build(ROOT, known, Goal(cell, name, own.words), rest, session.log)
+            cross_build.build_in_container(ROOT, facts, CrossBuild(cell, name, own.words), rest, session.log)
 
     session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
 
@@ -182,11 +183,11 @@ def demo(session: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
     """Try the newest wheels with CUDA, or those that are named after --, on the GPU of this machine."""
-    from torchmill import gpu as trying  # noqa: PLC0415 - slow to load
+    from torchmill.commands.gpu import try_wheels
 
     with reported(session):
         try:
-            told = trying.run(ROOT, facts.chosen(ROOT), session.posargs)
+            told = try_wheels(ROOT, facts_reader.load_facts(ROOT), session.posargs)
         except GpuError as error:  # a program asks whether it was the machine or the wheels
             session.warn(str(error))
             sys.exit(error.exit_code)
@@ -196,46 +197,46 @@ def gpu(session: nox.Session) -> None:
 class Making(NamedTuple):
     """How something else is made of a wheel: what reads its own of the words after --, and what makes it."""
 
-    read: "Callable[[Sequence[str], str], tuple[Own, list[str]]]"
-    make: "Callable[[Verified, Own], Product]"
+    read: "Callable[[Sequence[str], str], tuple[ProductOptions, list[str]]]"
+    make: "Callable[[VerifiedWheel, ProductOptions], Product]"
 
 
-def libtorch(found: "Verified", _: Own) -> "Product":
+def libtorch(found: "VerifiedWheel", _: ProductOptions) -> "Product":
     """Make the archive for C++ users of a wheel."""
-    from torchmill.deliver import libtorch as archives  # noqa: PLC0415 - `nox -l` needs none of it
+    from torchmill.deliver.libtorch import make_libtorch
 
-    return archives.make(found)
+    return make_libtorch(found)
 
 
-def conda(found: "Verified", own: Own) -> "Product":
+def conda(found: "VerifiedWheel", own: ProductOptions) -> "Product":
     """Make the conda package of a wheel."""
-    from torchmill.deliver import conda as packages  # noqa: PLC0415 - `nox -l` needs none of it
+    from torchmill.deliver.conda import package
 
-    return packages.make(found, own.number)
+    return package.make_conda_package(found, own.number)
 
 
-def further(known: Facts, cell: matrix.Cell) -> dict[str, Making]:
+def further(facts: Facts, cell: matrix.Cell) -> dict[str, Making]:
     """Return what makes something else of a cell's wheel, by the first word of its session."""
-    if cell.build.package == matrix.base_package(known).name:
-        return {"libtorch": Making(of_none, libtorch), "conda": Making(of_conda, conda)}
-    return {f"conda-{cell.build.session}": Making(of_conda, conda)}
+    if cell.build.package == matrix.base_package(facts).name:
+        return {"libtorch": Making(parse_no_options, libtorch), "conda": Making(parse_conda_options, conda)}
+    return {f"conda-{cell.build.session}": Making(parse_conda_options, conda)}
 
 
 def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
-        known = facts.chosen(ROOT)
-        chosen = selection.selected(known, Layout.of(ROOT))
-        native = host.native_arch()
-        installed = interpreters.installed()
-        for cell in matrix.buildable(known, chosen, native):
+        known = facts_reader.load_facts(ROOT)
+        chosen = selection.selected_release(known, Layout.of_checkout(ROOT))
+        native = native_arch()
+        installed = interpreters.installed_interpreters()
+        for cell in matrix.buildable_cells(known, chosen, native):
             add_session(known, cell, native, installed)
             for word, making in () if MATRIX_ASKED else further(known, cell).items():
                 add_made_from_wheel(known, cell, native, word, making)
-        wanted = asked.names(sys.argv, os.environ.get(asked.VARIABLE, ""))
-        for name, cell in asked.cells(known, chosen, native, wanted, partial(further, known)):
+        wanted = requested.session_names(sys.argv, os.environ.get(requested.VARIABLE, ""))
+        for name, cell in requested.requested_cells(known, chosen, native, wanted, partial(further, known)):
             add_foreign_session(known, cell, name)
-    except SuiteError as error:
+    except TorchmillError as error:
         sys.exit(f"error: {error}")
 
 

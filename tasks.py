@@ -10,43 +10,60 @@ from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
-from torchmill import archlist, budget, console, listing, options, preview, selection, source
-from torchmill import deps as deps_
-from torchmill import facts as facts_
-from torchmill import host as hosts
-from torchmill import matrix as matrix_
-from torchmill import report as report_
-from torchmill import upstream as upstream_
-from torchmill.boundary import Body, say, translated
-from torchmill.deliver.image import orders as image_orders
-from torchmill.deliver.index import orders as index_orders
-from torchmill.deliver.index import serving
-from torchmill.deliver.provenance import orders as verifying
-from torchmill.deliver.publish import orders as publishing
-from torchmill.deliver.snippet import orders as snippet_orders
-from torchmill.diagnosis import causes
-from torchmill.diagnosis.logtext import read as read_log
-from torchmill.foreign import consultation
-from torchmill.housekeeping import orders
-from torchmill.layout import Layout
-from torchmill.model import Facts
-from torchmill.options import named_after, needed_by
-from torchmill.toolkit import orders as toolkits
-from torchmill.toolkit import told
+from tools.facts import HELP
+from torchmill.commands import arch as arch_
+from torchmill.commands import doctor as doctor_
+from torchmill.commands import index as index_
+from torchmill.commands import jobs as jobs_
+from torchmill.commands import publish as publish_
+from torchmill.commands import snippet as snippet_
+from torchmill.commands import toolkit as toolkit_
+from torchmill.commands import verify as verify_
+from torchmill.commands.clean.command import (
+    CLEAN_HELP,
+    STATUS_HELP,
+    CleanOptions,
+    clean_storage,
+    measure_storage,
+)
+from torchmill.commands.image import OPTIONS, write_image
+from torchmill.commands.matrix import (
+    EXPLAIN_HELP,
+    MATRIX_HELP,
+    describe_source,
+    explain_cell_name,
+    show_matrix,
+)
+from torchmill.commands.plan import preview_plan
+from torchmill.commands.report import command as command_
+from torchmill.config import facts_reader, selection
+from torchmill.config.matrix import releases_of
+from torchmill.config.model import Facts
+from torchmill.core import console
+from torchmill.core.errors import TaskBody, exit_with_error, print_now
+from torchmill.core.paths import Layout
+from torchmill.deliver.index import server
+from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.request import source_requests
+from torchmill.host.machine import load_host, measure_host
+from torchmill.plan import system_packages
+from torchmill.plan.diagnosis import causes
+from torchmill.plan.diagnosis.log_text import read_log
+from torchmill.plan.options import DEPS_HELP, FETCH_HELP, PLAN_HELP, named_after, needed_by, options_of_task
 
 ROOT = Path(__file__).parent
 
 
-def command(**options: Any) -> Callable[[Body], Body]:
+def command(**options: Any) -> Callable[[TaskBody], TaskBody]:
     """Make a task; where our own errors stop it, it ends with one message and their exit code."""
-    return lambda body: task(**options)(translated(body, lambda said, code: Exit(said, code=code)))
+    return lambda body: task(**options)(exit_with_error(body, lambda said, code: Exit(said, code=code)))
 
 
 def _load() -> tuple[Facts, Layout]:
-    return facts_.chosen(ROOT), Layout.of(ROOT)
+    return facts_reader.load_facts(ROOT), Layout.of_checkout(ROOT)
 
 
-def printed(body: Callable[..., object], **options: Any) -> Body:
+def printed(body: Callable[..., object], **options: Any) -> TaskBody:
     """Make a task of a function that takes facts, layout and its options, and returns what to print.
 
     Where that has a method `require`, it is called afterwards, and may fail.
@@ -54,7 +71,7 @@ def printed(body: Callable[..., object], **options: Any) -> Body:
 
     def run(_: Context, *args: Any, **kwargs: Any) -> None:
         found = body(*_load(), *args, **kwargs)
-        say(found)
+        print_now(found)
         getattr(found, "require", lambda: None)()
 
     _, layout, *own = inspect.signature(body).parameters.values()
@@ -64,7 +81,7 @@ def printed(body: Callable[..., object], **options: Any) -> Body:
     return command(**options)(run)
 
 
-@command(iterable=["package"], help=options.FETCH_HELP)
+@command(iterable=["package"], help=FETCH_HELP)
 def fetch(  # noqa: PLR0917 - every one is an option
     _: Context,
     tag: str = "",
@@ -77,21 +94,24 @@ def fetch(  # noqa: PLR0917 - every one is an option
     """Fetch a release and its submodules, verify the commit, and select the release."""
     known, layout = _load()
     release = selection.selected_or_newest(known, layout, tag)
-    names = [one.package for one in matrix_.releases_of(known, release)] if all_ else package or ()
-    with console.progress() as progress:
-        for request in source.requests(known, release, names, ref=ref, mirror=mirror, origin=from_):
-            print(listing.of_source(source.fetch(request, layout, progress)))
-    selection.select(layout, release)
+    names = [one.package for one in releases_of(known, release)] if all_ else package or ()
+    with console.show_progress() as progress:
+        for request in source_requests(known, release, names, ref=ref, mirror=mirror, origin=from_):
+            print(describe_source(fetcher.fetch_source(request, layout, progress)))
+    selection.select_release(layout, release)
     print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
 
 
-matrix = printed(listing.matrix, help=listing.MATRIX_HELP)
+matrix = printed(show_matrix, name="matrix", help=MATRIX_HELP)
 explain = printed(
-    listing.explain, positional=needed_by("explain", sys.argv, "identifier"), help=listing.EXPLAIN_HELP
+    explain_cell_name,
+    name="explain",
+    positional=needed_by("explain", sys.argv, "identifier"),
+    help=EXPLAIN_HELP,
 )
 
 
-@command(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=options.PLAN_HELP)
+@command(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=PLAN_HELP)
 def plan(  # noqa: PLR0917 - every one is an option
     _: Context,
     identifier: str,
@@ -110,31 +130,35 @@ def plan(  # noqa: PLR0917 - every one is an option
 ) -> None:
     """Print everything that a session would do."""
     known, layout = _load()
-    machine = hosts.load(Path(host)) if host else hosts.measure(layout.root)
-    release = selection.selected(known, layout, tag)
+    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    release = selection.selected_release(known, layout, tag)
     values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    chosen = options.of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
-    shown = preview.of(known, None if host else layout, machine, identifier, release, chosen)
+    chosen = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
+    shown = preview_plan(known, None if host else layout, machine, identifier, release, chosen)
     if release is None:
         print(shown.choice(), file=sys.stderr)
     print(shown.as_json() if json else shown.as_script() if sh else shown.as_text())
 
 
-jobs = printed(budget.told, name="jobs", positional=named_after("jobs", sys.argv, "build"), help=budget.HELP)
+jobs = printed(
+    jobs_.show_budget, name="jobs", positional=named_after("jobs", sys.argv, "build"), help=jobs_.HELP
+)
 
 
-@command(help=options.DEPS_HELP)
+@command(help=DEPS_HELP)
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     known, layout = _load()
     release = selection.selected_or_newest(known, layout, tag)
-    line = deps_.installation(known, layout, release, manager or deps_.find_manager(os.environ))
+    line = system_packages.install_command_for_release(
+        known, layout, release, manager or system_packages.find_manager(os.environ)
+    )
     print(line)
     if not print_:
         context.run(line, pty=sys.stdout.isatty())
 
 
-@command(positional=named_after("doctor", sys.argv, "build"), help=consultation.HELP)
+@command(positional=named_after("doctor", sys.argv, "build"), help=doctor_.HELP)
 def doctor(  # noqa: PLR0917 - every one is an option
     _: Context,
     build: str | None = None,
@@ -148,15 +172,17 @@ def doctor(  # noqa: PLR0917 - every one is an option
 ) -> None:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what cures."""
     known, layout = _load()
-    chosen = options.of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
-    machine = consultation.patient(known, layout, host, save)
-    release = selection.selected(known, layout, tag)
-    visit = consultation.visit(known, None if host else layout, machine, build or "", release, chosen)
+    chosen = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
+    machine = doctor_.load_host_to_examine(known, layout, host, save)
+    release = selection.selected_release(known, layout, tag)
+    visit = doctor_.examine_for_any_arch(
+        known, None if host else layout, machine, build or "", release, chosen
+    )
     print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
     visit.require()
 
 
-@command(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=archlist.HELP)
+@command(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=arch_.HELP)
 def arch(  # noqa: PLR0917 - every one is an option
     _: Context,
     list_: str | None = None,
@@ -168,8 +194,8 @@ def arch(  # noqa: PLR0917 - every one is an option
 ) -> None:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     known, layout = _load()
-    question = archlist.Question(list_ or "", tuple(gpu or ()), local, cuda, tag)
-    found = archlist.answer(known, question, hosts.measure(layout.root))
+    question = arch_.ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag)
+    found = arch_.answer_arch(known, question, measure_host(layout.root))
     print(json_.dumps(found.data, indent=1) if json else found.text)
 
 
@@ -177,19 +203,23 @@ def arch(  # noqa: PLR0917 - every one is an option
 def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
     """Say why a build failed, by its log, and what cures it."""
     known, layout = _load()
-    release = selection.selected(known, layout, tag) if tag else None
+    release = selection.selected_release(known, layout, tag) if tag else None
     found = causes.diagnose(known.causes, read_log(log), release.version if release else None)
-    print(json_.dumps(causes.as_data(found, log), indent=1) if json else causes.as_text(found, log))
+    print(
+        json_.dumps(causes.diagnosis_as_data(found, log), indent=1)
+        if json
+        else causes.diagnosis_as_text(found, log)
+    )
     raise Exit(code=found.exit_code)
 
 
-@command(positional=named_after("report", sys.argv, "build"), help=report_.HELP, auto_shortflags=False)
+@command(positional=named_after("report", sys.argv, "build"), help=command_.HELP, auto_shortflags=False)
 def report(_: Context, build: str | None = None, out: str = "") -> None:
     """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
-    print(report_.make(build or "", Layout.of(ROOT), Path(out)))
+    print(command_.write_report(build or "", Layout.of_checkout(ROOT), Path(out)))
 
 
-@command(iterable=["release"], help=upstream_.HELP)
+@command(iterable=["release"], help=HELP)
 def facts(
     _: Context,
     check: bool = False,
@@ -199,24 +229,26 @@ def facts(
     table: bool = False,
 ) -> None:
     """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
-    from torchmill.upstream import maintenance  # noqa: PLC0415
+    from tools.facts import FactsOptions, run_facts
 
     page = ROOT / "docs" / "compatibility.md" if table else None
-    orders = maintenance.Orders(check, tuple(release or ()), new, write, page)
-    print(maintenance.carry_out(orders, *_load()))
+    orders = FactsOptions(check, tuple(release or ()), new, write, page)
+    print(run_facts(orders, *_load()))
 
 
-toolkit = printed(told.toolkit, iterable=["library"], help=toolkits.HELP, auto_shortflags=False)
+toolkit = printed(
+    toolkit_.show_or_bring, name="toolkit", iterable=["library"], help=toolkit_.HELP, auto_shortflags=False
+)
 
 
-@command(help=orders.STATUS_HELP)
+@command(help=STATUS_HELP)
 def status(_: Context, json: bool = False) -> None:
     """Show what is stored where and how big, and who uses it."""
-    found = orders.status(*_load())
+    found = measure_storage(*_load())
     print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
 
 
-@command(iterable=["kind"], help=orders.CLEAN_HELP)
+@command(iterable=["kind"], help=CLEAN_HELP)
 def clean(  # noqa: PLR0917 - every one is an option
     _: Context,
     kind: list[str] | None = None,
@@ -227,18 +259,18 @@ def clean(  # noqa: PLR0917 - every one is an option
     json: bool = False,
 ) -> None:
     """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
-    said = orders.Orders(tuple(kind or ()), age, release, free, dry_run)
-    report = orders.clean(said, *_load())
+    said = CleanOptions(tuple(kind or ()), age, release, free, dry_run)
+    report = clean_storage(said, *_load())
     print(json_.dumps(report.as_data(), indent=1) if json else report.as_text())
     report.require()
 
 
-index = printed(index_orders.index, **index_orders.OPTIONS)
-serve = printed(serving.serve, **serving.OPTIONS)
-image = printed(image_orders.image, **image_orders.OPTIONS)
-verify = printed(verifying.verify, **verifying.OPTIONS)
-publish = printed(publishing.publish, **publishing.OPTIONS)
-snippet = printed(snippet_orders.snippet, **snippet_orders.OPTIONS)
+index = printed(index_.write_index, name="index", **index_.OPTIONS)
+serve = printed(server.serve_index, name="serve", **server.OPTIONS)
+image = printed(write_image, name="image", **OPTIONS)
+verify = printed(verify_.verify_wheels, name="verify", **verify_.OPTIONS)
+publish = printed(publish_.publish_wheels, name="publish", **publish_.OPTIONS)
+snippet = printed(snippet_.write_snippet, name="snippet", **snippet_.OPTIONS)
 
 
 KNOWN = (matrix, explain, plan, jobs, arch, facts)

@@ -15,8 +15,9 @@ import spent
 import stand_in
 from spent import Compilers, Spent
 
-from torchmill import interpreters, source
-from torchmill.layout import Layout
+from torchmill.core.paths import Layout
+from torchmill.fetch.source import fetcher
+from torchmill.host import interpreters
 
 ROOT = Path(__file__).parents[1]
 CLEAN, CCACHE, OURS = "no cache", "ccache as it comes", "ours"
@@ -149,7 +150,7 @@ def _fetched(
 ) -> Project:
     layout = Layout(home.resolve(), home)
     package, tag = release
-    found = source.load(layout, package, tag)
+    found = fetcher.load_source(layout, package, tag)
     if found is None:
         sys.exit(f"{package} {tag} is not fetched: run `invoke fetch --tag {tag}`")
     sources = layout.source(package).parent

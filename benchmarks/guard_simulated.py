@@ -14,20 +14,25 @@ from pathlib import Path
 
 import mixes
 
-from torchmill import facts
-from torchmill.guard.curves import half, recorded
-from torchmill.guard.expected import Expectations, relevant
-from torchmill.guard.history import History, Need
-from torchmill.guard.imagined import Job, Machine, Outcome, lower_bound
-from torchmill.guard.jobs import slots
-from torchmill.guard.policy import decide
-from torchmill.guard.simulator import simulate
-from torchmill.guard.units import Described
-from torchmill.guard.view import Admit, Decision, Unit, View
+from tools.guard_simulator import (
+    ImaginedMachine,
+    ImaginedUnit,
+    SimulatedOutcome,
+    half_peak_share,
+    lower_bound,
+    recorded_curve,
+    simulate_build,
+)
+from torchmill.config import facts_reader
+from torchmill.plan.job_count import guarded_slots
+from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory, UnitExpectations, relevant_units
+from torchmill.toolchain.guard.forecast import Admit, Decision, PolicyInput, Unit
+from torchmill.toolchain.guard.policy import decide
+from torchmill.toolchain.guard.units import UnitDescription
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9
-KNOWN = relevant(facts.load(ROOT / "build_configs").units, "torch", "2.0.0")
+KNOWN = relevant_units(facts_reader.read_facts(ROOT / "build_configs").units, "torch", "2.0.0")
 THREADS = 4  # of nvcc, as flash attention's setup.py has it
 DELAY = 0.02  # seconds between looking at the memory and acting
 
@@ -47,62 +52,68 @@ LARGE = [Case("flash", 128 * GB, 64), Case("flash", 880 * GB, 192)]
 EDGES = [Case("CPU", 2 * GIB, 2), Case("flash", 1024 * GIB, 256)]
 
 
-def jobs(case: Case, count: int, seed: int) -> list[Job]:
+def jobs(case: Case, count: int, seed: int) -> list[ImaginedUnit]:
     """Return the units of a build; in a flash one every second is flash attention's, of several threads."""
     if case.mix == "CPU":
         works: Sequence[mixes.Work] = mixes.cpu(count, seed)
     else:
         works = mixes.cuda(count if case.mix == "CUDA" else 4 * case.cores, seed)
-    made = [Job(one.source, one.peak, one.seconds, 1.0, recorded(one.curve[1:])) for one in works]
+    made = [
+        ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:])) for one in works
+    ]
     if case.mix == "flash":
         made = [
-            Job(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve) if place % 2 else job
+            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve)
+            if place % 2
+            else job
             for place, job in enumerate(made)
         ]
     return made
 
 
-def ours(work: Sequence[Job], machine: Machine, folder: Path, *, warm: bool) -> Outcome:
+def ours(
+    work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool
+) -> SimulatedOutcome:
     """Return what becomes of a build under guard, that ran before or did not."""
-    history = History(folder / "none.sqlite")
+    history = NeedHistory(folder / "none.sqlite")
     if warm:
         for job in work:
-            history.learn(job.key, Need(job.peak, job.seconds, half(job.curve)))
-    expectations = Expectations(history, KNOWN)
+            history.learn(job.key, MeasuredNeed(job.peak, job.seconds, half_peak_share(job.curve)))
+    expectations = UnitExpectations(history, KNOWN)
 
-    def learn(job: Job) -> None:
-        expectations.learn(described(job), job.peak, job.seconds, half(job.curve))
+    def learn(job: ImaginedUnit) -> None:
+        expectations.learn(described(job), job.peak, job.seconds, half_peak_share(job.curve))
 
-    return simulate(work, machine, decide, lambda job: expectations.of(described(job)), learn=learn)
+    return simulate_build(work, machine, decide, lambda job: expectations.expect(described(job)), learn=learn)
 
 
-def described(job: Job) -> Described:
+def described(job: ImaginedUnit) -> UnitDescription:
     """Return a unit as the gate describes it."""
     family = "cuda" if ".cu" in job.key else "c" if job.key.endswith(".c") else "c++"
     source = "flash_attn/src/flash.cu" if job.weight > 1 else job.key
-    return Described(family, job.key, job.weight, source)
+    return UnitDescription(family, job.key, job.weight, source)
 
 
 class KilledError(Exception):
     """The kernel killed a compiler: the build is lost."""
 
 
-def fixed(number: int, work: Sequence[Job], case: Case) -> float:
+def fixed(number: int, work: Sequence[ImaginedUnit], case: Case) -> float:
     """Return the seconds of a build with so many jobs at a time, whatever they take.
 
     Raise KilledError where memory runs out.
     """
 
-    def policy(view: View) -> list[Decision]:
+    def policy(view: PolicyInput) -> list[Decision]:
         if any(one.alone for one in view.waiting):
             raise KilledError
         return [Admit(one.number) for one in view.waiting[: number - len(view.running)]]
 
-    machine = Machine(int(case.memory), case.cores, number, 0.25)
-    return simulate(work, machine, policy, lambda job: Unit(job.key, 0, job.seconds)).seconds
+    machine = ImaginedMachine(int(case.memory), case.cores, number, 0.25)
+    return simulate_build(work, machine, policy, lambda job: Unit(job.key, 0, job.seconds)).seconds
 
 
-def rule(work: Sequence[Job], case: Case) -> float:
+def rule(work: Sequence[ImaginedUnit], case: Case) -> float:
     """Return the seconds with a job for each 4 GB; infinite where memory runs out all the same."""
     try:
         return fixed(max(1, min(case.cores, int(case.memory / (4 * GB)))), work, case)
@@ -110,7 +121,7 @@ def rule(work: Sequence[Job], case: Case) -> float:
         return float("inf")
 
 
-def hindsight(work: Sequence[Job], case: Case) -> tuple[int, float]:
+def hindsight(work: Sequence[ImaginedUnit], case: Case) -> tuple[int, float]:
     """Return the best number of jobs with which nothing is killed, nor with fewer, and its seconds."""
     best = (1, fixed(1, work, case))
     step = max(1, case.cores // 64)
@@ -125,11 +136,11 @@ def hindsight(work: Sequence[Job], case: Case) -> tuple[int, float]:
 def row(case: Case, asked: argparse.Namespace, folder: Path) -> str:
     """Return a line of the table: medians over the seeds; against the bound also the worst."""
     ratios: list[tuple[float, ...]] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[SimulatedOutcome] = []
     for seed in range(asked.seeds):
         work = jobs(case, asked.units, seed)
-        places = slots(case.cores, int(case.memory))
-        machine = Machine(int(case.memory), case.cores, places, DELAY, asked.spacing)
+        places = guarded_slots(case.cores, int(case.memory))
+        machine = ImaginedMachine(int(case.memory), case.cores, places, DELAY, asked.spacing)
         bound, static = lower_bound(work, machine), rule(work, case)
         number, best = hindsight(work, case)
         both = [ours(work, machine, folder, warm=warm) for warm in (True, False)]

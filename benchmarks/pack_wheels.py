@@ -35,21 +35,21 @@ MIB = 1 << 20
 def packed(asked: Namespace) -> None:
     """Stage, repair and pack one wheel, and say what came of it."""
     sys.path.insert(0, str(ROOT))
-    from torchmill.pack import deflate, metadata, repair, stage, wheel  # noqa: PLC0415
+    from torchmill.wheel.pack import metadata, repair, staging, wheel_writer, zip_writer
 
-    staged = stage.lay(asked.wheel, asked.into / "stage", {"torch/version.py"})
-    repair.repair(staged, PLATFORM, folders=asked.folder)
-    name = metadata.set_platform(staged, PLATFORM)
-    codec = deflate.codecs()[asked.codec]
-    made = wheel.pack(
+    staged = staging.stage_wheel(asked.wheel, asked.into / "stage", {"torch/version.py"})
+    repair.repair_wheel(staged, PLATFORM, folders=asked.folder)
+    name = metadata.set_platform_tag(staged, PLATFORM)
+    codec = zip_writer.available_codecs()[asked.codec]
+    made = wheel_writer.pack_wheel(
         staged.root,
         asked.into / name,
-        rest=staged.rest,
-        members=asked.members,
+        unstaged=staged.unstaged,
+        cache_folder=asked.members,
         threads=asked.threads,
         codec=codec,
     )
-    print(json.dumps({"sha256": made.sha256, "kept": made.kept, "codec": made.codec}))
+    print(json.dumps({"sha256": made.sha256, "kept": made.copied_bytes, "codec": made.codec}))
 
 
 def another(raw: Path, folder: Path) -> Path:
@@ -133,10 +133,10 @@ class Contest:
 def contenders() -> list[str]:
     """Return all who take part, "further" after "first", whose members it finds kept."""
     sys.path.insert(0, str(ROOT))
-    from torchmill.pack import deflate  # noqa: PLC0415
+    from torchmill.wheel.pack import zip_writer
 
     whats = ("alone", "first", "further")
-    ours = [f"ours:{codec}:{what}" for codec in deflate.codecs() for what in whats]
+    ours = [f"ours:{codec}:{what}" for codec in zip_writer.available_codecs() for what in whats]
     return [REFERENCE, "wheel pack (no repair)", *ours]
 
 

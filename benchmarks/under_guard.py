@@ -14,9 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from torchmill import facts
-from torchmill.guard import expected, jobs, limits
-from torchmill.guard.session import Site, guarded
+from torchmill.config import facts_reader
+from torchmill.host import limits
+from torchmill.plan import job_count
+from torchmill.toolchain.guard import expectations
+from torchmill.toolchain.guard.session import GuardSite, guard_build
 
 ROOT = Path(__file__).parents[1]  # must be on PYTHONPATH
 
@@ -31,7 +33,7 @@ def main() -> None:
     parser.add_argument("--root", default="/")
     parser.add_argument("command", nargs="+")
     asked = parser.parse_args()
-    site = Site(
+    site = GuardSite(
         tree=asked.tree,
         cache=asked.cache,
         timeline=asked.tree / "timeline.jsonl",
@@ -39,11 +41,13 @@ def main() -> None:
         unguarded=1,
         cores=asked.cores,
         roots=(asked.root,),
-        known=expected.relevant(facts.load(ROOT / "build_configs").units, "torch", "1.13.1"),
+        known=expectations.relevant_units(
+            facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"
+        ),
     )
-    with guarded(site, {}) as guard:
+    with guard_build(site, {}) as guard:
         start = time.monotonic()
-        slots = str(jobs.slots(asked.cores, limits.memory().bytes))
+        slots = str(job_count.guarded_slots(asked.cores, limits.measure_memory().bytes))
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
         code = subprocess.run(asked.command, env=environment, check=False).returncode
         seconds = time.monotonic() - start

@@ -10,8 +10,8 @@ from textwrap import dedent
 
 import pytest
 
-from torchmill import facts
-from torchmill.model import Facts
+from torchmill.config import facts_reader
+from torchmill.config.model import Facts
 
 ROOT = Path(__file__).parent.parent
 
@@ -165,7 +165,7 @@ def configs(tmp_path: Path) -> Path:
 @pytest.fixture
 def known(configs: Path) -> Facts:
     """Return the small facts, loaded."""
-    return facts.load(configs)
+    return facts_reader.read_facts(configs)
 
 
 @pytest.fixture(scope="session")
@@ -193,7 +193,7 @@ def cache(envs: Path) -> Path:
 @pytest.fixture(scope="session")
 def shipped() -> Facts:
     """Return the facts that ship with the suite."""
-    return facts.load(ROOT / "build_configs")
+    return facts_reader.read_facts(ROOT / "build_configs")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,1 +1,4 @@
-"""Builds the PyTorch wheels that do not exist: python x CUDA x arch, from source, verified."""
+"""Build the PyTorch wheels that do not exist: python x CUDA x arch, from source, verified.
+
+The ten wings and their laws are in docs/architecture.md.
+"""

@@ -1,4 +1,4 @@
-"""The C++ compilers of a machine: the one that a build would use, and every other that it could."""
+"""The C++ compilers of a machine, and which one a build would use."""
 
 import os
 import re
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from torchmill.host.programs import Run
-from torchmill.model import Compiler
+from torchmill.config.model import Compiler
+from torchmill.host.programs import RunProgram
 
 _NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
@@ -19,7 +19,7 @@ CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of 
 C = ("CC",), ("cc", "cl")
 
 
-def command(
+def compiler_command(
     environ: Mapping[str, str], language: tuple[Sequence[str], Sequence[str]] = CPP
 ) -> list[str] | None:
     """Return the command of the compiler that a build would use; None where that is not installed."""
@@ -32,7 +32,7 @@ def command(
     return next(([name] for name in usual if shutil.which(name, path=path)), None)
 
 
-def identify(words: list[str], environ: Mapping[str, str], run: Run) -> Compiler | None:
+def identify_compiler(words: list[str], environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
     """Return what a compiler is; None where it does not say."""
     if Path(words[0]).stem.lower() == "cl":  # the prompt of Visual Studio has set its version
         version = environ.get("VCToolsVersion")
@@ -47,27 +47,27 @@ def identify(words: list[str], environ: Mapping[str, str], run: Run) -> Compiler
     return Compiler("gcc", version) if version else None
 
 
-def used(environ: Mapping[str, str], run: Run) -> Compiler | None:
+def used_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
     """Return the compiler that a build would use; None where there is none, or it does not say what it is."""
-    words = command(environ)
-    return identify(words, environ, run) if words else None
+    words = compiler_command(environ)
+    return identify_compiler(words, environ, run) if words else None
 
 
-def for_cuda(environ: Mapping[str, str], run: Run) -> Compiler | None:
+def cuda_host_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
     """Return the host compiler that CUDAHOSTCXX names for nvcc; None where it names none."""
     words = shlex.split(environ.get("CUDAHOSTCXX") or "")
-    return identify(words, environ, run) if words else None
+    return identify_compiler(words, environ, run) if words else None
 
 
-def installed(
-    environ: Mapping[str, str], root: Path, kept: Iterable[Path], run: Run, threads: Executor
+def installed_compilers(
+    environ: Mapping[str, str], root: Path, kept: Iterable[Path], run: RunProgram, threads: Executor
 ) -> dict[str, Compiler]:
     """Return every gcc and clang by its command, "g++-11"; those outside PATH by their place.
 
     `kept` are those in the user's cache.
     """
     commands = dict.fromkeys((*_on_path(environ), *_beside(root), *map(str, kept)))
-    known = threads.map(lambda name: identify([name], environ, run), commands)
+    known = threads.map(lambda name: identify_compiler([name], environ, run), commands)
     return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
 
 

@@ -1,4 +1,4 @@
-"""Libraries that a build links and the machine must have, told by their headers."""
+"""Find libraries that a build links, by their headers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ _HEADERS = {
 _OF_TOOLKITS = ("cudnn", "nccl", "magma")  # one copy may lie in each toolkit
 
 
-def found(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -> dict[str, str]:
+def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -> dict[str, str]:
     """Return the libraries and their versions, "" where a header does not tell its own.
 
     What lies inside a toolkit stands under its name and the toolkit's, "cudnn@11.8"; what only a variable
@@ -72,12 +72,12 @@ def found(environ: Mapping[str, str], root: Path, toolkits: Mapping[str, str]) -
     return outside | inside | named
 
 
-def version(name: str, include: Path) -> str | None:
+def header_version(name: str, include: Path) -> str | None:
     """Return the version that headers of a library in a folder tell, "" where they do not, None without."""
     return _version(_HEADERS[name], [include])
 
 
-def told(name: str, text: str) -> str:
+def parse_header_version(name: str, text: str) -> str:
     """Return the version that the text of a library's header tells, "" where it tells none."""
     return _defined(_HEADERS[name].macros, text)
 

@@ -1,4 +1,4 @@
-"""ccache: what it is told, and what it says that it did."""
+"""ccache: its settings, and its statistics."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from packaging.version import Version
 
-from torchmill.errors import HostError
-from torchmill.process import CommandError, capture
-from torchmill.toolchain.remote import Remote
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+from torchmill.toolchain.remote_cache import RemoteCache
 
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
 _TOLD_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
@@ -21,21 +21,21 @@ _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
 _VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 # One far away may take a while to answer; one that has died must not cost every compile more than this.
-_PATIENCE = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
+_CCACHE_TIMEOUT_SECONDS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED = ("remote_storage_hit", "secondary_storage_hit")
 _SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CcacheProgram:
     """A ccache of this machine."""
 
     path: str
     version: str | None
     features: frozenset[str]  # "http-storage"; none before 4.4
 
-    def reaches(self, remote: Remote) -> bool:
+    def reaches(self, remote: RemoteCache) -> bool:
         """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
         return f"{remote.scheme}-storage" in self.features
 
@@ -44,29 +44,29 @@ class Program:
         return f"ccache {self.version}" if self.version else "ccache"
 
 
-def ask(path: str) -> Program:
+def ask_ccache(path: str) -> CcacheProgram:
     """Return what a ccache says of itself; nothing where it does not run."""
     try:
         said = capture([path, "--version"])
     except (CommandError, HostError):
         said = ""
-    return Program(path, parse_version(said), parse_features(said))
+    return CcacheProgram(path, parse_ccache_version(said), parse_ccache_features(said))
 
 
-def parse_version(said: str) -> str | None:
+def parse_ccache_version(said: str) -> str | None:
     """Return the version in what `ccache --version` says."""
     match = _VERSION.match(said)
     return match[1] if match else None
 
 
-def parse_features(said: str) -> frozenset[str]:
+def parse_ccache_features(said: str) -> frozenset[str]:
     """Return the storages and other things that `ccache --version` names."""
     match = _FEATURES.search(said)
     return frozenset(match[1].split()) if match else frozenset()
 
 
-def variables(
-    program: Program, root: Path, folder: Path, size: str, remote: Remote | None = None
+def ccache_variables(
+    program: CcacheProgram, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
 ) -> dict[str, str]:
     """Return the variables that put it before the compilers of CMake, with its objects in a `folder`.
 
@@ -89,11 +89,11 @@ def variables(
     }
     if remote is not None:
         new = program.version is None or Version(program.version) >= _RENAMED
-        found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = storage(remote)
+        found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = remote_storage(remote)
     return found
 
 
-def before_nvcc(program: Program, cuda: str) -> dict[str, str]:
+def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
     """Return the variables that put it before nvcc of a toolkit; none where one of the two cannot do it.
 
     Asked for the preprocessed source, nvcc gives that of the first capability, so two files that differ for
@@ -104,20 +104,20 @@ def before_nvcc(program: Program, cuda: str) -> dict[str, str]:
     return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
 
-def storage(remote: Remote) -> str:
+def remote_storage(remote: RemoteCache) -> str:
     """Return a shared cache as ccache takes it: a URL, and what else is said of it behind bars."""
     if remote.scheme == "file":
         url, said = f"file:{remote.path}", []
     else:
         who = [quote(one, safe="") for one in (remote.user, remote.password) if one]
         url = f"{remote.scheme}://{':'.join(who)}{'@' if who else ''}{remote.place}{remote.path}"
-        said = list(_PATIENCE)
+        said = list(_CCACHE_TIMEOUT_SECONDS)
     if remote.scheme == "http":  # most servers make no folders of themselves
         said.append(f"layout={remote.more.get('layout', 'flat')}")
     return "|".join([url, *said, *(["read-only"] if remote.read_only else [])])
 
 
-def count(log: Iterable[str]) -> tuple[int, int, int, int]:
+def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
     """Return hits, misses, hits in a shared cache, and how often that did not answer, from a log of results.
 
     A line of ccache's log names a file ("# a.cpp") or one result of it.

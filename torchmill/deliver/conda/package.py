@@ -1,26 +1,34 @@
-"""Write a .conda package: the same bytes for the same files, whatever the number of threads.
-
-rattler-build's library packs the files and writes index.json and paths.json. It has no parameter for run
-exports and tests, so the small part of the archive that is about the package is written anew with them; the
-large one is copied as it is. Its other way, from a recipe, needs no network either, but stamps the time of
-the build into index.json and every file, so that no two packages were the same.
-"""
+"""Make a .conda package of a verified wheel: the same bytes for the same files."""
 
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from torchmill.deliver.conda.recipe import Recipe
-from torchmill.errors import HostError
-from torchmill.guard import limits
+from torchmill.build.up_to_date import digest_code, digest_data
+from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.files import hash_file
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.deliver import products
+from torchmill.deliver.conda import recipe, requirements
+from torchmill.deliver.conda.layout import apply_run_paths, lay_out_wheel, register_with_conda
+from torchmill.deliver.conda.recipe import CondaRecipe
+from torchmill.deliver.products import Product, VerifiedWheel
+from torchmill.host import limits
+from torchmill.wheel import wheel_file
+from torchmill.wheel.pack import elf
+from torchmill.wheel.pack.staging import StagedWheel
+from torchmill.wheel.wheel_file import Distribution
 
 LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
@@ -29,7 +37,7 @@ INSTALL = "pip install py-rattler-build zstandard"
 CHUNK = 1 << 20
 
 
-def write(recipe: Recipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
+def write_package(recipe: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
     """Make a package of all files below `prefix` in the channel's `folder`; it appears whole.
 
     Raises HostError where rattler-build is missing, or the disk refuses.
@@ -43,7 +51,7 @@ def write(recipe: Recipe, prefix: Path, licenses: Mapping[str, bytes], folder: P
         with tempfile.TemporaryDirectory(prefix=".conda-", dir=folder) as scratch:
             made = _assembled(rattler_build, recipe, prefix, Path(scratch))
             whole = Path(scratch, "whole")
-            complete(made, whole, told, recipe.stamp, zstandard)
+            add_info_files(made, whole, told, recipe.stamp, zstandard)
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstandard.ZstdError, BadZipFile) as error:
         raise HostError(f"{place}: rattler-build could not write it ({_gist(error)})") from None
@@ -54,7 +62,7 @@ def write(recipe: Recipe, prefix: Path, licenses: Mapping[str, bytes], folder: P
     return place
 
 
-def complete(
+def add_info_files(
     made: Path, whole: Path, told: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType
 ) -> None:
     """Copy a package with more files in its info/."""
@@ -63,7 +71,7 @@ def complete(
             copy = ZipInfo(member.filename, member.date_time)
             copy.external_attr, copy.create_system = member.external_attr, member.create_system
             if member.filename.startswith("info-"):
-                sink.writestr(copy, informed(source.read(member), told, stamp, zstandard))
+                sink.writestr(copy, extend_info(source.read(member), told, stamp, zstandard))
                 continue
             copy.file_size = member.file_size
             with source.open(member) as data, sink.open(copy, "w") as place:
@@ -71,7 +79,7 @@ def complete(
                     place.write(chunk)
 
 
-def informed(info: bytes, told: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType) -> bytes:
+def extend_info(info: bytes, told: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType) -> bytes:
     """Return the archive of info/ with more files in it, sorted by name, all of them of one time."""
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(info)) as plain:
         files = {**_members(io.BytesIO(plain.read())), **told}
@@ -94,7 +102,7 @@ def _tar(files: Mapping[str, bytes], stamp: datetime) -> bytes:
     return buffer.getvalue()
 
 
-def _assembled(rattler_build: ModuleType, recipe: Recipe, prefix: Path, scratch: Path) -> Path:
+def _assembled(rattler_build: ModuleType, recipe: CondaRecipe, prefix: Path, scratch: Path) -> Path:
     output = rattler_build.assemble_package(
         recipe.name,
         recipe.version,
@@ -108,7 +116,7 @@ def _assembled(rattler_build: ModuleType, recipe: Recipe, prefix: Path, scratch:
         build_number=recipe.number,
         compression_level=LEVEL,
         timestamp=recipe.stamp,
-        compression_threads=limits.cores().count,
+        compression_threads=limits.measure_cores().count,
         detect_prefix=False,
     )
     return Path(output.path)
@@ -117,8 +125,8 @@ def _assembled(rattler_build: ModuleType, recipe: Recipe, prefix: Path, scratch:
 def _libraries() -> tuple[ModuleType, ModuleType]:
     """Return rattler-build's library and zstandard, which only those need who make packages."""
     try:
-        import rattler_build  # noqa: PLC0415
-        import zstandard  # noqa: PLC0415
+        import rattler_build
+        import zstandard
     except ImportError as error:
         raise HostError(
             f"a conda package is made by {error.name}, which is not installed: run `{INSTALL}`"
@@ -128,3 +136,75 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
 
 def _gist(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
+
+
+_TOLD = 3  # things that are wrong, of all that there are
+_LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
+
+
+def packages_folder(layout: Layout) -> Path:
+    """Return where packages lie, in a folder for each kind of machine."""
+    return layout.dist / "conda"
+
+
+def make_conda_package(found: VerifiedWheel, number: int | None = None) -> Product:
+    """Make the package of a verified wheel in dist/conda/, unless it is there and would be the same.
+
+    `number` is its build number, by default the wheel's. Raises DeliveryError where the wheel is not what it
+    says, ImpossibleBuildError for a machine that conda has no name for, HostError where this one lacks
+    rattler-build or room, ConfigError for a variable without sense.
+    """
+    layout, recall = found.layout, StatCache(found.layout.cache / "recall.json")
+    wheel = wheel_file.read_wheel(found.wheel)
+    planned = recipe.compose_recipe(found.facts, found.cell, wheel, (), os.environ, number=number)
+    parts = _parts(found, planned, recall)
+    there = products.find_unchanged([packages_folder(layout) / planned.subdir / planned.file], parts, recall)
+    recall.save()
+    if there is not None:
+        return Product(there, kept=True)
+    package = _made(found, wheel, number)
+    products.write_record(package, parts, hash_file(package), {})
+    return Product(package, kept=False)
+
+
+def _parts(found: VerifiedWheel, planned: CondaRecipe, recall: StatCache) -> dict[str, str]:
+    """Return all that can change a package; what the wheel's symbols add to the recipe follows from these."""
+    return {
+        **products.wheel_parts(found.wheel, recall),
+        "recipe": digest_data(asdict(planned)),
+        "facts": digest_data(asdict(requirements.conda_facts(found.facts))),
+        "code": digest_code(recall, "deliver/conda", "wheel/wheel_file.py", "wheel/pack"),
+        "tools": digest_data([products.installed_version(name) for name in TOOLS]),
+    }
+
+
+def _made(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path:
+    layout, build = found.layout, found.cell.build
+    if wrong := list(wheel_file.wheel_problems(found.wheel)):
+        told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
+        raise DeliveryError(f"{found.wheel}: {told}: build it again")
+    layout.state.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="conda-", dir=layout.state) as scratch:
+        prefix = Path(scratch, "prefix")
+        staged = lay_out_wheel(found.wheel, prefix, build.python)
+        symbols = libstdcxx_symbols(staged)
+        described = recipe.compose_recipe(found.facts, found.cell, wheel, symbols, os.environ, number=number)
+        if found.facts.arches[build.arch].system == "linux":
+            apply_run_paths(staged, prefix / "lib")
+        register_with_conda(staged, prefix)
+        return write_package(described, prefix, dict(license_texts(staged)), packages_folder(layout))
+
+
+def libstdcxx_symbols(staged: StagedWheel) -> frozenset[str]:
+    """Return the versions of its symbols that the wheel's libraries want of libstdc++."""
+    files = elf.dynamic_files(staged.root).values()
+    return frozenset(one for facts in files for one in facts.versions.get("libstdc++.so.6", ()))
+
+
+def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
+    """Yield the texts of licences, by their paths in the package's own folder of them."""
+    for pattern in _LICENSES:
+        for path in sorted(staged.dist_info.glob(pattern)):
+            if path.is_file():
+                name = path.relative_to(staged.dist_info).as_posix()
+                yield name.removeprefix("licenses/"), path.read_bytes()

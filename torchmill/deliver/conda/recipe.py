@@ -1,4 +1,4 @@
-"""All that a conda package says of itself, computed from a wheel and its facts."""
+"""The metadata of a conda package, computed from a wheel and its facts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from packaging.version import Version
 
-from torchmill.deliver.conda import naming, requirements
-from torchmill.deliver.conda.requirements import Target
-from torchmill.deliver.distributions import Distribution
-from torchmill.errors import ConfigError
-from torchmill.matrix import Cell
-from torchmill.model import Facts
-from torchmill.model.conda import Conda
+from torchmill.config.delivery_model import CondaFacts
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
+from torchmill.deliver.conda import requirements
+from torchmill.deliver.conda.requirements import CondaTarget
+from torchmill.wheel.wheel_file import Distribution
 
 EPOCH = "SOURCE_DATE_EPOCH"
 FIRST, END = 315532800, 4354819200  # seconds since 1970: what a zip archive has dates for
@@ -26,7 +26,7 @@ UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class CondaRecipe:
     """What a package is called, needs and tells."""
 
     name: str  # "pytorch"
@@ -58,7 +58,7 @@ class Recipe:
         }
 
 
-def compose(
+def compose_recipe(
     facts: Facts,
     cell: Cell,
     wheel: Distribution,
@@ -66,48 +66,48 @@ def compose(
     environ: Mapping[str, str],
     *,
     number: int | None = None,
-) -> Recipe:
+) -> CondaRecipe:
     """Return the recipe of a package from a cell's wheel.
 
     `symbols` are the versions that its libraries want of libstdc++; `number` is the build number, by default
     the wheel's, else 0. Raises ConfigError, ImpossibleBuildError, DeliveryError for what conda cannot name.
     """
-    conda, build = naming.known(facts), cell.build
+    conda, build = requirements.conda_facts(facts), cell.build
     package = facts.packages[build.package]
-    target = Target(build.python, build.variant, facts.arches[build.arch].system, build.arch)
+    target = CondaTarget(build.python, build.variant, facts.arches[build.arch].system, build.arch)
     called = (facts, build.python, build.variant, wheel.variant)
-    name, version = naming.package(conda, wheel.name), wheel.version.public
+    name, version = requirements.conda_package_name(conda, wheel.name), wheel.version.public
     number = (*wheel.build, 0)[0] if number is None else number
     cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
-    constrains = [requirements.abi(target), *requirements.cxx(conda, symbols)]
+    constrains = [requirements.abi_requirement(target), *requirements.libstdcxx_requirements(conda, symbols)]
     if build.cuda is not None:
-        constrains += requirements.toolkit(str(wheel.manifest.get("toolkit") or build.cuda))
+        constrains += requirements.toolkit_requirements(str(wheel.manifest.get("toolkit") or build.cuda))
     headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
     license_ = _license(conda, headers)
-    return Recipe(
+    return CondaRecipe(
         name=name,
         version=version,
-        build=naming.build_string(*called, cudnn=cudnn, number=number),
+        build=requirements.build_string(*called, cudnn=cudnn, number=number),
         number=number,
-        subdir=naming.subdir(conda, build.arch, environ),
-        depends=requirements.merged(_depends(facts, package.name, wheel, target)),
-        constrains=requirements.merged(constrains),
+        subdir=requirements.conda_subdir(conda, build.arch, environ),
+        depends=requirements.merge_specs(_depends(facts, package.name, wheel, target)),
+        constrains=requirements.merge_specs(constrains),
         run_exports={"weak": (_minor(name, version),)},
         imports=(package.import_name,),
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
-        stamp=stamp(environ, cell.release.date),
+        stamp=package_timestamp(environ, cell.release.date),
     )
 
 
-def _depends(facts: Facts, package: str, wheel: Distribution, target: Target) -> Iterator[str]:
-    yield requirements.python(target)
-    yield from requirements.platforms(wheel.platforms)
-    yield from requirements.compiled_with(naming.known(facts), package, wheel.manifest)
-    yield from requirements.required(facts, wheel.requires, target)
+def _depends(facts: Facts, package: str, wheel: Distribution, target: CondaTarget) -> Iterator[str]:
+    yield requirements.python_requirement(target)
+    yield from requirements.platform_requirements(wheel.platforms)
+    yield from requirements.compiled_requirements(requirements.conda_facts(facts), package, wheel.manifest)
+    yield from requirements.wheel_requirements(facts, wheel.requires, target)
 
 
-def stamp(environ: Mapping[str, str], date: str | None) -> datetime:
+def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
     """Return the time that a package and all in it carry: SOURCE_DATE_EPOCH, or else the release's day.
 
     Raises ConfigError where the variable holds no number of seconds that a package can carry.
@@ -138,7 +138,7 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
     return told or (official.cudnn if official else None)
 
 
-def _license(conda: Conda, headers: Message) -> str | None:
+def _license(conda: CondaFacts, headers: Message) -> str | None:
     said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
     first = said.partition("\n")[0].strip()  # some have the whole text there
     return conda.licenses.get(first, first) if first and first != UNKNOWN else None
@@ -154,7 +154,7 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
         "doc_url": pages.get("documentation"),
         "dev_url": repository.removesuffix(".git"),
     }
-    origin = {"wheel": wheel.file, "sha256": wheel.sha256}
+    origin = {"wheel": wheel.file_name, "sha256": wheel.sha256}
     origin |= {key: str(wheel.manifest[key]) for key in ("tag", "commit") if wheel.manifest.get(key)}
     found: dict[str, Any] = {key: value for key, value in told.items() if value and value != UNKNOWN}
     return found | {"extra": {"torchmill": origin}}

@@ -1,4 +1,4 @@
-"""What conda must install with a package, from what its wheel requires and from what it is made for."""
+"""Names and requirements of conda packages, from what the wheel requires."""
 
 from __future__ import annotations
 
@@ -11,10 +11,97 @@ from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.deliver.conda import naming
-from torchmill.errors import DeliveryError
-from torchmill.model import Facts
-from torchmill.model.conda import Conda
+from torchmill.config.delivery_model import CondaFacts
+from torchmill.config.matrix import CPU
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
+
+SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
+
+
+def conda_facts(facts: Facts) -> CondaFacts:
+    """Return what is known of conda; raises ConfigError where build_configs/ says nothing."""
+    if facts.conda is None:
+        raise ConfigError("build_configs has no conda.toml: it says how conda calls machines and packages")
+    return facts.conda
+
+
+def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> str:
+    """Return the folder of a channel that packages for a machine lie in: "x86_64" -> "linux-64".
+
+    Raises ImpossibleBuildError for a machine that has none, ConfigError where CONDA_SUBDIR says another.
+    """
+    found = conda.subdirs.get(arch)
+    if found is None:
+        raise ImpossibleBuildError(
+            f"conda packages are not made for {arch}: conda.toml has {', '.join(conda.subdirs)}; "
+            "install the wheel with pip"
+        )
+    asked = environ.get(SUBDIR, found)
+    if asked != found:
+        raise ConfigError(
+            f"{SUBDIR} is {asked}, and what is built on {arch} is for {found}: unset it, "
+            f"or build on a machine that {asked} means"
+        )
+    return found
+
+
+def conda_package_name(conda: CondaFacts, project: str) -> str:
+    """Return conda's name of a project: "torch" -> "pytorch"."""
+    name = canonicalize_name(project)
+    return conda.names[name].name if name in conda.names else name
+
+
+def conda_variant(facts: Facts, variant: str) -> str:
+    """Return what build strings call a variant: "cpu", "cu118" -> "cuda11.8", "cu110" -> "cuda11.0.221".
+
+    Raises DeliveryError for a variant that names no toolkit.
+    """
+    if variant == CPU:
+        return CPU
+    for toolkit in facts.toolkits:
+        if toolkit.variant == variant:
+            return f"cuda{conda_facts(facts).cuda.get(toolkit.version, toolkit.version)}"
+    raise DeliveryError(
+        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml: conda has no name for it"
+    )
+
+
+def build_string(
+    facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int
+) -> str:
+    """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, told in its name.
+
+    `label` is the wheel's local label; what it says beside the variant is told, too. `cudnn` is the version
+    of the library that it is compiled with, None where it is not or that is not known. Raises DeliveryError
+    for a variant that names no toolkit.
+    """
+    words = [f"py{python}", conda_variant(facts, variant)]
+    if cudnn:
+        words.append(f"cudnn{'.'.join(cudnn.split('.')[:3])}")
+    return "_".join([*words, *label_suffixes(label, variant), str(number)])
+
+
+def matching_build_strings(facts: Facts, python: str, variant: str, label: str | None) -> str | None:
+    """Return a pattern of the build strings of a package with this local label; None where it has none."""
+    if label is None:
+        return None
+    return "_".join(
+        [
+            f"py{python}",
+            conda_variant(facts, variant),
+            *(f"*{one}" for one in label_suffixes(label, variant)),
+            "*",
+        ]
+    )
+
+
+def label_suffixes(label: str | None, variant: str) -> list[str]:
+    """Return what a local label says beside the variant: "cpu.torch1.13.1" -> ["torch1.13.1"]."""
+    first, _, rest = (label or "").partition(".")
+    found = rest if first == variant else label
+    return [found] if found else []
+
 
 PLATFORM = re.compile(r"(?P<system>manylinux|macosx)_(?P<major>\d+)_(?P<minor>\d+)_.+")
 OLD = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 600
@@ -23,7 +110,7 @@ OLDEST_FOR_2 = "1.19"  # what is compiled with numpy 2 runs with (numpy's "For d
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CondaTarget:
     """What a package is for."""
 
     python: str  # "3.10", "3.13t"
@@ -53,19 +140,19 @@ class Target:
         }
 
 
-def python(target: Target) -> str:
+def python_requirement(target: CondaTarget) -> str:
     """Return what binds a package to its Python: "python >=3.10,<3.11.0a0"."""
     major, minor = target.interpreter.split(".")
     return f"python >={major}.{minor},<{major}.{int(minor) + 1}.0a0"
 
 
-def abi(target: Target) -> str:
+def abi_requirement(target: CondaTarget) -> str:
     """Return what binds a package to CPython, and to threads with or without a lock."""
     tag = f"cp{target.python.replace('.', '')}"
     return f"python_abi {target.interpreter}.* *_{tag}"
 
 
-def platforms(tags: Iterable[str]) -> Iterator[str]:
+def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
     """Yield what the platform tags of a wheel ask of the machine; nothing for "linux_x86_64"."""
     oldest: dict[str, Version] = {}
     for tag in tags:
@@ -81,7 +168,7 @@ def platforms(tags: Iterable[str]) -> Iterator[str]:
         yield f"__osx >={oldest['macosx']}"
 
 
-def toolkit(version: str) -> Iterator[str]:
+def toolkit_requirements(version: str) -> Iterator[str]:
     """Yield what a toolkit asks of the other packages, and of a driver if there is one.
 
     The wheel carries its libraries of CUDA along, or requires them, so nothing more is needed. From CUDA 11.1
@@ -94,7 +181,7 @@ def toolkit(version: str) -> Iterator[str]:
     yield f"cuda-version >={major}.{minor},<{after}.0a0"
 
 
-def cxx(conda: Conda, symbols: Iterable[str]) -> Iterator[str]:
+def libstdcxx_requirements(conda: CondaFacts, symbols: Iterable[str]) -> Iterator[str]:
     """Yield what the versions of libstdc++'s symbols, "GLIBCXX_3.4.30", ask of conda's own library.
 
     It need not be there, but where it is, it is the one that is loaded.
@@ -106,7 +193,7 @@ def cxx(conda: Conda, symbols: Iterable[str]) -> Iterator[str]:
         yield from (f"{name} >={newest}" for name in ("libstdcxx", "libstdcxx-ng"))
 
 
-def numpy(version: str | None) -> str:
+def numpy_compatibility(version: str | None) -> str:
     """Return which numpy goes with what was compiled with one: its interface looks forward only."""
     if version is None:
         return "numpy"
@@ -115,7 +202,7 @@ def numpy(version: str | None) -> str:
     return f"numpy >={oldest},<{built.major + 1}.0a0"
 
 
-def required(facts: Facts, requires: Iterable[str], target: Target) -> Iterator[str]:
+def wheel_requirements(facts: Facts, requires: Iterable[str], target: CondaTarget) -> Iterator[str]:
     """Yield what METADATA requires, as conda has it. Raises DeliveryError for what conda.toml must name."""
     for line in requires:
         try:
@@ -128,17 +215,17 @@ def required(facts: Facts, requires: Iterable[str], target: Target) -> Iterator[
             yield _spec(facts, one, target)
 
 
-def _spec(facts: Facts, requirement: Requirement, target: Target) -> str:
-    conda, project = naming.known(facts), canonicalize_name(requirement.name)
+def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
+    conda, project = conda_facts(facts), canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
             f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it"
         )
-    name = naming.package(conda, project)
+    name = conda_package_name(conda, project)
     specifiers = sorted(requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one)))
     exact = _exactly(specifiers)
     if exact is not None and exact.local:
-        pattern = naming.counterpart(facts, target.python, target.variant, exact.local)
+        pattern = matching_build_strings(facts, target.python, target.variant, exact.local)
         return f"{name} {exact.public} {pattern}"
     bounds = conda.names[project].bounds if project in conda.names else "same"
     version = _bounded(exact, bounds) if exact and bounds != "same" else ",".join(map(_written, specifiers))
@@ -165,7 +252,7 @@ def _written(specifier: Specifier) -> str:
     return str(specifier)
 
 
-def merged(specs: Iterable[str]) -> tuple[str, ...]:
+def merge_specs(specs: Iterable[str]) -> tuple[str, ...]:
     """Return each package once where one of its specs says nothing, sorted by name."""
     found: dict[str, list[str]] = {}
     for spec in specs:
@@ -176,7 +263,7 @@ def merged(specs: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{name} {one}".strip() for name in sorted(found) for one in (found[name] or [""]))
 
 
-def compiled_with(conda: Conda, package: str, manifest: Mapping[str, object]) -> Iterator[str]:
+def compiled_requirements(conda: CondaFacts, package: str, manifest: Mapping[str, object]) -> Iterator[str]:
     """Yield what a package's compiled code needs beyond METADATA, in the versions that its manifest tells."""
     there = manifest.get("requirements")
     pins = [str(pin) for pin in there] if isinstance(there, list) else None
@@ -184,4 +271,4 @@ def compiled_with(conda: Conda, package: str, manifest: Mapping[str, object]) ->
         own = [pin.partition("==")[2] for pin in pins or () if pin.startswith(f"{project}==")]
         if own or pins is None:  # it can be built without
             version = own[0] if own else None
-            yield numpy(version) if project == "numpy" else naming.package(conda, project)
+            yield numpy_compatibility(version) if project == "numpy" else conda_package_name(conda, project)

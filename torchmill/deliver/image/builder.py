@@ -1,29 +1,37 @@
-"""A builder: compilers, system packages, the suite and the Pythons of a release, for one arch and toolkit."""
+"""Dockerfiles of builders and dev containers."""
 
 from __future__ import annotations
 
-from torchmill.containers import bases
+import json
+
+from torchmill.build.containers import image
+from torchmill.config.delivery_model import BaseImage
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
 from torchmill.deliver.image import dockerfile
-from torchmill.deliver.image.dockerfile import Recipe
-from torchmill.deliver.image.request import Request
-from torchmill.deliver.image.system import Pythons, packages, pythons
-from torchmill.errors import ConfigError
-from torchmill.model import BaseImage, Facts
+from torchmill.deliver.image.dockerfile import (
+    OLDEST_SUITE_PYTHON,
+    ImagePythons,
+    ImageRecipe,
+    plan_pythons,
+    system_packages_of_image,
+)
+from torchmill.deliver.image.request import ImageRequest
 
 HOME = "/home/builder"
 SUITE = "/opt/torchmill"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
 
 
-def recipe(facts: Facts, request: Request) -> Recipe:
+def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """Return the files of a builder. It has no side effects, and the same facts give the same files.
 
     Raises ConfigError where the facts have no base image for it, or none of its Pythons can be had.
     """
     images, like = facts.images, _like(facts, request)
-    base = bases.given(images, request.base, like) if request.base else like
+    base = image.user_image(images, request.base, like) if request.base else like
     toolkit = _toolkit(facts, request)
-    found = pythons(facts, base, request.pythons)
+    found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
     expected = () if base.distribution else missing  # a base of the user's own may have any
     if missing and not expected and len(missing) == len(request.pythons):
@@ -34,21 +42,21 @@ def recipe(facts: Facts, request: Request) -> Recipe:
     left = [] if expected else missing
     blocks = [
         _head(request, left),
-        dockerfile.start(toolkit, "toolkit") if toolkit else "",
-        dockerfile.start(base),
-        dockerfile.check(base, like, [*_nvcc(request), *(f"python{one}" for one in expected)]),
-        dockerfile.install(base, packages(facts, request, base, found)),
+        dockerfile.from_block(toolkit, "toolkit") if toolkit else "",
+        dockerfile.from_block(base),
+        dockerfile.check_base_block(base, like, [*_nvcc(request), *(f"python{one}" for one in expected)]),
+        dockerfile.install_block(base, system_packages_of_image(facts, request, base, found)),
         _copy_toolkit(toolkit),
-        *suite(facts, found),
+        *suite_block(facts, found),
         _user(request),
     ]
-    notes = [dockerfile.note(one) for one in (toolkit, base) if one]
+    notes = [dockerfile.digest_note(one) for one in (toolkit, base) if one]
     notes += [f"Python {', '.join(left)} is left out: there is none to be had"] if left else []
-    texts = {"Dockerfile": dockerfile.joined(blocks)}
-    return Recipe(texts, {"suite": "suite"}, tuple(filter(None, notes)), run=RUN)
+    texts = {"Dockerfile": dockerfile.join_blocks(blocks)}
+    return ImageRecipe(texts, {"suite": "suite"}, tuple(filter(None, notes)), run=RUN)
 
 
-def suite(facts: Facts, found: Pythons) -> tuple[str, ...]:
+def suite_block(facts: Facts, found: ImagePythons) -> tuple[str, ...]:
     """Return the steps that bring further Pythons, and the suite into an environment of its own."""
     python = f"python{found.suite}"
     brought = ""
@@ -68,31 +76,31 @@ def suite(facts: Facts, found: Pythons) -> tuple[str, ...]:
     return (brought, installed, f"COPY suite/ {SUITE}/")
 
 
-def _like(facts: Facts, request: Request) -> BaseImage:
+def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     """Return the base image that the facts choose, or that they expect of the one a user gives."""
     images, arch = facts.images, request.arch
     if request.purpose == "distribution":
-        return bases.manylinux(images, arch, request.release.glibc)
+        return image.manylinux_image(images, arch, request.release.glibc)
     if request.toolkit is None:
-        return bases.system(images, arch)
+        return image.system_image(images, arch)
     if request.base:
-        return bases.stand_in(images, "cuda", arch, request.toolkit, None)
-    return bases.with_toolkit(images, "cuda", arch, request.toolkit)
+        return image.expected_image(images, "cuda", arch, request.toolkit, None)
+    return image.toolkit_image(images, "cuda", arch, request.toolkit)
 
 
-def _toolkit(facts: Facts, request: Request) -> BaseImage | None:
+def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
     """Return the image whose toolkit is copied; one that is given has it already."""
     if request.toolkit is None or request.purpose != "distribution" or request.base:
         return None
-    return bases.with_toolkit(facts.images, "toolkit", request.arch, request.toolkit)
+    return image.toolkit_image(facts.images, "toolkit", request.arch, request.toolkit)
 
 
-def _nvcc(request: Request) -> tuple[str, ...]:
+def _nvcc(request: ImageRequest) -> tuple[str, ...]:
     """Return the program that tells that a base has the toolkit."""
     return (f"/usr/local/cuda-{request.toolkit}/bin/nvcc",) if request.toolkit else ()
 
 
-def _head(request: Request, left: list[str]) -> str:
+def _head(request: ImageRequest, left: list[str]) -> str:
     lines = [
         f"# Builds wheels of {request.release} ({request.variant}) on {request.arch}, for {request.purpose}.",
         "# Written by `invoke image` from build_configs/; run it again instead of changing this.",
@@ -107,7 +115,7 @@ def _copy_toolkit(toolkit: BaseImage | None) -> str:
     return f"COPY --from=toolkit {folder}/ {folder}/" if toolkit else ""
 
 
-def _user(request: Request) -> str:
+def _user(request: ImageRequest) -> str:
     """Return the steps after which an ordinary user works, whose home holds all that builds make."""
     variables = {
         "PATH": "/opt/suite/bin:$PATH",
@@ -120,10 +128,87 @@ def _user(request: Request) -> str:
         variables["CUDA_HOME"] = f"/usr/local/cuda-{request.toolkit}"
     return "\n".join(
         (
-            dockerfile.user("builder"),
-            dockerfile.environment(variables),
+            dockerfile.user_block("builder"),
+            dockerfile.env_block(variables),
             f"WORKDIR {SUITE}",
             f"USER {dockerfile.UID}",
             'CMD ["nox", "--list"]',
         )
     )
+
+
+USER = "dev"
+
+
+def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
+    """Return the files of a dev container. It has no side effects, and the same facts give the same files.
+
+    Raises ConfigError where the facts have no base image with that Python on which the suite runs.
+    """
+    python, images = request.pythons[0], facts.images
+    like = (
+        image.expected_image(images, "python", request.arch, None, python)
+        if request.base
+        else image.python_image(images, request.arch, python)
+    )
+    base = image.user_image(images, request.base, like) if request.base else like
+    found = plan_pythons(facts, base, (python,))
+    if found.suite not in base.pythons:
+        raise ConfigError(
+            f"{base.named} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
+            f"take a newer --python, "
+            "or give an image that has both with --base"
+        )
+    blocks = [
+        _devcontainer_head(request),
+        dockerfile.from_block(base),
+        dockerfile.check_base_block(base, like, [f"python{python}"]),
+        dockerfile.install_block(base, system_packages_of_image(facts, request, base, found)),
+        _suite(found.suite, base),
+        dockerfile.user_block(USER),
+        dockerfile.env_block({"PATH": "/opt/suite/bin:$PATH", "PYTHONDONTWRITEBYTECODE": "1"}),
+        f"USER {dockerfile.UID}",
+    ]
+    texts = {"Dockerfile": dockerfile.join_blocks(blocks), "devcontainer.json": _settings(request)}
+    notes = tuple(filter(None, (dockerfile.digest_note(base),)))
+    run = (
+        "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
+    )
+    return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, notes, run=run)
+
+
+def _devcontainer_head(request: ImageRequest) -> str:
+    return (
+        f"# A dev container for {request.release}, Python {request.pythons[0]}.\n"
+        "# Written by `invoke image` from build_configs/; run it again instead of changing this."
+    )
+
+
+def _suite(suite: str, base: BaseImage) -> str:
+    """Return the steps that bring the suite's requirements; Debian's own Python is not first on PATH."""
+    own = f"python{suite}" if suite == base.pythons[0] else f"/usr/bin/python{suite}"
+    return (
+        "COPY requirements.txt /opt/suite-requirements.txt\n"
+        f"RUN {own} -m venv /opt/suite \\\n"
+        " && /opt/suite/bin/pip install --no-cache-dir -r /opt/suite-requirements.txt"
+    )
+
+
+def _settings(request: ImageRequest) -> str:
+    """Return devcontainer.json. The base is an index of images: on Apple silicon it is linux/aarch64."""
+    release, python = request.release, request.pythons[0]
+    state = "${containerWorkspaceFolder}/.torchmill"
+    settings: dict[str, object] = {
+        "name": f"{release}, Python {python}",
+        "build": {"dockerfile": "Dockerfile", "context": "."},
+        "remoteUser": USER,
+        "init": True,
+        "runArgs": ["--shm-size=8g"],
+        "containerEnv": {
+            "TORCHMILL_TAG": release.tag,
+            "NOX_ENVDIR": f"/home/{USER}/nox",
+            "XDG_CACHE_HOME": f"{state}/cache",
+        },
+        "postCreateCommand": ["invoke", "fetch", "--tag", release.tag],
+    }
+    return json.dumps(settings, indent=2) + "\n"

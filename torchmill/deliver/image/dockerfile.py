@@ -1,12 +1,19 @@
-"""The blocks of Dockerfiles: none needs BuildKit, so docker, podman and buildah take them alike."""
+"""Blocks of Dockerfiles, and the system packages and Pythons that go into them; no block needs BuildKit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchmill.deps import INSTALL
-from torchmill.model import BaseImage
+from packaging.version import Version
+
+from torchmill.config.delivery_model import BaseImage
+from torchmill.config.matrix import buildable_cells, python_key
+from torchmill.config.model import Facts
+from torchmill.config.rules import is_within
+from torchmill.deliver.image.request import ImageRequest
+from torchmill.plan import system_packages
+from torchmill.plan.system_packages import INSTALL_COMMANDS
 
 # hadolint wants versions pinned: why they are not stands in each Dockerfile.
 UNPINNED = "Versions are not pinned: archives drop one when the next comes, and it is not found any more."
@@ -17,7 +24,7 @@ RULES = {"apt": "DL3008", "dnf": "DL3041", "yum": "DL3033"}
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ImageRecipe:
     """An image as files: what is written, what is copied, and what the user should know."""
 
     texts: dict[str, str]  # path in the folder -> content
@@ -29,12 +36,12 @@ class Recipe:
     run: str = ""  # how a container of it is started; {image} stands for its name
 
 
-def joined(blocks: Iterable[str]) -> str:
+def join_blocks(blocks: Iterable[str]) -> str:
     """Return a Dockerfile of its blocks; empty ones are left out."""
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def start(base: BaseImage, stage: str = "") -> str:
+def from_block(base: BaseImage, stage: str = "") -> str:
     """Return the FROM of a base image, with where its digest comes from, or that it has none."""
     name = f" AS {stage}" if stage else ""
     if base.digest:
@@ -48,7 +55,7 @@ def start(base: BaseImage, stage: str = "") -> str:
     return "\n".join((*lines, f"FROM {base.reference}{name}"))
 
 
-def note(base: BaseImage) -> str:
+def digest_note(base: BaseImage) -> str:
     """Return the warning about a base image without a digest; "" where it has one."""
     if base.digest:
         return ""
@@ -58,7 +65,7 @@ def note(base: BaseImage) -> str:
     )
 
 
-def check(base: BaseImage, like: BaseImage, commands: Iterable[str] = ()) -> str:
+def check_base_block(base: BaseImage, like: BaseImage, commands: Iterable[str] = ()) -> str:
     """Return a step that refuses a given image which is not like the known one; "" for a known one.
 
     `commands` are programs that it must have.
@@ -75,21 +82,21 @@ def check(base: BaseImage, like: BaseImage, commands: Iterable[str] = ()) -> str
         "    esac",
     ]
     shown = f"RUN {steps[0]} \\\n && " + " \\\n".join(steps[1:])
-    return " \\\n && ".join((shown, *map(has, commands)))
+    return " \\\n && ".join((shown, *map(has_program, commands)))
 
 
-def user(name: str) -> str:
+def user_block(name: str) -> str:
     """Return the step that makes the user who works in an image."""
     return f"RUN useradd --create-home --shell /bin/bash --uid {UID} {name}"
 
 
-def has(command: str) -> str:
+def has_program(command: str) -> str:
     """Return a shell command that refuses an image without a program."""
     said = f"torchmill: the base image has no {command}: give one that has it with --base"
     return f'{{ command -v {command} > /dev/null || {{ echo "{said}" >&2; exit 1; }}; }}'
 
 
-def install(base: BaseImage, packages: Iterable[str]) -> str:
+def install_block(base: BaseImage, packages: Iterable[str]) -> str:
     """Return the step that installs system packages and leaves nothing but them."""
     names = [name for name in dict.fromkeys(packages) if name not in base.lacks]
     if not names:
@@ -97,7 +104,7 @@ def install(base: BaseImage, packages: Iterable[str]) -> str:
     listed = " \\\n".join(f"        {name}" for name in names)
     begin, end = {
         "apt": (
-            f"apt-get update \\\n && DEBIAN_FRONTEND=noninteractive {' '.join(INSTALL['apt'])}",
+            f"apt-get update \\\n && DEBIAN_FRONTEND=noninteractive {' '.join(INSTALL_COMMANDS['apt'])}",
             "rm -rf /var/lib/apt/lists/*",
         ),
         "dnf": ("dnf install -y --setopt=install_weak_deps=False", "dnf clean all"),
@@ -107,12 +114,71 @@ def install(base: BaseImage, packages: Iterable[str]) -> str:
     return f"{ignored}RUN {begin} \\\n{listed} \\\n && {end}"
 
 
-def environment(variables: dict[str, str]) -> str:
+def env_block(variables: dict[str, str]) -> str:
     """Return the ENV of variables."""
     return "ENV " + " \\\n    ".join(f"{name}={value}" for name, value in variables.items())
 
 
-def labels(values: dict[str, str]) -> str:
+def label_block(values: dict[str, str]) -> str:
     """Return the LABEL of values, quoted."""
     quoted = (f'{name}="{value}"' for name, value in values.items())
     return "LABEL " + " \\\n      ".join(quoted)
+
+
+OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
+SYSTEM_PYTHONS = "3.12"  # that uv brings for the suite where the distribution's own is older
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePythons:
+    """Where each Python of an image comes from."""
+
+    suite: str  # the one that the suite runs on: "3.11"
+    own: tuple[str, ...]  # that the base has, or its package manager brings
+    brought: tuple[str, ...]  # that uv brings
+    missing: tuple[str, ...]  # that are not to be had
+
+
+def plan_pythons(facts: Facts, base: BaseImage, wanted: Sequence[str]) -> ImagePythons:
+    """Return where the Pythons of an image come from, that of the suite included."""
+    images = facts.images
+    able = [one for one in base.pythons if not one.endswith("t") and Version(one) >= OLDEST_SUITE_PYTHON]
+    suite = min(able, key=python_key, default=SYSTEM_PYTHONS)
+    every = sorted({*wanted, suite}, key=python_key)
+    own = tuple(one for one in every if one in base.pythons)
+    brought = tuple(one for one in every if one not in own and one in images.uv_pythons)
+    return ImagePythons(suite, own, brought, tuple(one for one in every if one not in own + brought))
+
+
+def system_packages_of_image(
+    facts: Facts, request: ImageRequest, base: BaseImage, found: ImagePythons
+) -> tuple[str, ...]:
+    """Return the system packages: the suite's, those of `invoke deps`, the Pythons', the host compiler's."""
+    manager = "dnf" if base.manager == "yum" else base.manager
+    cells = buildable_cells(facts, request.release, request.arch)
+    names = [
+        *facts.images.tools.get(base.manager, ()),
+        *system_packages.required_packages(facts, cells, manager, None),
+    ]
+    if base.manager == "apt" and base.role == "python":
+        names += _beside(base, found)
+    elif base.manager == "apt":
+        names += [f"python{one}-{part}" for one in found.own for part in ("dev", "venv")]
+        names += ["python3-venv"] if found.suite in found.brought else []
+    return (*dict.fromkeys(names), *_compiler(facts, request, base))
+
+
+def _beside(base: BaseImage, found: ImagePythons) -> tuple[str, ...]:
+    """Return what brings the distribution's own Python into an image that was made for another one."""
+    if not base.distribution:  # a user's own image may have just that one, and builds want its headers
+        return (f"python{found.suite}-dev", f"python{found.suite}-venv")
+    return (f"python{found.suite}-venv",) if found.suite != base.pythons[0] else ()
+
+
+def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str, ...]:
+    """Return the package of a compiler that the toolkit takes, where the base's own is too new for it."""
+    toolkit = facts.toolkit(request.toolkit)
+    if toolkit is None or base.gcc is None or is_within(toolkit.gcc, base.gcc):
+        return ()
+    fitting = [major for major in base.compilers if is_within(toolkit.gcc, major)]
+    return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()

@@ -9,24 +9,26 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchmill import jsonobject
-from torchmill.deliver.image.dockerfile import Recipe
-from torchmill.errors import DeliveryError
+from torchmill.core import files
+from torchmill.core.errors import DeliveryError
+from torchmill.deliver.image.dockerfile import ImageRecipe
 
-RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
+IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
 # What of a checkout is the suite; the rest is for those who work on it.
 SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "sample")
 FACTS = "build_configs"
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
-def write(folder: Path, recipe: Recipe, sources: Mapping[str, Path], suite: Path, facts: Path) -> None:
+def write_image_folder(
+    folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite: Path, facts: Path
+) -> None:
     """Write the files of an image; what we wrote there before is replaced, in one move.
 
     `sources` are the wheels by name, `suite` is the checkout that is copied, `facts` its build_configs.
     Raises DeliveryError where the folder holds what is not ours, or cannot be written.
     """
-    require_ours(folder)
+    require_our_folder(folder)
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         fresh.mkdir(parents=True)
@@ -39,7 +41,7 @@ def write(folder: Path, recipe: Recipe, sources: Mapping[str, Path], suite: Path
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def require_ours(folder: Path) -> None:
+def require_our_folder(folder: Path) -> None:
     """Raise DeliveryError where a folder holds files that are not ours, or ours changed by hand."""
     if not folder.exists() and not folder.is_symlink():
         return
@@ -47,7 +49,7 @@ def require_ours(folder: Path) -> None:
         raise DeliveryError(f"{folder}: not a folder of ours: name another with --into")
     names = sorted(entry.name for entry in folder.iterdir())
     record = _record(folder)
-    strange = [name for name in names if name != RECORD and name not in record["top"]]
+    strange = [name for name in names if name != IMAGE_RECORD and name not in record["top"]]
     if strange:
         raise DeliveryError(
             f"{folder} holds {', '.join(strange[:3])}, which `invoke image` did not write: "
@@ -64,15 +66,15 @@ def require_ours(folder: Path) -> None:
 def _record(folder: Path) -> dict[str, dict[str, str]]:
     """Return what we wrote into a folder; nothing where it is not ours."""
     try:
-        said = jsonobject.read(folder / RECORD)
+        said = files.read_json_object(folder / IMAGE_RECORD)
         return {"top": dict.fromkeys(said["top"], ""), "written": dict(said["written"])}
     except FileNotFoundError:
         return {"top": {}, "written": {}}
     except (OSError, ValueError, TypeError, KeyError):
-        raise DeliveryError(f"{folder / RECORD} is damaged: move the folder away") from None
+        raise DeliveryError(f"{folder / IMAGE_RECORD} is damaged: move the folder away") from None
 
 
-def _fill(folder: Path, recipe: Recipe, sources: Mapping[str, Path], suite: Path, facts: Path) -> None:
+def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite: Path, facts: Path) -> None:
     for name, text in recipe.texts.items():
         path = folder / name
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -90,7 +92,7 @@ def _fill(folder: Path, recipe: Recipe, sources: Mapping[str, Path], suite: Path
         "top": sorted({Path(name).parts[0] for name in (*recipe.texts, *recipe.copied)}),
         "written": {name: _sha256(text.encode()) for name, text in sorted(recipe.texts.items())},
     }
-    (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _copy_suite(target: Path, suite: Path, facts: Path) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from torchmill.errors import ConfigError, ImpossibleBuildError
-from torchmill.matrix import CPU, Terms, python_key
-from torchmill.model import Facts, Release
+from torchmill.config.matrix import CPU, ReleaseTerms, python_key
+from torchmill.config.model import Facts, Release
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
 
 KINDS = {
     "builder": "builds wheels: compilers, system packages, the suite and the Pythons",
@@ -26,7 +26,7 @@ URL = re.compile(r"https?://[^\s'\"]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ImageOptions:
     """What a user said to `invoke image`; "" was not said."""
 
     kind: str
@@ -39,7 +39,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ImageRequest:
     """An image that the facts allow."""
 
     kind: str  # one of KINDS
@@ -66,7 +66,7 @@ class Request:
         return f"localhost/{self.release.package}-{self.kind}:{self.name.removeprefix(f'{self.kind}-')}"
 
 
-def of(facts: Facts, said: Said, release: Release, native: str) -> Request:
+def make_image_request(facts: Facts, said: ImageOptions, release: Release, native: str) -> ImageRequest:
     """Return the image that was asked for; `native` is this machine's arch.
 
     Raises ConfigError for a word that is none of those there are, and for options that do not go together;
@@ -90,7 +90,7 @@ def of(facts: Facts, said: Said, release: Release, native: str) -> Request:
         raise ImpossibleBuildError(
             f"{release} is not built for {arch}: it is for {', '.join(release.arches)}"
         )
-    return Request(
+    return ImageRequest(
         kind,
         release,
         arch,
@@ -155,7 +155,7 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> str | N
         return None
     if facts.toolkit(version) is None:
         _known("toolkit", version, [one.version for one in facts.toolkits])
-    _, toolkits = Terms.of(facts, release).axes(arch)
+    _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
     if version not in {one.version for one in toolkits}:
         there = ", ".join(one.version for one in toolkits) or "none"
         raise ImpossibleBuildError(f"{release} is not built with CUDA {version} on {arch}; there is {there}")

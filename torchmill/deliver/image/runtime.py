@@ -1,16 +1,23 @@
-"""A small runtime image: a Python, torch, torchvision where there is one, and nothing else."""
+"""Dockerfiles of small runtime images, and the wheels that go into them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from torchmill.containers import bases
+from packaging.utils import canonicalize_name
+
+from torchmill.build.containers import image
+from torchmill.config.matrix import paired_release
+from torchmill.config.model import Facts, Release
+from torchmill.config.rules import is_within
+from torchmill.core.errors import DeliveryError
 from torchmill.deliver.image import dockerfile
-from torchmill.deliver.image.dockerfile import Recipe
-from torchmill.deliver.image.request import Request
-from torchmill.model import Facts
-from torchmill.rules import within
+from torchmill.deliver.image.dockerfile import ImageRecipe
+from torchmill.deliver.image.request import ImageRequest
+from torchmill.plan.wheel_name import python_tag
+from torchmill.wheel import wheel_file
 
 ADVICE = "--shm-size=8G"
 FAILURE = "'Bus error' or 'unable to allocate shared memory'"
@@ -29,7 +36,9 @@ exec "$@"
 """
 
 
-def recipe(facts: Facts, request: Request, wheels: Sequence[str], packages: Sequence[str]) -> Recipe:
+def runtime_recipe(
+    facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]
+) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
     `wheels` are file names in dist/; where there are none, `packages` ("torch==1.13.1+cpu") come from the
@@ -37,11 +46,11 @@ def recipe(facts: Facts, request: Request, wheels: Sequence[str], packages: Sequ
     """
     python, images = request.pythons[0], facts.images
     like = (
-        bases.stand_in(images, "python", request.arch, None, python)
+        image.expected_image(images, "python", request.arch, None, python)
         if request.base
-        else bases.python(images, request.arch, python)
+        else image.python_image(images, request.arch, python)
     )
-    base = bases.given(images, request.base, like) if request.base else like
+    base = image.user_image(images, request.base, like) if request.base else like
     command = f"python{python}"
     head = (
         f"# {request.release} ({request.variant}) for Python {python}, to run it.\n"
@@ -49,25 +58,25 @@ def recipe(facts: Facts, request: Request, wheels: Sequence[str], packages: Sequ
     )
     blocks = [
         head,
-        dockerfile.start(base, "python"),
-        "" if base.distribution else f"RUN {dockerfile.has(command)}",
+        dockerfile.from_block(base, "python"),
+        "" if base.distribution else f"RUN {dockerfile.has_program(command)}",
         _installed(facts, request, command, wheels, packages),
         _final(request),
     ]
-    texts = {"Dockerfile": dockerfile.joined(blocks), "run-torch": ENTRY}
+    texts = {"Dockerfile": dockerfile.join_blocks(blocks), "run-torch": ENTRY}
     copied = {f"wheels/{name}": name for name in wheels}
-    notes = tuple(filter(None, (dockerfile.note(base),)))
-    return Recipe(
+    notes = tuple(filter(None, (dockerfile.digest_note(base),)))
+    return ImageRecipe(
         texts, copied, notes, frozenset({"run-torch"}), RUN.replace("{image}", _gpus(request) + "{image}")
     )
 
 
-def _gpus(request: Request) -> str:
+def _gpus(request: ImageRequest) -> str:
     return "--gpus all " if request.toolkit else ""
 
 
 def _installed(
-    facts: Facts, request: Request, command: str, wheels: Sequence[str], packages: Sequence[str]
+    facts: Facts, request: ImageRequest, command: str, wheels: Sequence[str], packages: Sequence[str]
 ) -> str:
     """Return the stage that makes the environment; its wheels and its cache stay behind in it.
 
@@ -85,7 +94,7 @@ def _installed(
             f"        --index-url {shlex.quote(request.index)} {wanted} \\\n"
         )
     names = [one.partition("-")[0] for one in wheels] or [one.partition("==")[0] for one in packages]
-    beside = "".join(f" {shlex.quote(one)}" for one in companions(facts, request, names))
+    beside = "".join(f" {shlex.quote(one)}" for one in companion_options(facts, request, names))
     return (
         "FROM python AS install\n"
         f"{brought}"
@@ -95,17 +104,17 @@ def _installed(
     )
 
 
-def companions(facts: Facts, request: Request, names: Sequence[str]) -> tuple[str, ...]:
+def companion_options(facts: Facts, request: ImageRequest, names: Sequence[str]) -> tuple[str, ...]:
     """Return what pip must be told beside the packages of these names."""
     return tuple(
         requirement
         for one in facts.images.companions
-        if within(one.release, request.release.version) and one.package in {"", *names}
+        if is_within(one.release, request.release.version) and one.package in {"", *names}
         for requirement in one.requires
     )
 
 
-def _final(request: Request) -> str:
+def _final(request: ImageRequest) -> str:
     variables = {"PATH": "/opt/torch/bin:$PATH"}
     if request.toolkit:
         variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
@@ -120,12 +129,70 @@ def _final(request: Request) -> str:
             "FROM python",
             "COPY --from=install /opt/torch/ /opt/torch/",
             "COPY run-torch /usr/local/bin/run-torch",
-            dockerfile.user("app"),
-            dockerfile.environment(variables),
-            dockerfile.labels(told),
+            dockerfile.user_block("app"),
+            dockerfile.env_block(variables),
+            dockerfile.label_block(told),
             "WORKDIR /home/app",
             f"USER {dockerfile.UID}",
             'ENTRYPOINT ["run-torch"]',
             'CMD ["python"]',
         )
     )
+
+
+VISION = "vision"  # the session of the package that stands beside torch
+
+
+def image_releases(facts: Facts, request: ImageRequest) -> tuple[Release, ...]:
+    """Return what a runtime image holds: the release, and that of torchvision which goes with it."""
+    vision = [one.name for one in facts.packages.values() if one.session == VISION]
+    partners = [paired_release(facts, name, request.release) for name in vision]
+    return (request.release, *(one for one in partners if one is not None))
+
+
+def image_requirements(facts: Facts, request: ImageRequest) -> tuple[str, ...]:
+    """Return what is asked of an index: "torch==1.13.1+cpu". A local version must be pinned with `==`."""
+    return tuple(f"{one.package}=={one.version}+{request.variant}" for one in image_releases(facts, request))
+
+
+def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path, ...]:
+    """Return the wheels for a runtime image: torch's, and torchvision's where there is one.
+
+    Raises DeliveryError where torch's is missing, saying which session builds it, or where one is no wheel.
+    """
+    found = [next(_fitting(dist, one, request), None) for one in image_releases(facts, request)]
+    if found[0] is None:
+        cell = f"wheel-{request.pythons[0]}-{request.variant}"
+        raise DeliveryError(
+            f"{dist} has no {request.release} ({request.variant}) for Python {request.pythons[0]} on "
+            f"{request.arch}: build it (`nox -s {cell}`), or name an index that has it with --index URL"
+        )
+    wheels = tuple(path for path in found if path is not None)
+    for path in wheels:
+        wheel_file.read_wheel(path)
+    return wheels
+
+
+def missing_releases(facts: Facts, request: ImageRequest, brought: Sequence[Path]) -> tuple[Release, ...]:
+    """Return the releases that a runtime image should hold, and of which there is no wheel."""
+    names = {wheel_file.parse_file_name(path)[0] for path in brought}
+    return tuple(one for one in image_releases(facts, request) if canonicalize_name(one.package) not in names)
+
+
+def _fitting(dist: Path, release: Release, request: ImageRequest) -> Iterator[Path]:
+    """Yield the wheels of a release that a request's Python installs, the newest build first."""
+    plain = set(python_tag(request.pythons[0]).split("-"))
+    found = []
+    for path in wheel_file.list_wheels(dist):
+        name, version, build, tags = wheel_file.parse_file_name(path)
+        label = (version.local or "").partition(".")[0]
+        same = name == canonicalize_name(release.package) and version.public == release.version
+        fits = any(
+            {tag.interpreter, tag.abi} <= plain | {"py3", "none", "abi3"}
+            and tag.platform.endswith(f"_{request.arch}")
+            and "linux" in tag.platform
+            for tag in tags
+        )
+        if same and label == request.variant and fits:
+            found.append((build or (0, ""), path))
+    yield from (path for _, path in sorted(found, reverse=True))

@@ -1,7 +1,7 @@
-"""The folder of an index, written so that nobody meets half of it; what is not ours in it stays as it is.
+"""Write the folder of an index atomically; files that are not ours stay untouched.
 
-Files appear before the pages that name them, pages are changed before files go, and each in one move. What a
-run will write is noted before it starts: a run that was stopped is gone on with.
+Files appear before the pages that name them, pages are changed before files go, and each in one move. What
+a run will write is noted before it starts: a run that was stopped is gone on with.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from torchmill import digests, locks
-from torchmill.deliver import distributions
-from torchmill.deliver.index import gathering, state
-from torchmill.deliver.index.gathering import Found
-from torchmill.deliver.index.site import METADATA
-from torchmill.deliver.index.state import State
-from torchmill.errors import DeliveryError, HostError
+from torchmill.core import files, locks
+from torchmill.core.errors import DeliveryError, HostError
+from torchmill.deliver.index import scan
+from torchmill.deliver.index.pages import METADATA
+from torchmill.deliver.index.scan import IndexState, ScannedWheel
+from torchmill.wheel import wheel_file
 
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
 MOST = 5  # foreign files that are named
@@ -30,12 +29,12 @@ FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devic
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IndexContents:
     """What shall lie in the folder."""
 
     pages: Mapping[str, str]  # in the order in which they may be written
-    wheels: tuple[Found, ...]  # those that lie in it
-    state: State  # but for what is written
+    wheels: tuple[ScannedWheel, ...]  # those that lie in it
+    state: IndexState  # but for what is written
 
     @property
     def digests(self) -> dict[str, str]:
@@ -47,7 +46,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IndexOutcome:
     """What a run did."""
 
     written: tuple[str, ...]  # places
@@ -55,12 +54,12 @@ class Outcome:
     foreign: tuple[str, ...]  # what is not ours, and was left
 
 
-def require_ours(out: Path) -> State | None:
+def require_our_index(out: Path) -> IndexState | None:
     """Return the state of the folder, None where there is none yet; it is only looked at.
 
     Raises DeliveryError where it holds something and was not made by an index.
     """
-    before = state.load(out)
+    before = scan.load_state(out)
     if before is not None:
         return before
     if out.is_symlink() and not out.exists():
@@ -68,17 +67,17 @@ def require_ours(out: Path) -> State | None:
             f"{out}: is a link that leads nowhere: remove it, or name another folder with --out"
         )
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
-    if state.FOLDER in there and set(os.listdir(out / state.FOLDER)) <= {locks.LOCK, FRESH}:  # noqa: PTH208
-        there.remove(state.FOLDER)  # of a run that was stopped early
+    if scan.FOLDER in there and set(os.listdir(out / scan.FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
+        there.remove(scan.FOLDER)  # of a run that was stopped early
     if there:
         raise DeliveryError(
-            f"{out}: {'holds ' if out.is_dir() else 'is '}{few(there)}, which no index wrote: name an "
+            f"{out}: {'holds ' if out.is_dir() else 'is '}{name_few(there)}, which no index wrote: name an "
             "empty folder with --out, or remove what is in the way"
         )
     return None
 
 
-def write(out: Path, wanted: Wanted, before: State, how: str) -> Outcome:
+def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str) -> IndexOutcome:
     """Make the folder what is wanted; what is as it shall be is not touched.
 
     `how` is LINK (a further name of the same file, else a copy) or COPY. Raises DeliveryError where somebody
@@ -96,16 +95,16 @@ def write(out: Path, wanted: Wanted, before: State, how: str) -> Outcome:
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
         stale = sorted(ours - digests.keys(), key=_pages_first)
         if changed or stale:
-            state.save(out, replace(before, written=_both(before.written, digests)))
+            scan.save_state(out, replace(before, written=_both(before.written, digests)))
         _fill(out, wanted, set(changed), how)
         _remove(out, stale)
-        state.save(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
+        scan.save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
     except OSError as error:
         raise HostError(
             f"{error.filename or out}: cannot be read or written ({error.strerror or error}): see whose it "
             "is and how much room there is, or name another folder with --out"
         ) from None
-    return Outcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
+    return IndexOutcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
 
 
 def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
@@ -117,12 +116,12 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
             place = f"{inside}{entry.name}"
             if not entry.is_dir(follow_symlinks=False):
                 yield place, FILE if entry.is_file(follow_symlinks=False) else OTHER
-            elif place != state.FOLDER:
+            elif place != scan.FOLDER:
                 yield place, DIRECTORY
                 yield from _lying(Path(entry.path), f"{place}/")
 
 
-def _is_foreign(place: str, kind: str, before: State) -> bool:
+def _is_foreign(place: str, kind: str, before: IndexState) -> bool:
     return kind == OTHER or (kind == FILE and place not in before.written)
 
 
@@ -141,7 +140,7 @@ def _require_room(
 
 
 def _require_untouched(
-    out: Path, found: Mapping[str, str], before: State, digests: Mapping[str, str]
+    out: Path, found: Mapping[str, str], before: IndexState, digests: Mapping[str, str]
 ) -> None:
     """Refuse to go over files of ours that somebody changed."""
     changed = [
@@ -151,16 +150,16 @@ def _require_untouched(
     ]
     if changed:
         raise DeliveryError(
-            f"{out}: somebody else changed {few(changed)}: remove what shall be written anew, or name "
+            f"{out}: somebody else changed {name_few(changed)}: remove what shall be written anew, or name "
             "another folder with --out"
         )
 
 
-def _sha256(out: Path, place: str, source: Found | None) -> str:
+def _sha256(out: Path, place: str, source: ScannedWheel | None) -> str:
     """Return the digest of what lies in a place; a wheel that looks as the one in dist/ is not read."""
-    if source and gathering.look(out / place).split()[:2] == source.look.split()[:2]:
+    if source and scan.stat_wheel(out / place).split()[:2] == source.look.split()[:2]:
         return source.entry.sha256
-    return digests.sha256(out / place)
+    return files.hash_file(out / place)
 
 
 def _both(before: Mapping[str, tuple[str, ...]], digests: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -169,14 +168,14 @@ def _both(before: Mapping[str, tuple[str, ...]], digests: Mapping[str, str]) -> 
     return {place: tuple(dict.fromkeys((*before.get(place, ()), *fresh.get(place, ())))) for place in places}
 
 
-def _fill(out: Path, wanted: Wanted, changed: Collection[str], how: str) -> None:
+def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) -> None:
     """Write what is not there, or not so: the files first, then the pages that name them."""
     for one in wanted.wheels:
         place = one.entry.place
         if place in changed:
             _appear(out, place, partial(_bring, one, how))
         if place + METADATA in changed:
-            _appear(out, place + METADATA, partial(_say, distributions.read_metadata(one.path)))
+            _appear(out, place + METADATA, partial(_say, wheel_file.read_metadata(one.path)))
     for place, text in wanted.pages.items():
         if place in changed:
             _appear(out, place, partial(_say, text.encode()))
@@ -184,7 +183,7 @@ def _fill(out: Path, wanted: Wanted, changed: Collection[str], how: str) -> None
 
 def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
     """Let a file be made where nobody looks, and come to its place in one move."""
-    fresh, target = out / state.FOLDER / FRESH, out / place
+    fresh, target = out / scan.FOLDER / FRESH, out / place
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         fresh.unlink(missing_ok=True)  # of a run that was killed
@@ -198,14 +197,14 @@ def _say(content: bytes, fresh: Path) -> None:
     fresh.write_bytes(content)
 
 
-def _bring(wheel: Found, how: str, fresh: Path) -> None:
+def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     """Bring a wheel; it is what was read."""
     source = wheel.path.resolve()  # a link would be linked as a link
     if how == COPY or not _linked(source, fresh):
         shutil.copy2(source, fresh)
-        same = digests.sha256(fresh) == wheel.entry.sha256
+        same = files.hash_file(fresh) == wheel.entry.sha256
     else:
-        same = gathering.look(fresh) == wheel.look
+        same = scan.stat_wheel(fresh) == wheel.look
     if not same:
         raise DeliveryError(f"{wheel.path}: was changed while it was read: run the command again")
 
@@ -231,7 +230,7 @@ def _remove(out: Path, places: Sequence[str]) -> None:
                 (out / folder).rmdir()
 
 
-def few(names: Sequence[str]) -> str:
+def name_few(names: Sequence[str]) -> str:
     """Return the first of many names, and how many more there are."""
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(names[:MOST]) + more

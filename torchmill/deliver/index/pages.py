@@ -1,14 +1,123 @@
-"""The pages of the index, as text: HTML (PEP 503) and JSON (PEP 691), each saying the same."""
+"""The pages of a static package index: contents, layout, yanked versions (PEP 503, 592, 658, 691)."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from email.parser import HeaderParser
 from html import escape
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from torchmill.deliver.index.entry import Entry
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.wheel import wheel_file
+from torchmill.wheel.pack import metadata
+from torchmill.wheel.wheel_file import Distribution
+
+_TOLD: dict[str, Any] = {
+    "size": int,
+    "sha256": str,
+    "metadata_sha256": str,
+    "requires_python": str | None,
+    "requires": Sequence,
+    "extras": Sequence,
+    "uploaded": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """All that the pages say of a wheel."""
+
+    file: str
+    name: str  # normalised
+    version: Version
+    everywhere: bool  # belongs into the sub-index of every variant
+    size: int  # bytes
+    sha256: str
+    metadata_sha256: str
+    requires_python: str | None
+    requires: tuple[str, ...]  # Requires-Dist
+    extras: tuple[str, ...]  # Provides-Extra
+    uploaded: str  # when the index first had it: "2026-11-22T10:40:00.000000Z"
+
+    @property
+    def variant(self) -> str | None:
+        """Return the local label of the version."""
+        return self.version.local
+
+    @property
+    def place(self) -> str:
+        """Return where the wheel lies in the index: as in the official one, in the folder of its variant."""
+        return f"{self.variant}/{self.file}" if self.variant else self.file
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what the file's name does not say, for JSON."""
+        return {key: getattr(self, key) for key in _TOLD}
+
+
+def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
+    """Return what the index tells of a wheel."""
+    headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
+    told = {
+        "size": wheel.size,
+        "sha256": wheel.sha256,
+        "metadata_sha256": hashlib.sha256(wheel.metadata).hexdigest(),
+        "requires_python": wheel.requires_python,
+        "requires": wheel.requires,
+        "extras": sorted(headers.get_all("Provides-Extra", [])),
+        "uploaded": uploaded,
+    }
+    return restore_entry(wheel.file_name, told)
+
+
+def restore_entry(file: str, told: Mapping[str, Any]) -> IndexEntry:
+    """Return an entry from its file's name and `as_data`.
+
+    Raises KeyError, TypeError or DeliveryError where that is not what `as_data` returned.
+    """
+    name, version, _, tags = wheel_file.parse_file_name(Path(file))
+    if not all(isinstance(told[key], kind) for key, kind in _TOLD.items()):
+        raise TypeError("what is remembered is of another type")
+    return IndexEntry(
+        file=file,
+        name=name,
+        version=version,
+        everywhere=version.local is None and all(_of_all_variants(tag.platform) for tag in tags),
+        **{key: told[key] for key in _TOLD if key not in {"requires", "extras"}},
+        requires=tuple(told["requires"]),
+        extras=tuple(told["extras"]),
+    )
+
+
+def _of_all_variants(platform: str) -> bool:
+    """Tell whether wheels for a platform have no variants: on macOS there is no CUDA, and no label."""
+    return platform == "any" or platform.startswith("macosx_")
+
+
+def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
+    """Yield a sentence for each version whose wheels differ in what they require."""
+    versions: dict[tuple[str, str], list[IndexEntry]] = defaultdict(list)
+    for entry in entries:
+        versions[entry.name, str(entry.version)].append(entry)
+    for (name, version), wheels in versions.items():
+        first, *others = [
+            (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras))
+            for one in wheels
+        ]
+        if told := next(filter(None, (metadata.needs_difference(first, other) for other in others)), ""):
+            yield f"{name} {version}: {told}"
+
 
 API = "1.1"  # PEP 700: sizes, versions, times
 HTML, JSON = "index.html", "index.v1_json"
@@ -16,21 +125,21 @@ FLAT = "torch_stable.html"  # as people know it from the official index; it list
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PageLink:
     """A wheel on a page."""
 
-    entry: Entry
+    entry: IndexEntry
     url: str  # of the file, quoted; relative to the page, or absolute
     yanked: str | None  # the reason, which may be empty; None: it is not yanked
     metadata: bool  # whether METADATA lies beside the file (PEP 658)
 
 
-def project_html(name: str, links: Iterable[Link]) -> str:
+def project_html(name: str, links: Iterable[PageLink]) -> str:
     """Return the page of a project."""
     return _html(f"Links for {name}", _anchors(links))
 
 
-def project_json(name: str, links: Sequence[Link]) -> str:
+def project_json(name: str, links: Sequence[PageLink]) -> str:
     """Return the same for programs."""
     versions = sorted({link.entry.version for link in links})
     return _json(
@@ -55,7 +164,7 @@ def list_json(names: Iterable[str]) -> str:
     return _json({"meta": {"api-version": API}, "projects": [{"name": name} for name in names]})
 
 
-def flat(links: Iterable[Link]) -> str:
+def flat_page(links: Iterable[PageLink]) -> str:
     """Return a page with all files, for --find-links."""
     return _html("Wheels", _anchors(links))
 
@@ -75,11 +184,11 @@ def _html(title: str, lines: Iterable[str]) -> str:
     return "\n".join([*head, *lines, "</body>", "</html>", ""])
 
 
-def _anchors(links: Iterable[Link]) -> list[str]:
+def _anchors(links: Iterable[PageLink]) -> list[str]:
     return [_anchor(link) for link in links]
 
 
-def _anchor(link: Link) -> str:
+def _anchor(link: PageLink) -> str:
     entry = link.entry
     said = {"href": f"{link.url}#sha256={entry.sha256}"}
     if entry.requires_python:
@@ -93,7 +202,7 @@ def _anchor(link: Link) -> str:
     return f"<a {words}>{escape(entry.file)}</a><br>"
 
 
-def _file(link: Link) -> dict[str, Any]:
+def _file(link: PageLink) -> dict[str, Any]:
     entry = link.entry
     said: dict[str, Any] = {
         "filename": entry.file,
@@ -112,3 +221,132 @@ def _file(link: Link) -> dict[str, Any]:
 
 def _json(data: Any) -> str:
     return json.dumps(data, indent=1) + "\n"
+
+
+def parse_yanked_version(option: str, text: str) -> str:
+    """Return "torch==1.13.1+cpu" as the index keeps it; raise ConfigError where one version is not named."""
+    try:
+        asked = Requirement(text)
+        (one,) = asked.specifier
+        exact = Version(one.version)
+    except (InvalidRequirement, ValueError):
+        asked, one, exact = None, None, None
+    if asked is None or one is None or one.operator != "==" or asked.extras or asked.marker or asked.url:
+        raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu")
+    return f"{canonicalize_name(asked.name)}=={exact}"
+
+
+def is_meant(named: str, entry: IndexEntry) -> bool:
+    """Tell whether a wheel is of a version; one without a label means all labels, as for pip."""
+    name, _, exact = named.partition("==")
+    return name == entry.name and SpecifierSet(f"=={exact}").contains(entry.version, prereleases=True)
+
+
+def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
+    """Return why a wheel is yanked, "" where nobody said why; None where it is not."""
+    reasons = [why for named, why in sorted(yanked.items()) if is_meant(named, entry)]
+    return next((why for why in reasons if why), reasons[0]) if reasons else None
+
+
+@dataclass(frozen=True, slots=True)
+class YankChange:
+    """What a user wants to be yanked, and no more; versions as the index keeps them."""
+
+    yank: tuple[str, ...] = ()
+    unyank: tuple[str, ...] = ()
+    why: str = ""
+
+
+def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> YankChange:
+    """Return what is meant by options. Raises ConfigError for what makes no sense, whatever there is."""
+    change = YankChange(
+        tuple(parse_yanked_version("--yank", text) for text in yank),
+        tuple(parse_yanked_version("--unyank", text) for text in unyank),
+        " ".join(why.split()),
+    )
+    if change.why and not change.yank:
+        raise ConfigError("--reason says why something is yanked: say what with --yank NAME==VERSION")
+    if both := set(change.yank).intersection(change.unyank):
+        raise ConfigError(f"--yank {min(both)} and --unyank {min(both)}: say one of them")
+    return change
+
+
+def apply_yanks(
+    before: Mapping[str, str], change: YankChange, entries: Iterable[IndexEntry]
+) -> dict[str, str]:
+    """Return what is yanked now. Raises ConfigError for a version that is not there, or not yanked."""
+    entries = tuple(entries)
+    for named in change.yank:
+        if not any(is_meant(named, entry) for entry in entries):
+            name = named.partition("==")[0]
+            there = sorted({entry.version for entry in entries if entry.name == name})
+            has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"
+            raise ConfigError(f"--yank {named}: the index has no such version; {has}")
+    for named in change.unyank:
+        if named not in before:
+            raise ConfigError(f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}")
+    kept = {named: said for named, said in before.items() if named not in change.unyank}
+    return kept | dict.fromkeys(change.yank, change.why)
+
+
+METADATA = ".metadata"  # after the wheel's name (PEP 658)
+Address = Callable[[IndexEntry, str], str]  # the wheel and the folder of the page -> the URL
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSite:
+    """The pages by their place, in the order in which they may be written."""
+
+    pages: Mapping[str, str]
+    variants: tuple[str, ...]
+
+
+def relative_url(entry: IndexEntry, folder: str) -> str:
+    """Return the URL of a wheel in the index, as a page in `folder` says it."""
+    return quote(posixpath.relpath(entry.place, folder or "."))
+
+
+def url_below(base: str) -> Address:
+    """Return what makes URLs where the index is uploaded in parts: the wheels below `base`."""
+    return lambda entry, _: f"{base}/{quote(entry.place)}"
+
+
+def compute_site(
+    entries: Sequence[IndexEntry], yanked: Mapping[str, str], address: Address, *, metadata: bool
+) -> IndexSite:
+    """Return the site of these wheels, which are in order. Raises DeliveryError where a label cannot be."""
+    variants = tuple(sorted({entry.variant for entry in entries if entry.variant}))
+    _require_room(variants, entries)
+
+    def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
+        return [
+            PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata) for entry in chosen
+        ]
+
+    projects: dict[str, str] = {}
+    lists: dict[str, str] = {}
+    for variant in ("", *variants):
+        inside = [entry for entry in entries if variant in {"", entry.variant} or entry.everywhere]
+        names = list(dict.fromkeys(entry.name for entry in inside))
+        for name in names:
+            folder = posixpath.join(variant, name)
+            found = links((entry for entry in inside if entry.name == name), folder)
+            projects[f"{folder}/{HTML}"] = project_html(name, found)
+            projects[f"{folder}/{JSON}"] = project_json(name, found)
+        told = variants if not variant else ()
+        lists[posixpath.join(variant, HTML)] = list_html(names, told)
+        lists[posixpath.join(variant, JSON)] = list_json(names)
+        lists[posixpath.join(variant, FLAT)] = flat_page(links(inside, variant))
+    return IndexSite(projects | lists, variants)
+
+
+def _require_room(variants: Iterable[str], entries: Iterable[IndexEntry]) -> None:
+    """Refuse a label whose folder would be a project's, or a page's."""
+    names = {entry.name for entry in entries}
+    for variant in variants:
+        if variant in names or variant == HTML:
+            raise DeliveryError(
+                f"+{variant}: the label of a version cannot be called as a "
+                f"{'project' if variant in names else 'page'} of the same index: build it with another "
+                "label, or index it by itself (--dist, --out)"
+            )

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmill.deliver.publish.parcel import File
-from torchmill.errors import DeliveryError, HostError, NetworkError
+from torchmill.core.errors import DeliveryError, HostError, NetworkError
+from torchmill.deliver.publish.upload_set import UploadFile
 
 LARGEST = (
     5 * 2**30
@@ -20,7 +20,7 @@ _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class BucketTarget:
     """A bucket, and what all names in it begin with."""
 
     bucket: str
@@ -29,11 +29,11 @@ class Bucket:
     takes_documents: bool = True
 
     @classmethod
-    def of(cls, bucket: str, path: str) -> Bucket:
+    def from_address(cls, bucket: str, path: str) -> BucketTarget:
         """Return a bucket. Raises HostError where boto3 is missing."""
         try:
-            import boto3  # noqa: PLC0415 - who needs it has it
-            from botocore.config import Config  # noqa: PLC0415
+            import boto3
+            from botocore.config import Config
         except ImportError:
             raise HostError("a bucket needs boto3: run `python -m pip install boto3`") from None
         prefix = path.strip("/")
@@ -46,7 +46,7 @@ class Bucket:
         """Return its address."""
         return f"s3://{self.bucket}/{self.prefix}"
 
-    def complaint(self, file: File) -> str | None:
+    def complaint(self, file: UploadFile) -> str | None:
         """Return why a file is too large."""
         return (
             f"{file.name} has {file.size} bytes; S3 takes {LARGEST} at a time"
@@ -54,7 +54,7 @@ class Bucket:
             else None
         )
 
-    def there(self, files: Sequence[File]) -> Mapping[str, str]:
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
         self._call("head_bucket")
         found = {}
@@ -64,7 +64,7 @@ class Bucket:
                 found[file.name] = self._digest(file, said)
         return found
 
-    def _digest(self, file: File, said: Mapping[str, Any]) -> str:
+    def _digest(self, file: UploadFile, said: Mapping[str, Any]) -> str:
         kept = said.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
@@ -74,7 +74,7 @@ class Bucket:
             digest.update(chunk)
         return digest.hexdigest()
 
-    def put(self, file: File) -> None:
+    def upload(self, file: UploadFile) -> None:
         """Upload a file, on the condition that there is none of its name; S3 checks its digest."""
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         with file.path.open("rb") as body:
@@ -91,7 +91,7 @@ class Bucket:
 
     def _call(self, verb: str, absent: Any = None, **said: Any) -> Any:
         """Call S3; returns `absent`, if that is given, where there is no such object."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - boto3 is there by now
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             return getattr(self.client, verb)(Bucket=self.bucket, **said)

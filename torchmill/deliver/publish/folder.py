@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmill import digests
-from torchmill.deliver.publish.parcel import File
-from torchmill.errors import DeliveryError
-from torchmill.source.disk import disk_full_told
+from torchmill.core.errors import DeliveryError
+from torchmill.core.files import hash_file
+from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.fetch.download import report_disk_full
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class FolderTarget:
     """A folder of this machine, which is made where it is missing."""
 
     path: Path
@@ -27,12 +27,12 @@ class Folder:
         """Return its path."""
         return str(self.path)
 
-    def complaint(self, file: File) -> str | None:
+    def complaint(self, file: UploadFile) -> str | None:
         """Return nothing: it takes everything."""
         del file
         return None
 
-    def there(self, files: Sequence[File]) -> Mapping[str, str]:
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
         if self.path.exists() and not self.path.is_dir():
             raise DeliveryError(f"{self.path} is a file: name a folder")
@@ -40,20 +40,20 @@ class Folder:
         for path in (self.path / file.name for file in files):
             if path.is_file():
                 try:
-                    found[path.name] = digests.sha256(path)
+                    found[path.name] = hash_file(path)
                 except OSError as error:
                     raise DeliveryError(f"{path} cannot be read ({error.strerror or error})") from None
             elif path.is_symlink() or path.exists():
                 raise DeliveryError(f"{path} is no file: remove it, or name another folder")
         return found
 
-    def put(self, file: File) -> None:
+    def upload(self, file: UploadFile) -> None:
         """Copy a file; it appears whole, and never in the place of another."""
         target = self.path / file.name
         fresh = self.path / f".{file.name}.{os.getpid()}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with disk_full_told(self.path):
+            with report_disk_full(self.path):
                 shutil.copyfile(file.path, fresh)
             _appear(fresh, target)
         except FileExistsError:

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import requests
 
-from torchmill import address
-from torchmill.deliver.publish.parcel import File
-from torchmill.errors import ConfigError, DeliveryError, HostError, NetworkError
-from torchmill.upstream import index
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError
+from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.fetch import package_index
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
     "upload.pypi.org": "https://pypi.org/simple",
@@ -36,10 +36,10 @@ _NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolut
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexTarget:
     """An index: where it is written, where it is read, and as whom."""
 
-    upload: str
+    upload_url: str
     simple: str
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
@@ -47,7 +47,7 @@ class Index:
     takes_documents: bool = False
 
     @classmethod
-    def of(cls, to: str, simple: str, environ: Mapping[str, str]) -> Index:
+    def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> IndexTarget:
         """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
         section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
         upload, *said = _section(section, environ) if section else (to, "", "")
@@ -63,11 +63,11 @@ class Index:
     @property
     def name(self) -> str:
         """Return its address."""
-        return address.shown(self.upload)
+        return urls.redact_url(self.upload_url)
 
-    def complaint(self, file: File) -> str | None:
+    def complaint(self, file: UploadFile) -> str | None:
         """Return why the public indexes would not take a file."""
-        if urlsplit(self.upload).hostname not in PUBLIC:
+        if urlsplit(self.upload_url).hostname not in PUBLIC:
             return None
         if file.wheel.version.local:
             return (
@@ -82,7 +82,7 @@ class Index:
             )
         return None
 
-    def there(self, files: Sequence[File]) -> Mapping[str, str]:
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
         if importlib.util.find_spec("twine") is None:
             raise HostError("an index is uploaded to with twine: run `python -m pip install twine`")
@@ -96,33 +96,35 @@ class Index:
     def _listed(self, session: requests.Session, project: str, names: Collection[str]) -> dict[str, str]:
         """Return the files of a project; one that the index does not know has none."""
         cure = "try again, or say with --simple where the index is read"
-        listed = index.known(session, self.simple, project, cure) or ()
+        listed = package_index.find_project_files(session, self.simple, project, cure) or ()
         return {
             file.name: (file.sha256 or self._fetched(session, file)).lower()
             for file in listed
             if file.name in names
         }
 
-    def _fetched(self, session: requests.Session, file: index.File) -> str:
+    def _fetched(self, session: requests.Session, file: package_index.IndexFile) -> str:
         """Return the digest of a file for which the index says none."""
         digest = hashlib.sha256()
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
-            with contextlib.closing(asked.get(file.url, stream=True, timeout=index.PATIENCE)) as response:
+            with contextlib.closing(
+                asked.get(file.url, stream=True, timeout=package_index.INDEX_TIMEOUT_SECONDS)
+            ) as response:
                 response.raise_for_status()
                 for chunk in response.iter_content(1 << 20):
                     digest.update(chunk)
         except (requests.RequestException, ValueError) as error:
             raise NetworkError(
-                f"{address.shown(file.url)} cannot be compared with ours ({type(error).__name__}), and "
-                f"{address.shown(self.simple)} tells no sha256 of it: try again"
+                f"{urls.redact_url(file.url)} cannot be compared with ours ({type(error).__name__}), and "
+                f"{urls.redact_url(self.simple)} tells no sha256 of it: try again"
             ) from None
         return digest.hexdigest()
 
-    def put(self, file: File) -> None:
+    def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
-        target = ["--repository", self.section] if self.section else ["--repository-url", self.upload]
+        target = ["--repository", self.section] if self.section else ["--repository-url", self.upload_url]
         options = ["--verbose", "--non-interactive", "--disable-progress-bar", *target]
         argv = [sys.executable, "-m", "twine", "upload", *options, str(file.path)]
         led = {name: value for name, value in self.environ.items() if not name.startswith("TWINE_REPOSITORY")}
@@ -131,12 +133,12 @@ class Index:
         if done.returncode:
             raise self._failed(file, f"{done.stdout}\n{done.stderr}")
 
-    def _failed(self, file: File, output: str) -> DeliveryError | NetworkError:
+    def _failed(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
         output = " ".join(self._without_secrets(output).split())
         said = output.rpartition("ERROR ")[2][-_LONGEST:]
         if any(word in output for word in _TAKEN):
             return DeliveryError(
-                f"{self.name} has a {file.name} already, which {address.shown(self.simple)} does not list "
+                f"{self.name} has a {file.name} already, which {urls.redact_url(self.simple)} does not list "
                 f"({said}): say with --simple where it is read"
             )
         if any(word in output for word in _NOWHERE):
@@ -174,6 +176,6 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     if not found:
         known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
         raise ConfigError(f"--to pypirc:{section}: {file} names no repository so: it knows {known}")
-    address.checked(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
+    urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
     user, password = (read.get(section, name, fallback="") for name in ("username", "password"))
     return found, user, password

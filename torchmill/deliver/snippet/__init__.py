@@ -1,5 +1,7 @@
-"""What a project needs to use the wheels: the tables and lines of its package manager, written out.
+"""What a project declares to use the wheels.
 
-What is on offer (`offers`, read by `shelf`) and what the official indexes have (`official`) lead to one
-decision (`deciding`): for each platform the pins, and where they come from. A module per tool writes it down.
+- decision: decide for each platform of a project which wheels it uses and where they come from
+- lines: A decision as requirements (PEP 508), sources and TOML, which all package managers share
+- stock: the wheels on offer for a snippet: in a folder, in an index, or official ones
+- tools: snippets for uv, Poetry, PDM, pip and pixi
 """

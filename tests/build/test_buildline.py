@@ -1,0 +1,146 @@
+"""How far a build is, by a clock that the test moves."""
+
+import io
+from dataclasses import dataclass, replace
+
+import pytest
+from rich.console import Console
+
+from torchmill.build.progress_line import (
+    BuildStatus,
+    BuildTrack,
+    LiveProgressLine,
+    PlainProgressLine,
+    format_clock,
+)
+from torchmill.core.console import INTERVAL_SECONDS
+from torchmill.core.ninja import Edge
+from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
+
+GIB = 2**30
+
+
+@dataclass
+class Used:
+    """What is in use, as a guard's account would know."""
+
+    current: int = 2 * GIB
+
+    @property
+    def now(self) -> TimelineMoment:
+        return TimelineMoment(0.0, self.current, 8 * GIB, running=0, waiting=0, paused=0)
+
+
+class Time:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (245, "4:05"), (3723, "1:02:03"), (36000, "10:00:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_clock(seconds) == text
+
+
+def test_a_status_says_all_of_it_in_one_line() -> None:
+    now = TimelineMoment(0.0, 2 * GIB, 22 * GIB, running=0, waiting=0, paused=0)
+    status = BuildStatus(Edge(3, 4, ""), "a.o", elapsed=61, left=20, now=now)
+    assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, memory 2.0 of 22.0 GiB: a.o"
+    guarded = replace(status, now=replace(now, running=8, waiting=3, paused=1))
+    assert guarded.pace == "3/4 (75 %), 1:01 so far, about 0:20 left"
+    assert guarded.load == "8 running, 3 waiting, 1 paused, memory 2.0 of 22.0 GiB"
+    assert str(guarded) == f"{guarded.pace}, {guarded.load}: a.o"
+
+
+def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
+    track, account = BuildTrack(Time()), BuildAccount()
+    assert str(track.status(account)) == "0:00 so far: starting"
+    account.add(TimelineMoment(0.5, GIB // 2, 6 * GIB, running=2, waiting=0, paused=0))
+    assert str(track.status(account)) == "0:00 so far, 2 running, memory 0.5 of 6.0 GiB: starting"
+
+
+def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
+    track = BuildTrack(Time())
+    assert str(track.status(Used(GIB))) == "0:00 so far, memory 1.0 of 8.0 GiB: starting"
+    track.see("-- Looking for pthread.h\n")
+    track.see("\n")
+    assert track.status(Used()).title == "-- Looking for pthread.h"
+    track.see("-- " + "x" * 300)
+    assert len(track.status(Used()).title) == 100
+    track.see("[1/4] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/a.cpp.o")
+    track.see("a.cpp:1:1: warning: unused")
+    assert track.status(Used()).title == "a.cpp.o"
+    track.see("[2/4] Running gen.py --all")
+    assert track.status(Used()).title == "Running gen.py --all"
+    track.see("[4/4] c++ -MMD -MF build/b.o.d -O2 -c src/b.cpp -o build/b.o -DNDEBUG")
+    assert track.status(Used()).title == "b.o"
+
+
+def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
+    file, clock = io.StringIO(), Time()
+    line = PlainProgressLine(file, clock)
+    for done in range(1, 101):
+        clock.now += 1
+        line.edge(f"[{done}/200] Building CXX object x/{done}.o", Used())
+    lines = file.getvalue().splitlines()
+    assert INTERVAL_SECONDS == 30
+    assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
+    assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, memory 2.0 of 8.0 GiB: 90.o"
+
+
+def test_a_note_is_written_at_once() -> None:
+    file = io.StringIO()
+    PlainProgressLine(file, Time()).note("resuming")
+    assert file.getvalue() == "resuming\n"
+
+
+def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
+    file, clock, used = io.StringIO(), Time(), Used()
+    with LiveProgressLine(Console(file=file, width=120, force_terminal=True), clock) as line:
+        line.edge("[1/2] Linking CXX shared library lib/libtorch.so", used)
+        clock.now, used.current = 90, 3 * GIB  # nothing is said for long, and time goes on all the same
+        line.note("[verifying]")
+    end = file.getvalue()
+    assert "1/2 (50 %), 1:30 so far, memory 3.0 of 8.0 GiB: libtorch.so\n" in end
+    assert end.endswith("[verifying]\n")
+
+
+def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
+    file, clock = io.StringIO(), Time()
+    with LiveProgressLine(Console(file=file, width=80, force_terminal=True), clock) as line:
+        for done in range(1700, 1720):
+            clock.now = 60 * (done - 1600)
+            line.edge(f"[{done}/6789] Building CXX object a.o", Used())
+        assert line._live is not None
+        file.truncate(0)
+        line._live.refresh()
+        shown = file.getvalue()
+    assert "1719/6789 (25 %), 19:00 so far, about " in shown
+    assert " left" in shown
+    assert "memory 2.0 of 8.0 GiB: a.o" in shown
+
+
+def test_a_line_that_saw_nothing_leaves_nothing() -> None:
+    file = io.StringIO()
+    with LiveProgressLine(Console(file=file, force_terminal=True), Time()):
+        pass
+    assert file.getvalue() == ""
+
+
+def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
+    clock = Time()
+    with LiveProgressLine(Console(file=io.StringIO(), force_terminal=True), clock) as line:
+        for done in range(1, 9):
+            clock.now = 10 * done
+            line.edge(f"[{done}/20] Building CXX object a.o", Used())
+            line.note("a.cpp was killed")
+        status = line._track.status(Used()) if line._track else None
+    assert status is not None
+    assert (status.edge, status.elapsed) == (Edge(8, 20, "Building CXX object a.o"), 70)
+    assert status.left == pytest.approx(120)

@@ -1,0 +1,94 @@
+"""Which base image is taken, and what may be given in its place."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmill.build.containers.image import (
+    manylinux_image,
+    python_image,
+    system_image,
+    toolkit_image,
+    user_image,
+)
+from torchmill.config import facts_reader
+from torchmill.config.delivery_model import ImageFacts
+from torchmill.core.errors import ConfigError
+
+OURS = facts_reader.read_facts(Path(__file__).parents[2] / "build_configs").images
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("glibc", "image"),
+    [
+        ("2.17", "manylinux2014_x86_64"),
+        ("2.27", "manylinux2014_x86_64"),
+        ("2.28", "manylinux_2_28_x86_64"),
+        ("2.39", "manylinux_2_28_x86_64"),
+        ("2.5", "manylinux2014_x86_64"),
+        (None, "manylinux2014_x86_64"),
+    ],
+)
+def test_a_manylinux_image_is_as_old_as_the_official_wheels(glibc: str | None, image: str) -> None:
+    assert manylinux_image(OURS, "x86_64", glibc).image == f"quay.io/pypa/{image}"
+
+
+def test_a_toolkit_or_a_python_that_no_image_has_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        ConfigError, match=r"no cuda image for aarch64 with CUDA 12\.1; there is 11\.7, 11\.8"
+    ):
+        toolkit_image(OURS, "cuda", "aarch64", "12.1")
+    with pytest.raises(ConfigError, match=r"no python image for x86_64 with Python 3\.4; there is 3\.10"):
+        python_image(OURS, "x86_64", "3.4")
+    with pytest.raises(ConfigError, match="no system image for riscv64: give one of your own with --base"):
+        system_image(OURS, "riscv64")
+    with pytest.raises(ConfigError, match=r"images\.toml is missing"):
+        system_image(ImageFacts(), "x86_64")
+
+
+def test_a_known_image_that_is_given_keeps_its_digest() -> None:
+    debian = system_image(OURS, "x86_64")
+    ubuntu = user_image(OURS, "docker.io/library/ubuntu:24.04", debian)
+    assert ubuntu.distribution == "ubuntu"
+    assert ubuntu.reference.startswith("docker.io/library/ubuntu@sha256:")
+
+
+def test_another_digest_of_a_known_image_is_the_users_own() -> None:
+    debian = system_image(OURS, "x86_64")
+    theirs = user_image(OURS, f"docker.io/library/ubuntu:24.04@{DIGEST}", debian)
+    assert (theirs.digest, theirs.distribution) == (DIGEST, "")
+    assert theirs.reference == f"docker.io/library/ubuntu@{DIGEST}"
+
+
+def test_what_is_given_is_expected_to_be_like_the_known_one() -> None:
+    debian = system_image(OURS, "x86_64")
+    assert user_image(OURS, "localhost:5000/a/b_c:1.0", debian) == replace(
+        debian,
+        image="localhost:5000/a/b_c",
+        tag="1.0",
+        digest="",
+        distribution="",
+        source="given with --base",
+    )
+
+
+@pytest.mark.parametrize("reference", ["", "Debian", "a b", "a\nRUN evil", "a@sha256:12", "-a", "../x", "a:"])
+def test_what_is_no_name_of_an_image_is_refused(reference: str) -> None:
+    with pytest.raises(ConfigError, match="is no name of an image"):
+        user_image(OURS, reference, system_image(OURS, "x86_64"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ("docker.io/library/alpine:3.20", "musl"),
+        ("python:3.10-alpine3.19", "musl"),
+        ("gcr.io/distroless/python3", "neither a shell"),
+        ("scratch", "empty"),
+    ],
+)
+def test_an_image_that_nothing_of_ours_runs_on_is_refused(reference: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        user_image(OURS, reference, system_image(OURS, "x86_64"))

@@ -1,0 +1,343 @@
+"""What each container engine is told, and how a run ends."""
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmill.build.containers import run
+from torchmill.build.containers.engine import Engine
+from torchmill.build.containers.run import Container, EngineHost, Mount
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError
+
+DOCKER = Engine("docker", "/usr/bin/docker", (), "27.5")
+PODMAN = Engine("podman", "/usr/bin/podman", ("--storage-driver", "vfs"), "4.3.1")
+BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
+LOCAL = EngineHost("x86_64", rootless=False, remote=False)
+ROOTLESS = EngineHost("x86_64", rootless=True, remote=False)
+CONTAINER = Container(
+    name="torchmill-1",
+    image="debian-arm64",
+    arch="aarch64",
+    argv=("/bin/sh", "/suite/inside.sh", "wheel-3.11-cpu"),
+    mounts=(Mount("/home/me/suite", "/suite"), Mount("/home/me/dist", "/torchmill/dist", writable=True)),
+    variables={"TORCHMILL_HOME": "/torchmill"},
+    passed=("PIP_INDEX_URL",),
+    user=(1000, 100),
+)
+
+GIVEN = (
+    "--mount type=bind,source=/home/me/suite,target=/suite,readonly "
+    "--mount type=bind,source=/home/me/dist,target=/torchmill/dist{} "
+    "--env TORCHMILL_HOME=/torchmill --env INSIDE_TORCHMILL=torchmill-1 --env PIP_INDEX_URL"
+)
+
+
+def lines(engine: Engine, ground: EngineHost = LOCAL) -> list[str]:
+    found = run.container_commands(engine, ground, CONTAINER)
+    return [" ".join(argv) for argv in (*found.before, found.trial, found.main, found.after)]
+
+
+def test_docker() -> None:
+    assert lines(DOCKER) == [
+        "/usr/bin/docker run --rm --platform linux/arm64 --pull never --entrypoint uname debian-arm64 -m",
+        (
+            "/usr/bin/docker run --rm --init --platform linux/arm64 --pull never --name torchmill-1 "
+            f"--network host --security-opt label=disable --user 1000:100 {GIVEN.format('')} "
+            "--entrypoint /bin/sh debian-arm64 /suite/inside.sh wheel-3.11-cpu"
+        ),
+        "/usr/bin/docker rm --force torchmill-1",
+    ]
+
+
+def test_podman_keeps_who_the_user_is() -> None:
+    main = lines(PODMAN, ROOTLESS)[1]
+    assert main.startswith(
+        "/usr/bin/podman --storage-driver vfs run --rm --platform linux/arm64 --pull never "
+    )
+    assert "--userns keep-id --user 1000:100 " in main
+    assert "--init" not in main, "its program for it is a package of its own"
+    assert "--userns" not in lines(PODMAN)[1]
+
+
+def test_root_is_the_user_where_an_engine_has_no_rights_of_its_own() -> None:
+    assert " --user 0:0 " in lines(DOCKER, ROOTLESS)[1]
+    assert " --user 0:0 " in lines(BUILDAH, ROOTLESS)[2]
+
+
+def test_buildah_runs_in_a_container_that_it_made_before() -> None:
+    assert lines(BUILDAH) == [
+        "/usr/bin/buildah from --name torchmill-1 --platform linux/arm64 --pull-never debian-arm64",
+        "/usr/bin/buildah run --isolation chroot torchmill-1 -- uname -m",
+        (
+            f"/usr/bin/buildah run --isolation chroot --user 0:0 {GIVEN.format(',rw')} "
+            "torchmill-1 -- /bin/sh /suite/inside.sh wheel-3.11-cpu"
+        ),
+        "/usr/bin/buildah rm torchmill-1",
+    ]
+
+
+def test_what_no_engine_can_be_told_to_mount() -> None:
+    assert run.find_unmountable(["/a", "/b,c", '/d"']) == "/b,c"
+    assert run.find_unmountable(["/a b", "/ü"]) is None
+
+
+def saying(folder: Path, name: str, script: str) -> Engine:
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return Engine(name, str(program), (), "1")
+
+
+SAID = {  # as the engines write it, by what they are asked here
+    "docker": '["aarch64",["name=seccomp,profile=default","name=rootless"],false]',
+    "podman": '["arm64",true,false]',
+    "buildah": '["arm64",true,false]',
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_engine_says_where_it_runs(tmp_path: Path, name: str) -> None:
+    engine = saying(tmp_path, name, f"[ $1 = info ] && echo '{SAID[name]}'")
+    assert run.find_engine_host(engine, {}, "linux") == EngineHost("aarch64", rootless=True, remote=False)
+
+
+def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
+    docker = saying(tmp_path, "docker", "[ $1 = info ] && echo '[\"x86_64\",null,false]'")
+    here = run.find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
+    assert here == EngineHost("x86_64", rootless=False, remote=False)
+    assert run.find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
+    script = "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
+    assert run.find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
+    podman = saying(tmp_path, "podman", "echo '[\"arm64\",true,true]'")
+    assert run.find_engine_host(podman, {}, "linux").remote
+    assert not run.find_engine_host(podman, {}, "macos").remote, (
+        "its own virtual machine sees the user's files"
+    )
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo nothing"])
+def test_an_engine_that_does_not_say_it(tmp_path: Path, script: str) -> None:
+    with pytest.raises(HostError, match="podman does not say where its containers run"):
+        run.find_engine_host(saying(tmp_path, "podman", script), {}, "linux")
+
+
+ENGINE = """\
+echo "$*" >> {log}
+case "$*" in
+  *" -m") uname -m ;;
+  from*) [ -z "$BROKEN" ] || exit 125 ;;
+  *inside*) echo building >&2; {body} ;;
+esac"""
+
+
+def ran(tmp_path: Path, body: str, **variables: str) -> tuple[str, list[str], type[Exception] | None]:
+    """Run with a program in buildah's place; return what it said, its orders, and what was raised."""
+    log = tmp_path / "orders"
+    engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
+    steps = run.container_commands(engine, LOCAL, CONTAINER)
+    out, raised = io.StringIO(), None
+    try:
+        run.run_container(CONTAINER, steps, {**os.environ, **variables}, out, lambda _: None)
+    except CommandError as error:
+        raised = type(error)
+    return out.getvalue(), [line.split()[0] for line in log.read_text().splitlines()], raised
+
+
+@pytest.mark.parametrize(("body", "raised"), [("exit 0", None), ("exit 1", CommandError)])
+def test_a_container_is_removed_however_the_program_ends(
+    tmp_path: Path, body: str, raised: type[Exception] | None
+) -> None:
+    assert ran(tmp_path, body) == ("building\n", ["from", "run", "run", "rm"], raised)
+
+
+def test_a_container_that_cannot_be_made_runs_nothing(tmp_path: Path) -> None:
+    assert ran(tmp_path, "exit 0", BROKEN="1") == ("", ["from", "rm"], CommandError)
+
+
+def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
+    engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body="exit 0"))
+
+    def refuse(machine: str) -> None:
+        raise HostError(f"this is {machine}")
+
+    with pytest.raises(HostError, match=f"this is {os.uname().machine}"):
+        run.run_container(
+            CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), os.environ, io.StringIO(), refuse
+        )
+    orders = [line.split()[0] for line in (tmp_path / "orders").read_text().splitlines()]
+    assert orders == ["from", "run", "rm"]
+
+
+STOPPED = """\
+import os, sys
+from torchmill.build.containers import run
+from torchmill.build.containers.engine import Engine
+from torchmill.build.containers.run import Container, EngineHost
+from torchmill.core.errors import InterruptedBuildError
+container = Container("torchmill-stopped", "image", "aarch64", ("/bin/sh", "inside"))
+engine = Engine("buildah", sys.argv[1], (), "1")
+steps = run.container_commands(engine, EngineHost("aarch64", False, False), container)
+try:
+    run.run_container(container, steps, os.environ, sys.stderr, lambda _: None)
+except InterruptedBuildError as error:
+    sys.exit(str(error))
+"""
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 30
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.05)
+    return holds()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+    """The program in the container leaves a child behind that belongs to nobody, as QEMU's may."""
+    log, child = tmp_path / "orders", tmp_path / "child"
+    body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
+    engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
+    started = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, engine.program], stderr=subprocess.PIPE, text=True
+    )
+    assert eventually(child.exists)
+    started.send_signal(number)
+    _, said = started.communicate(timeout=60)
+    assert started.returncode == 1
+    assert "interrupted: torchmill-stopped was stopped" in said
+    status = Path(f"/proc/{child.read_text().strip()}/status")
+    assert not status.exists() or "zombie" in status.read_text()
+    assert log.read_text().splitlines()[-1] == "rm torchmill-stopped"
+
+
+@pytest.mark.parametrize("name", ["buildah", "podman"])
+def test_what_is_killed_leaves_nothing_running_either(tmp_path: Path, name: str) -> None:
+    """A second process ends the container of one that cannot do so any more."""
+    log, child = tmp_path / "orders", tmp_path / "child"
+    body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
+    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(
+        log=log, body=body
+    )
+    engine = saying(tmp_path, name, script)
+    started = subprocess.Popen(
+        [sys.executable, "-c", STOPPED.replace("buildah", name), engine.program], stderr=subprocess.DEVNULL
+    )
+    assert eventually(child.exists)
+    started.kill()
+    started.wait()
+    status = Path(f"/proc/{child.read_text().strip()}/status")
+    assert eventually(lambda: not status.exists() or "zombie" in status.read_text())
+    assert eventually(lambda: log.read_text().splitlines()[-1].startswith("rm "))
+
+
+def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path) -> None:
+    """It takes no variable from its own environment, unlike the others."""
+    body = 'echo "$*" | grep -o "PIP_INDEX_URL=[^ ]*"; echo it failed; exit 3'
+    engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body=body))
+    environ, out = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}, io.StringIO()
+    with pytest.raises(CommandError) as raised:
+        run.run_container(
+            CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None
+        )
+    assert "PIP_INDEX_URL=https://me:secret@index" in out.getvalue()
+    assert raised.value.returncode == 3
+    assert "secret" not in str(raised.value)
+    assert "secret" not in " ".join(raised.value.argv)
+
+
+def test_what_a_container_is_told_is_no_secret() -> None:
+    """Values that may be passwords are taken from the engine's environment, and stand in no command line."""
+    for engine in (DOCKER, PODMAN, BUILDAH):
+        words = run.container_commands(engine, LOCAL, CONTAINER).main
+        assert words[words.index("PIP_INDEX_URL") - 1] == "--env"
+        assert not [word for word in words if word.startswith("PIP_INDEX_URL=")]
+
+
+PROGRAM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+int main(int count, char **words) {
+    struct utsname seen;
+    if (strstr(words[0], "uname")) return uname(&seen) ? 1 : puts(seen.machine) < 0;
+    printf("%s %s\n", getenv("PIP_INDEX_URL"), getenv("TORCHMILL_HOME"));
+    printf("%d %d\n", fopen("/torchmill/dist/made", "w") != NULL, fopen("/suite/made", "w") != NULL);
+    return count > 2 ? 7 : 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def buildah(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """Make an image with one program that says what it sees, in a storage of its own."""
+    program = shutil.which("buildah")
+    if program is None or os.getuid() != 0:
+        pytest.skip("needs buildah, and to be root")
+    folder = tmp_path_factory.mktemp("buildah")
+    (folder / "seen.c").write_text(PROGRAM)
+    done = subprocess.run(["cc", "-static", "-o", folder / "seen", folder / "seen.c"], check=False)
+    if done.returncode:
+        pytest.skip("this compiler links no static program")
+    options = ("--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "vfs")
+    engine = Engine("buildah", program, options, "")
+    for name in ("sh", "uname"):
+        shutil.copy(folder / "seen", folder / name)
+    for verb in (
+        ("from", "--name", "making", "scratch"),
+        ("copy", "making", str(folder / "sh"), str(folder / "uname"), "/bin/"),
+        ("commit", "--quiet", "making", "seen"),
+    ):
+        order = subprocess.run(engine.command(*verb), capture_output=True, text=True, check=False)
+        if order.returncode:
+            pytest.skip(f"buildah does not work here: {order.stderr}")
+    return engine
+
+
+@pytest.mark.parametrize(("more", "code"), [((), None), (("fails",), 7)])
+def test_a_real_engine_does_what_it_is_told(
+    buildah: Engine, tmp_path: Path, more: tuple[str, ...], code: int | None
+) -> None:
+    """Mounts are writable where that is said and nowhere else, and a value comes from our environment."""
+    folders = {name: tmp_path / name for name in ("suite", "dist")}
+    for folder in folders.values():
+        folder.mkdir()
+    container = replace(
+        CONTAINER,
+        name=f"torchmill-{os.getpid()}",
+        image="seen",
+        arch={"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine),
+        argv=("/bin/sh", "inside", *more),
+        mounts=(
+            Mount(str(folders["suite"]), "/suite"),
+            Mount(str(folders["dist"]), "/torchmill/dist", writable=True),
+        ),
+    )
+    here = run.find_engine_host(buildah, os.environ, "linux")
+    assert here.arch == container.arch
+    assert run.has_image(buildah, "seen", os.environ)
+    assert not run.has_image(buildah, "unseen", os.environ)
+    out, seen, ended = io.StringIO(), list[str](), None
+    environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
+    try:
+        run.run_container(
+            container, run.container_commands(buildah, here, container), environ, out, seen.append
+        )
+    except CommandError as error:
+        ended = error.returncode
+    assert seen == [os.uname().machine]
+    assert out.getvalue().splitlines()[:2] == ["https://me:secret@index /torchmill", "1 0"]
+    assert ended == code
+    assert (folders["dist"] / "made").is_file()
+    left = subprocess.run(buildah.command("containers", "-q"), capture_output=True, text=True, check=True)
+    assert len(left.stdout.split()) == 1, "the one that the image was made in"

@@ -1,0 +1,155 @@
+"""How a build for another machine is run: golden/foreign has the whole plans."""
+
+import json
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from torchmill.build.containers import run
+from torchmill.build.containers.engine import Engine
+from torchmill.build.containers.run import EngineHost, Mount
+from torchmill.build.context import UNSET_PATTERNS
+from torchmill.build.cross import container
+from torchmill.build.cross.container import ContainerOrder, ContainerPlace, CrossBuild, PassedSettings
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
+from torchmill.core.paths import Layout
+from torchmill.plan.options import parse_options
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"
+LINUX = EngineHost("x86_64", rootless=False, remote=False)
+ENGINES = {
+    "docker": (Engine("docker", "docker", (), "27.5"), LINUX),
+    "podman": (Engine("podman", "podman", (), "4.3.1"), EngineHost("x86_64", rootless=True, remote=False)),
+    "buildah": (Engine("buildah", "buildah", ("--storage-driver", "vfs"), "1.28.2"), LINUX),
+}
+PASSED = PassedSettings(
+    {"HTTPS_PROXY": "http://me:secret@proxy", "PIP_FIND_LINKS": "/opt/wheels", "CCACHE_DIR": "/var/ccache"},
+    (Mount("/opt/wheels", "/opt/wheels"), Mount("/var/ccache", "/var/ccache", writable=True)),
+)
+
+
+def place(**changed: object) -> ContainerPlace:
+    told = {
+        "checkout": Path("/home/me/torchmill"),
+        "layout": Layout(Path("/home/me/torchmill"), Path("/home/me/.cache/torchmill")),
+        "configs": None,
+        "passed": PASSED,
+        "requirements": "nox\n",
+        "process": 4711,
+        "user": (1000, 1000),
+    }
+    return ContainerPlace(**{**told, **changed})  # type: ignore[arg-type]
+
+
+def order(
+    known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
+) -> ContainerOrder:
+    cell = cell_lookup.find_cell(known, name, "x86_64", matrix.find_release(known, "torch", tag))
+    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
+    return ContainerOrder(
+        goal, tag, "localhost/torch-builder:1.13.1-cpu-aarch64-distribution", parse_options(arguments, "test")
+    )
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
+    engine, ground = ENGINES[name]
+    asked = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
+    steps = run.container_commands(engine, ground, container.plan_container(asked, place(), ground))
+    told = {
+        "before": steps.before,
+        "trial": steps.trial,
+        "main": steps.main,
+        "after": steps.after,
+    }
+    text = json.dumps(told, indent=1) + "\n"
+    assert "secret" not in text
+    file = GOLDEN / f"{name}.json"
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-1.13.1+cpu-cp310-cp310-linux_aarch64.whl"
+    wheel.touch()
+    asked = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
+    found = container.plan_container(asked, place(configs=Path("/srv/facts")), LINUX)
+    assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
+    assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
+    assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
+    assert "TORCHMILL_CONFIGS" not in container.plan_container(order(shipped), place(), LINUX).variables
+
+
+def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
+    """One machine's folders never meet the other's; sources and wheels are everybody's."""
+    home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchmill"))
+    guest = container.guest_layout(home, "aarch64")
+    assert guest.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
+    assert guest.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
+    assert (guest.sources, guest.dist) == (home.sources, home.dist)
+    made = container.required_folders(order(shipped), place(layout=home))
+    assert guest.cache == Path("/home/me/.cache/torchmill-aarch64")
+    assert {guest.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
+    found = container.plan_container(order(shipped), place(layout=home), LINUX)
+    writable = {one.source for one in found.mounts if one.writable}
+    assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
+
+
+def test_the_container_sees_the_layout_that_was_planned(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by the suite itself, the variables lead to where the folders are mounted."""
+    found = container.plan_container(order(shipped), place(), LINUX)
+    for name, value in found.variables.items():
+        monkeypatch.setenv(name, value)
+    inner, outer = Layout.of_checkout(Path("/suite")), container.guest_layout(place().layout, "aarch64")
+    by_target = {one.target: one.source for one in found.mounts}
+    for inside, outside in ((inner.trees, outer.trees), (inner.dist, outer.dist), (inner.cache, outer.cache)):
+        target = next(one for one in (inside, *inside.parents) if str(one) in by_target)
+        assert Path(by_target[str(target)], inside.relative_to(target)) == outside
+
+
+def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped: Facts) -> None:
+    one = container.plan_container(order(shipped), place(), LINUX).argv[2]
+    other = container.plan_container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
+    assert one.startswith("/torchmill/.torchmill/aarch64/suite-")
+    assert one != other
+
+
+def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
+    asked = order(shipped, "--jobs=2")
+    goal = replace(asked.goal, session="conda-3.10-cpu", own=("--build-number=3",))
+    argv = container.plan_container(replace(asked, goal=goal), place(), LINUX).argv
+    assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
+
+
+def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
+    remote = EngineHost("aarch64", rootless=False, remote=True)
+    with pytest.raises(HostError, match="does not see the files of this one: run the same command there"):
+        container.plan_container(order(shipped), place(), remote)
+
+
+def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
+    with pytest.raises(ConfigError, match=r"/home/me/a,b: a container cannot be given"):
+        container.plan_container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("wheel-3.10-cpu-arm64", "macOS runs in no"), ("wheel-3.10-cpu-amd64", "Windows runs")]
+)
+def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
+    with pytest.raises(ImpossibleBuildError, match=said):
+        container.refuse_impossible(shipped, order(shipped, name=name).goal)
+    container.refuse_impossible(shipped, order(shipped).goal)
+
+
+def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:
+    """A build that clears its environment of it would outlive its container."""
+    patterns = {*UNSET_PATTERNS, *(one for package in shipped.packages.values() for one in package.unset)}
+    assert not [one for one in patterns if fnmatchcase(run.MARK, one)]

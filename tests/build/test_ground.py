@@ -1,0 +1,131 @@
+"""What a machine and its user put into a build: compilers as they are, variables that matter."""
+
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmill.build import machine_inputs
+from torchmill.config import matrix
+from torchmill.config.model import Build, Compiler, Facts, Options, Plan
+from torchmill.core.stat_cache import StatCache
+from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.plan import build_plan
+
+
+@pytest.fixture
+def recall(tmp_path: Path) -> StatCache:
+    return StatCache(tmp_path / "recall.json")
+
+
+@pytest.fixture
+def planned(shipped: Facts, recall: StatCache) -> Plan:
+    build = Build("torch", "wheel", "3.10", "cpu", "x86_64")
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    machine = replace(measure_basic_host(recall), arch="x86_64", system="linux", glibc="2.36")
+    return build_plan.compute_plan(shipped, matrix.Cell(build, release), machine, Options())
+
+
+def test_variables_that_compilers_read_count_and_others_do_not(planned: Plan) -> None:
+    heard = {"CXX": "c++", "LD_LIBRARY_PATH": "/x", "Foo_ROOT": "/x", "CONDA_PREFIX": "/x", "AR": "ar"}
+    unheard = {
+        "HOME": "/x", "LANG": "C", "TERM": "x", "PATH": "/x", "GITHUB_PATH": "/x", "XDG_DATA_HOME": "/x",
+        "PYENV_ROOT": "/x", "NVM_DIR": "/x", "MAX_JOBS": "2", "NO_COLOR": "1", "SLURM_SUBMIT_DIR": "/x",
+    }  # fmt: skip
+    assert machine_inputs.read_user_variables({**heard, **unheard}, planned) == heard
+    kept_away = {"USE_MPI": "1", **dict.fromkeys(planned.set, "x")}
+    assert machine_inputs.read_user_variables(kept_away, planned) == {}, "the plan decides of these"
+
+
+def test_a_compiler_is_known_by_its_parts(planned: Plan, recall: StatCache, tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    machine = measure_basic_host(recall)
+    before = machine_inputs.collect_machine_inputs(machine, planned, os.environ, recall)
+    assert {"compiler", "C++: driver", "C: driver"} <= before.keys()
+    wrapper = tmp_path / "c++"
+    wrapper.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    wrapper.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    after = machine_inputs.collect_machine_inputs(machine, planned, {**os.environ, "PATH": path}, recall)
+    assert {name for name in after if after[name] != before.get(name)} == {"C++: driver"}
+
+
+def test_a_compiler_that_the_plan_names_is_the_one_that_counts(
+    planned: Plan, recall: StatCache, tmp_path: Path
+) -> None:
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    other = tmp_path / "g++-11"
+    other.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    other.chmod(0o755)
+    machine = measure_basic_host(recall)
+    machine = replace(machine, compilers={str(other): Compiler("gcc", "11.3.0")})
+    usual = machine_inputs.collect_machine_inputs(machine, planned, os.environ, recall)
+    named = replace(planned, set={**planned.set, "CXX": str(other)})
+    found = machine_inputs.collect_machine_inputs(machine, named, os.environ, recall)
+    assert {name for name in found if found[name] != usual.get(name)} == {"compiler", "C++: driver"}
+    assert found["compiler"] == "gcc 11.3.0"
+
+
+def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
+    planned: Plan, recall: StatCache, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").write_text("one")
+    seen = {"cudnn": "8.1.0", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0", "jpeg": "2.1"}
+    homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
+    machine = replace(measure_basic_host(recall), toolkits=homes, libraries=seen)
+    assert machine_inputs.collect_machine_inputs(machine, planned, {}, recall).keys() >= {"library jpeg"}
+    assert not any(
+        "cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, recall)
+    )
+    cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
+    found = machine_inputs.collect_machine_inputs(machine, cuda, {}, recall)
+    libraries = {name: version for name, version in found.items() if "cudnn" in name}
+    assert libraries == {
+        "library cudnn": "8.1.0",
+        "library cudnn@11.8": "8.6.0",
+        "library cudnn, kept": "8.5.0.96",
+    }
+    (tmp_path / "bin/nvcc").write_text("another")
+    assert machine_inputs.collect_machine_inputs(machine, cuda, {}, recall)["nvcc"] != found["nvcc"]
+
+
+def test_a_launcher_is_no_compiler(planned: Plan, recall: StatCache, tmp_path: Path) -> None:
+    """Links to ccache may stand before the compilers on PATH, and ccache may be upgraded."""
+    compiler = shutil.which("c++")
+    assert compiler is not None
+    launcher = tmp_path / "ccache"
+    launcher.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+    launcher.chmod(0o755)
+    (tmp_path / "c++").symlink_to(launcher)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    found = machine_inputs.collect_machine_inputs(
+        measure_basic_host(recall), planned, {**os.environ, "PATH": path}, recall
+    )
+    assert "C++: driver" not in found
+    assert "C++: as" in found
+
+
+def test_an_interpreter_is_known_by_what_it_says_and_its_files(recall: StatCache, tmp_path: Path) -> None:
+    known = machine_inputs.describe_interpreter(Path(sys.executable), recall)
+    assert known["version"].startswith(sys.version.split()[0])
+    assert Path(sys.executable).resolve().name in known
+    other = tmp_path / "bin" / "python"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    again = machine_inputs.describe_interpreter(other, recall)
+    assert again["version"] == known["version"]
+    assert again != known
+
+
+def test_the_basis_says_of_a_machine_what_measuring_says(recall: StatCache, tmp_path: Path) -> None:
+    basis, whole = measure_basic_host(recall), measure_host(tmp_path)
+    assert not basis.complete
+    for name in ("arch", "system", "cores", "glibc", "compiler", "libraries", "toolkits"):
+        assert getattr(basis, name) == getattr(whole, name)

@@ -1,0 +1,247 @@
+"""Nothing changed, nothing done; anything changed, and it is not skipped: many questions to one build."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.support.commands import ROOT
+from tests.support.sampled import THIS, Sample, fetched
+from torchmill.host import environments
+
+pytestmark = pytest.mark.slow
+
+SESSION = f"wheel-{THIS}-cpu"
+SKIPPED = "is there and nothing changed"
+AGAIN = "not as it was when "
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
+    """Make a wheel with a compiler, and a header, that the tests may change."""
+    sample = fetched(tmp_path_factory.mktemp("stages"), upstream, envs)
+    header = sample.folder / "system" / "extra.h"
+    header.parent.mkdir()
+    header.write_text("#define EXTRA 1\n")
+    compiler = sample.folder / "system" / "c++"
+    compiler.write_text(f'#!/bin/sh\nexec c++ -O1 -include {header} "$@"\n')
+    compiler.chmod(0o755)
+    sample.env |= {"CXX": str(compiler)}
+    done = sample.nox("-s", SESSION)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sample
+
+
+def cell(sample: Sample) -> Path:
+    return sample.home / ".torchmill" / "trees" / "v1.0.0" / SESSION
+
+
+def environment(sample: Sample) -> Path:
+    return sample.envs / SESSION.replace(".", "-")
+
+
+def wheel(sample: Sample) -> Path:
+    return next((sample.home / "dist").glob("*.whl"))
+
+
+def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None, nox: str = "") -> str:
+    """Return why nox would not skip, "" where it does; nothing is done, for another run has the cell."""
+    before = dict(sample.env)
+    sample.env |= env or {}
+    own = ("-f", nox) if nox else ()
+    with FileLock(cell(sample) / "lock"):
+        done = sample.nox(*own, "-s", SESSION, *(("--", *arguments) if arguments else ()))
+    sample.env = before
+    text = done.stdout + done.stderr
+    assert (SKIPPED in text) == (done.returncode == 0), text
+    told = next((line.partition(" was made: ")[2] for line in text.splitlines() if AGAIN in line), text)
+    return "" if SKIPPED in text else told
+
+
+@contextmanager
+def edited(file: Path, old: str, new: str) -> Iterator[None]:
+    """Change a file such that neither its size nor its time tells of it: the clock went back meanwhile."""
+    text, seen = file.read_bytes(), file.stat()
+    assert len(old) == len(new)
+    assert old.encode() in text
+    file.write_bytes(text.replace(old.encode(), new.encode()))
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    yield
+    file.write_bytes(text)
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+
+def test_nothing_changed_means_nothing_done(built: Sample) -> None:
+    log = built.home / ".torchmill" / "logs" / f"v1.0.0-{SESSION}.log"
+    before = [(path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")]
+    assert reason(built) == ""
+    assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before
+
+
+def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
+    """How fast it is built, what facts say elsewhere, a touched file, another terminal, a lost memory."""
+    file = built.configs / "packages" / "tinytorch.toml"
+    text = file.read_text()
+    file.write_text("# a remark\n" + text.replace('disk = "200 MiB"', 'disk = "100 MiB"'))
+    (built.folder / "system" / "extra.h").touch()
+    (tree(built) / "setup.py").touch()
+    shutil.rmtree(built.cache)
+    calm = {"MAX_JOBS": "3", "LINES": "20", "GITHUB_PATH": "/x", "PATH": f"/nowhere:{os.environ['PATH']}"}
+    assert reason(built, "--jobs", "1", "--memory", "4 GiB", env=calm) == ""
+    file.write_text(text)
+
+
+def test_a_changed_switch_or_flag_is_seen(built: Sample) -> None:
+    assert "switch USE_TINY_FAST" in reason(built, "--set", "USE_TINY_FAST=0")
+    assert "compile: CPATH, LDFLAGS" in reason(built, env={"LDFLAGS": "-s", "CPATH": "/nowhere"})
+
+
+def test_another_compiler_at_the_same_place_is_seen(built: Sample) -> None:
+    with edited(built.folder / "system" / "c++", "-O1", "-O2"):
+        assert "compile: C++: driver" in reason(built)
+    assert "CXX" in reason(built, env={"CXX": "c++"})
+    assert reason(built) == ""
+
+
+def test_an_upgraded_header_of_the_system_is_seen(built: Sample) -> None:
+    """Its time is older than that of what was compiled, as a package manager has it."""
+    header = built.folder / "system" / "extra.h"
+    os.utime(header, (1e9, 1e9))
+    with edited(header, "EXTRA 1", "EXTRA 2"):
+        assert f"compile: {header}" in reason(built)
+    assert reason(built) == ""
+
+
+def tree(sample: Sample) -> Path:
+    return sample.home / ".torchmill" / "sources" / "tinytorch" / "v1.0.0" / "tree"
+
+
+def test_a_touched_source_is_seen(built: Sample) -> None:
+    with edited(tree(built) / "src" / "add.cpp", "a + b", "a - b"):
+        assert "has changes that are not committed (src/add.cpp)" in reason(built)
+    extra = tree(built) / "src" / "more.cpp"
+    extra.write_text("int more = 1;\n")
+    assert "src/more.cpp" in reason(built)
+    extra.unlink()
+    assert reason(built) == ""
+
+
+def test_a_moved_submodule_is_seen(built: Sample) -> None:
+    other = built.manifest(wheel(built).name)["commit"]
+    git = tree(built) / "third_party" / "tinymath" / ".git"
+    folder = git if git.is_dir() else (git.parent / git.read_text().split()[1])
+    head = (folder / "HEAD").read_text()
+    (folder / "HEAD").write_text(f"{other}\n")
+    assert "third_party/tinymath is at" in reason(built)
+    (folder / "HEAD").write_text(head)
+    assert reason(built) == ""
+
+
+def test_another_interpreter_of_the_same_version_is_seen(built: Sample) -> None:
+    configuration = environment(built) / "pyvenv.cfg"
+    text = configuration.read_text()
+    home = next(line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("home"))
+    other = built.folder / "other" / "bin"
+    other.mkdir(parents=True)
+    (other / f"python{THIS}").write_text(f'#!/bin/sh\nexec {home}/python{THIS} "$@"\n')
+    (other / f"python{THIS}").chmod(0o755)
+    configuration.write_text(text.replace(home, str(other)))
+    assert "compile: interpreter: " in reason(built)
+    configuration.write_text(text)
+    assert reason(built) == ""
+
+
+def test_packages_changed_by_hand_are_seen(built: Sample) -> None:
+    (packages,) = environment(built).glob("lib/python*/site-packages")
+    (packages / "numpy-9.9.9.dist-info").mkdir()
+    assert "compile: installed packages" in reason(built)
+    (packages / "numpy-9.9.9.dist-info").rmdir()
+
+
+def test_the_same_cell_of_another_release_has_the_environment_first(built: Sample) -> None:
+    lock = environment(built).with_name(".locks") / environment(built).name / "lock"
+    with FileLock(lock):
+        done = built.nox("-s", SESSION, "--", "--set", "USE_TINY_FAST=0")
+    assert done.returncode != 0
+    assert "in the same environment" in done.stderr
+
+
+def test_changed_facts_and_patches_are_seen(built: Sample) -> None:
+    patch = built.configs / "patches" / "tinytorch" / "limits-header.patch"
+    text = patch.read_text()
+    patch.write_text(text + "\n")
+    assert "compile: patch tinytorch/limits-header.patch" in reason(built)
+    patch.write_text(text)
+    facts = built.configs / "packages" / "tinytorch.toml"
+    text = facts.read_text()
+    built.add_rule('reason = "more"\nrequires = ["tomli"]')
+    assert "compile: requirements" in reason(built)
+    facts.write_text(text)
+    assert reason(built) == ""
+
+
+def better(checkout: Path, room: str) -> None:
+    with (checkout / "torchmill" / room / "__init__.py").open("a") as file:
+        file.write("# better\n")
+
+
+def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
+    """A checkout of the suite in which somebody works on how wheels are packed, and how they are verified."""
+    checkout = built.folder / "checkout"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "torchmill", checkout / "torchmill", ignore=ignored)
+    shutil.copy2(ROOT / "noxfile.py", checkout)
+    noxfile = str(checkout / "noxfile.py")
+    assert reason(built, nox=noxfile) == ""
+    made, manifest = wheel(built), built.manifest(wheel(built).name)
+    text = (made.parent / f"{made.name}.json").read_text()
+    better(checkout, "verify")
+    assert "verify: code that verifies" in reason(built, nox=noxfile)
+    done = built.nox("-f", noxfile, "-s", SESSION)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = built.manifest(made.name)
+    assert again["stages"]["pack"] == manifest["stages"]["pack"], "it was verified again, and nothing else"
+    assert again["stages"]["verify"] != manifest["stages"]["verify"]
+    assert again["edges"] == manifest["edges"]
+    assert reason(built, nox=noxfile) == ""
+    better(checkout, "pack")
+    assert "pack: code that packs" in reason(built, nox=noxfile)
+    (made.parent / f"{made.name}.json").write_text(text)
+    assert reason(built) == ""
+
+
+def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_else(built: Sample) -> None:
+    made = wheel(built)
+    data, seen = made.read_bytes(), made.stat()
+    manifest = built.manifest(made.name)
+    text = (made.parent / f"{made.name}.json").read_text()
+    for spoiled in ("", "{}", text.replace(manifest["sha256"], "0" * 64)):
+        (made.parent / f"{made.name}.json").write_text(spoiled)
+        assert reason(built)
+    made.unlink()
+    assert reason(built)
+    made.write_bytes(data[:-9] + b"\0" + data[-8:])
+    os.utime(made, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert reason(built)
+
+    done = built.nox("-s", SESSION)
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text
+    assert "compiles and links" not in text, "the raw wheel was there"
+    assert made.read_bytes() == data
+    again = built.manifest(made.name)
+    assert again["stages"]["compile"] == manifest["stages"]["compile"]
+    assert again["edges"] == manifest["edges"]
+    assert reason(built) == ""
+
+
+def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
+    """Whoever makes room by deleting trees keeps what they were for; and an environment may be a new one."""
+    shutil.rmtree(built.home / ".torchmill" / "trees")
+    (environment(built) / environments.MADE_FOR).unlink()
+    cell(built).mkdir(parents=True)
+    assert reason(built) == ""

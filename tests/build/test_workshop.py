@@ -1,0 +1,156 @@
+"""The last look at the machine before a session changes anything."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmill.build import context
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Compiler, Facts, Host, Options, Source
+from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.plan import build_plan
+
+HOST = Host(
+    arch="x86_64",
+    system="linux",
+    cores=4,
+    memory=2**34,
+    disk=2**40,
+    complete=True,
+    compiler=Compiler("gcc", "12.2.0"),
+    tools={"git": "/usr/bin/git", "c++": "c++"},
+    interpreters={"3.10": "/usr/bin/python3.10"},
+)
+
+
+def job(
+    known: Facts,
+    tmp_path: Path,
+    host: Host,
+    identifier: str = "wheel-3.10-cpu",
+    options: Options = Options(),  # noqa: B008 (it is frozen)
+) -> context.BuildContext:
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
+    computed = build_plan.compute_plan(known, cell, host, options, fetched)
+    layout = Layout(tmp_path, tmp_path / "cache")
+    recall = StatCache(tmp_path / "recall.json")
+    venv, python = tmp_path / "venv", Path("/python")
+    return context.BuildContext(
+        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, recall
+    )
+
+
+def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
+    noted: list[str] = []
+    context.preflight(job(known, tmp_path, HOST), noted.append)
+    assert [line.partition(":")[0] for line in noted] == ["glibc"]
+
+
+def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
+    machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={})
+    noted: list[str] = []
+    with pytest.raises(HostError) as caught:
+        context.preflight(job(known, tmp_path, machine), noted.append)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
+    assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler"]
+    assert lines[1].endswith(": invoke deps")
+    assert noted == []
+
+
+def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp_path: Path) -> None:
+    large = replace(known.packages["base"], disk=2**60)
+    facts = replace(known, packages={**known.packages, "base": large})
+    noted: list[str] = []
+    with pytest.raises(HostError, match=r"disk: found .* \(the build does not fit\): `invoke clean --free"):
+        context.preflight(job(facts, tmp_path, HOST), noted.append)
+
+
+def test_a_cache_without_a_place_is_done_without_and_told(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").touch()  # in place of the folder
+    begun = job(known, tmp_path, replace(HOST, tools={**HOST.tools, "ccache": "/usr/bin/ccache"}))
+    noted: list[str] = []
+    monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "own"))
+    assert "CCACHE_DIR" in context.set_up_compiler_cache(begun, noted.append).variables
+    assert noted == []
+    monkeypatch.delenv("CCACHE_DIR")
+    assert context.set_up_compiler_cache(begun, noted.append).variables == {}
+    (said,) = noted
+    assert said.startswith(f"{tmp_path}/cache/ccache cannot be written (")
+    assert said.endswith("XDG_CACHE_HOME=DIR gives it another place")
+
+
+def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = job(known, tmp_path, HOST)
+    monkeypatch.setenv("CCACHE_PREFIX", "distcc")
+    monkeypatch.setenv("MAX_JOBS", "99")
+    monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
+    monkeypatch.setenv("TORCHMILL_GATE", "/of/another/build")
+    monkeypatch.setenv("TORCHMILL_GATED", "1")
+    found = context.build_environment(begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"})
+    assert found["CCACHE_PREFIX"] == "distcc"
+    assert found["CMAKE_C_COMPILER_LAUNCHER"] == "/gate"
+    assert found["MAX_JOBS"] == "4"
+    assert {"USE_FAST", "TORCHMILL_GATE", "TORCHMILL_GATED"}.isdisjoint(found)
+
+
+def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
+    with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it names no host"):
+        context.preflight(job(known, tmp_path, HOST), print)
+
+
+def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
+    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, other = tmp_path / "cuda-11.8", tmp_path / "cuda-12.4"
+    for folder in (ours, other):
+        folder.mkdir()
+    machine = replace(
+        HOST,
+        compiler=Compiler("gcc", "11.4.0"),
+        toolkits={"11.8": str(ours), "12.4": str(other)},
+        libraries={"cudnn": "8.6.0"},
+    )
+    begun = job(known, tmp_path, machine, "wheel-3.10-cu118")
+    assert begun.placeholders["cuda_home"] == str(ours)
+    noted: list[str] = []
+    monkeypatch.setenv("CUDA_HOME", str(other))
+    context.preflight(begun, noted.append)
+    assert noted[0].startswith(f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8")
+    monkeypatch.setenv("CUDA_HOME", str(ours))
+    noted.clear()
+    context.preflight(begun, noted.append)
+    assert not any("CUDA_HOME" in line for line in noted)
+
+
+def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -> None:
+    begun = job(
+        known,
+        tmp_path,
+        HOST,
+        "vision-3.10-cu118",
+        Options(settings={"CFLAGS": "-g"}, toolkit="11.8", arch_list="8.6", guard=False),
+    )
+    assert context.missing_base_session(begun) == [
+        *("-s", "wheel-3.10-cu118", "--"),
+        *("--arch-list=8.6", "--toolkit=11.8", "--no-guard"),
+    ]
+    wheel = begun.layout.dist / "base-1.0.0+cu118-cp310-cp310-linux_x86_64.whl"
+    wheel.parent.mkdir()
+    wheel.with_name(wheel.name.replace("x86_64", "aarch64")).touch()  # of a container
+    assert context.base_wheel(begun) is None
+    wheel.with_name(wheel.name.replace("linux_x86_64", "linux_zz_aarch64")).touch()
+    wheel.touch()
+    assert context.base_wheel(begun) == wheel
+    assert context.missing_base_session(begun) is None

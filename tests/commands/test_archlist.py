@@ -1,0 +1,100 @@
+"""Answers of `invoke arch`, and the command itself."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import run
+from torchmill.commands.arch import ArchQuestion, answer_arch
+from torchmill.config.model import Facts, Gpu, Host
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
+
+HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
+
+
+def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
+    text = " ".join(answer_arch(shipped, ArchQuestion("7.0"), HOST).text.split())
+    assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
+    assert re.search(
+        r"official builds of 1\.0\.0 to .*; build it yourself: torch up to \S+ builds with CUDA 12\.9", text
+    )
+
+
+def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
+    found = answer_arch(shipped, ArchQuestion(names=("RTX 3090", "A100")), HOST)
+    assert "8.0 would do: its code runs on all of them" in found.text
+    assert found.data["list"] == "8.0;8.6"
+    assert found.data["gpus"]["NVIDIA A100"] == "8.0"
+
+
+def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
+    text = answer_arch(shipped, ArchQuestion("7.0 8.6+PTX", cuda="cu128", tag="v2.9.0"), HOST).text
+    assert "CUDA 12.8 warns about 7.0" in text
+    assert "Linux driver 570.26" in text
+    with pytest.raises(ImpossibleBuildError, match=r"for torch 1\.13\.1 with CUDA 11\.7"):
+        answer_arch(shipped, ArchQuestion("9.0", cuda="11.7", tag="v1.13.1"), HOST)
+    with pytest.raises(ConfigError, match=r"no CUDA toolkit 12\.7 is known; there is .*12\.6"):
+        answer_arch(shipped, ArchQuestion("8.6", cuda="12.7"), HOST)
+
+
+def test_every_capability_has_an_answer(shipped: Facts) -> None:
+    assert len(answer_arch(shipped, ArchQuestion(), HOST).text.splitlines()) == len(shipped.capabilities)
+    for one in shipped.capabilities:
+        found = answer_arch(shipped, ArchQuestion(one.name), HOST)
+        assert found.text.startswith(f"{one.name}  {one.architecture}")
+        json.dumps(found.data)
+
+
+def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> None:
+    def names(cuda: str = "", tag: str = "") -> list[str]:
+        found = answer_arch(shipped, ArchQuestion(cuda=cuda, tag=tag), HOST).data["capabilities"]
+        return [one["capability"] for one in found]
+
+    toolkit = next(one for one in shipped.toolkits if one.version == "11.7")
+    assert set(names(cuda="11.7")) <= set(toolkit.capabilities)
+    assert "8.9" not in names(cuda="11.7")
+    assert "3.0" in names(tag="v1.13.1")
+    assert "3.0" not in names(tag="v2.0.0")
+
+
+def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refused(shipped: Facts) -> None:
+    with pytest.raises(
+        ImpossibleBuildError,
+        match=r"3\.0: torch 2\.0\.0 builds with none of the toolkits .* CUDA 9\.0 to 10\.2",
+    ):
+        answer_arch(shipped, ArchQuestion("3.0", tag="v2.0.0"), HOST)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    told = run("invoke", "arch", "8.6", "--json", home=tmp_path)
+    assert json.loads(told.stdout)["capabilities"][0]["architecture"] == "Ampere"
+    refused = run("invoke", "arch", "sm_86", home=tmp_path)
+    assert refused.returncode == ConfigError.exit_code
+    assert "'sm_86' is not how PyTorch writes it: write 8.6" in refused.stderr
+
+
+def test_an_answer_predicts_what_the_link_makes_of_the_list(shipped: Facts) -> None:
+    short = answer_arch(shipped, ArchQuestion("8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    long = "3.5;3.7;5.0;5.2;6.0;6.1;7.0;7.5;8.0;8.6+PTX"
+    assert short.data["overflow"]["level"] == "none"
+    found = answer_arch(shipped, ArchQuestion(long, cuda="11.7", tag="v1.13.1"), HOST)
+    assert found.data["overflow"]["level"] != "none"
+    assert found.data["overflow"]["cures"][0] in found.text
+    assert answer_arch(shipped, ArchQuestion("8.6"), HOST).data["overflow"] is None
+
+
+def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) -> None:
+    one = answer_arch(shipped, ArchQuestion("8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    three = answer_arch(shipped, ArchQuestion("7.0;7.5;8.6", cuda="11.7", tag="v1.13.1"), HOST)
+    assert one.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
+    assert "of processor time" in three.text
+    assert answer_arch(shipped, ArchQuestion("8.6", cuda="11.7"), HOST).data["estimate"] is None
+
+
+def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
+    host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
+    assert answer_arch(shipped, ArchQuestion("native"), host).data["list"] == "8.6"
+    assert answer_arch(shipped, ArchQuestion(local=True), host).data["list"] == "8.6"

@@ -1,0 +1,125 @@
+"""What limits a build here, and what follows: for machines that we do not have, and for this one."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from torchmill.commands import jobs
+from torchmill.commands.jobs import Budget, CompileDemand
+from torchmill.config import matrix
+from torchmill.config.cost_model import CostRange
+from torchmill.config.model import Facts, Options
+from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.host.limits import CpuQuota, LimitReading
+
+GIB = 2**30
+GROUP = "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"
+NODE = Budget(
+    memory=(
+        LimitReading("physical memory", 64 * GIB, used=4 * GIB),
+        LimitReading(GROUP, 16 * GIB, used=10 * GIB, reclaimable=6 * GIB),
+    ),
+    of_one=(),
+    processors=(CpuQuota("affinity", 16), CpuQuota("/sys/fs/cgroup/cpu.max", 7.5)),
+    asked=None,
+    demands=(
+        CompileDemand("torch 2.4.0 cu124", CostRange(3 * GIB, 5 * GIB)),
+        CompileDemand("addon cpu", CostRange(1, GIB)),
+    ),
+    system="linux",
+)
+
+
+def row(text: str, begin: str) -> str:
+    """Return the line that begins so, with single blanks."""
+    return " ".join(next(line for line in text.splitlines() if line.startswith(begin)).split())
+
+
+def test_each_limit_is_told_and_the_one_that_binds() -> None:
+    text = NODE.as_text()
+    assert row(text, "physical") == "physical memory 64.0 GiB 4.0 GiB 60.0 GiB"
+    assert row(text, GROUP) == f"{GROUP} 16.0 GiB 10.0 GiB 6.0 GiB 12.0 GiB binds"
+    assert row(text, "affinity") == "affinity 16"
+    assert row(text, "/sys/fs/cgroup/cpu.max") == "/sys/fs/cgroup/cpu.max 7.5 binds"
+
+
+def test_what_follows_is_told() -> None:
+    text = NODE.as_text()
+    assert row(text, "processors kept").endswith(" 8")
+    assert row(text, "memory for all").endswith(" 12.0 GiB")
+    assert row(text, "compilers that may be started").endswith(" 34")
+    assert "2 because of memory (12.0 GiB of memory at 5.0 GiB a job) though there are 8 cores" in text
+    assert "warning" not in text
+
+
+def test_what_the_user_asks_for_counts() -> None:
+    asked = replace(NODE, memory=(*NODE.memory, LimitReading("--memory", 3 * GIB)), asked=24)
+    text = asked.as_text()
+    assert row(text, "--memory") == "--memory 3.0 GiB 0 B 3.0 GiB binds"
+    assert row(text, "--jobs") == "--jobs 24 binds"
+    assert text.count("binds") == 2
+    assert row(text, "processors kept").endswith(" 24")
+    assert "24 as asked, more than the 0 that 3.0 GiB of memory at 5.0 GiB a job carries" in text
+
+
+def test_a_compile_that_does_not_fit_is_told() -> None:
+    small = replace(NODE, memory=(LimitReading("physical memory", 4 * GIB),))
+    warning = "warning: the largest compiles of torch 2.4.0 cu124 take up to 5.0 GiB, more than there is"
+    assert warning in small.as_text()
+    assert len(small.as_data()["warnings"]) == 1
+
+
+def test_a_limit_of_each_process_is_told_and_bounds_no_sum() -> None:
+    text = replace(NODE, of_one=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
+    assert row(text, "ulimit") == "ulimit -v, each process 4.0 GiB"
+    assert row(text, "memory for all").endswith(" 12.0 GiB")
+    assert "up to 5.0 GiB, and ulimit -v allows a process 4.0 GiB: `ulimit -v unlimited` lifts that" in text
+
+
+def test_windows_has_no_guard() -> None:
+    assert "warning: there is no guard on Windows" in replace(NODE, system="windows").as_text()
+
+
+def test_programs_get_the_same() -> None:
+    data = json.loads(json.dumps(NODE.as_data()))
+    assert [one["available"] for one in data["memory"]] == [60 * GIB, 12 * GIB]
+    assert data["allowed"] == {
+        "memory": {"bytes": 12 * GIB, "source": GROUP},
+        "processors": {"count": 8, "source": "/sys/fs/cgroup/cpu.max"},
+        "slots": 34,
+    }
+    assert [one["unguarded"]["count"] for one in data["builds"]] == [2, 8]
+
+
+def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    found = jobs.compile_demands(shipped, jobs.cells_named_or_all(shipped, "", "x86_64", release))
+    assert [one.builds.split()[:2] for one in found] == [
+        [package, version]
+        for package, version in (("torch", "1.13.1"), ("torchaudio", "0.13.1"), ("torchvision", "0.14.1"))
+    ]
+    assert found[0].builds == "torch 1.13.1 cpu, …, cu118"
+    named = jobs.cells_named_or_all(shipped, "wheel-3.10-cu117", "x86_64", release)
+    assert [one.builds for one in jobs.compile_demands(shipped, named)] == ["torch 1.13.1 cu117"]
+
+
+def test_a_name_must_be_that_of_a_possible_cell(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    with pytest.raises(UnknownReleaseError, match=r"'wheel-3\.10' names no build"):
+        jobs.cells_named_or_all(shipped, "wheel-3.10", "x86_64", release)
+    with pytest.raises(ImpossibleBuildError, match=r"wheel-3\.12-cpu is impossible"):
+        jobs.cells_named_or_all(shipped, "wheel-3.12-cpu", "x86_64", release)
+
+
+def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
+    cells = jobs.cells_named_or_all(shipped, "", "linux_riscv64", None)
+    measured = jobs.measure_budget(jobs.compile_demands(shipped, cells), Options())
+    assert measured.demands == ()
+    assert row(measured.as_text(), "physical memory")
+
+
+def test_this_machine_is_measured() -> None:
+    measured = jobs.measure_budget((), Options(jobs=3, memory=2**20))
+    assert measured.allowed.bytes <= 2**20
+    assert measured.cores.count == 3

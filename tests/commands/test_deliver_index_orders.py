@@ -1,0 +1,478 @@
+"""`invoke index`: what it writes, for real clients, again and again, and what it refuses."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from threading import Event, Thread
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest
+
+from tests.support import tiny_wheels
+from tests.support.commands import run
+from tests.support.kept_things import HOLD
+from tests.support.made_index import Home, install, installed
+from tests.support.paper_wheels import Members, made
+from torchmill.config.model import Facts
+from torchmill.core.errors import BusyError, ConfigError, DeliveryError
+from torchmill.deliver.index import scan
+
+INFO = "tinytorch-1.0+cpu.dist-info"
+CPU, CUDA = "tinytorch-1.0+cpu-py3-none-any.whl", "tinytorch-1.0+cu118-py3-none-any.whl"
+MACOS = "tinytorch-1.0-py3-none-macosx_11_0_arm64.whl"
+
+
+@pytest.fixture
+def home(tmp_path: Path, known: Facts) -> Home:
+    """Return a checkout with wheels of two variants, one for macOS, and one that depends on another."""
+    made(tmp_path / "dist", python=">=3.9")
+    made(tmp_path / "dist", version="1.0+cu118")
+    made(tmp_path / "dist", version="1.0", tag="py3-none-macosx_11_0_arm64")
+    made(tmp_path / "dist", "tiny_vision", "0.5+cpu", requires=["tinytorch==1.0+cpu"])
+    return Home(tmp_path, known)
+
+
+class Anchors(HTMLParser):
+    """The links of a page, with their attributes."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found.append(dict(attrs))
+
+
+def test_pages_lie_where_people_know_them_from_the_official_index(home: Home) -> None:
+    told = home.told()
+    assert told["variants"] == ["cpu", "cu118"]
+    assert home.names("tinytorch") == [MACOS, CPU, CUDA]
+    assert home.names("cpu/tinytorch") == [MACOS, CPU], "on macOS there are no variants"
+    assert home.names("cu118/tinytorch") == [MACOS, CUDA]
+    assert [one["name"] for one in home.page("")["projects"]] == ["tiny-vision", "tinytorch"]
+    assert [one["name"] for one in home.page("cu118")["projects"]] == ["tinytorch"]
+    files = {str(path.relative_to(home.out)) for path in home.out.rglob("*.whl")}
+    assert files == {MACOS, f"cpu/{CPU}", f"cu118/{CUDA}", "cpu/tiny_vision-0.5+cpu-py3-none-any.whl"}
+    flat = Anchors(home.out / "torch_stable.html").found
+    assert len(flat) == 4
+    assert str(flat[2]["href"]).startswith("cpu/tinytorch-1.0%2Bcpu-py3-none-any.whl#sha256=")
+
+
+def test_json_is_as_the_standards_say(home: Home) -> None:
+    home.index(yank=["tinytorch==1.0+cu118"], reason="wrong <b>")
+    page = home.page("tinytorch")
+    assert (page["meta"], page["name"], page["versions"]) == (
+        {"api-version": "1.1"},
+        "tinytorch",
+        ["1.0", "1.0+cpu", "1.0+cu118"],
+    )
+    for file in page["files"]:
+        path = home.out / "tinytorch" / unquote(file["url"])
+        content = path.read_bytes()
+        assert file["hashes"] == {"sha256": hashlib.sha256(content).hexdigest()}
+        assert file["size"] == len(content)
+        metadata = path.with_name(f"{path.name}.metadata").read_bytes()
+        assert metadata.startswith(b"Metadata-Version: 2.1\nName: tinytorch\n")
+        assert file["core-metadata"] == {"sha256": hashlib.sha256(metadata).hexdigest()}
+        assert "dist-info-metadata" not in file, "pip 22.3 to 23.1 stops at it (PEP 714)"
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", file["upload-time"])
+    by_name = {file["filename"]: file for file in page["files"]}
+    assert by_name[CPU]["requires-python"] == ">=3.9"
+    assert "requires-python" not in by_name[CUDA]
+    assert [by_name[name]["yanked"] for name in (CPU, CUDA)] == [False, "wrong <b>"]
+
+
+def test_html_says_the_same(home: Home) -> None:
+    home.index(yank=["tinytorch==1.0+cu118"], reason="wrong <b>")
+    text = (home.out / "tinytorch/index.html").read_text("utf-8")
+    assert '<meta name="pypi:repository-version" content="1.1">' in text
+    assert 'data-yanked="wrong &lt;b&gt;"' in text
+    for anchor, file in zip(
+        Anchors(home.out / "tinytorch/index.html").found, home.page("tinytorch")["files"], strict=True
+    ):
+        assert anchor["href"] == f"{file['url']}#sha256={file['hashes']['sha256']}"
+        assert anchor["data-core-metadata"] == f"sha256={file['core-metadata']['sha256']}"
+        assert anchor["data-dist-info-metadata"] == anchor["data-core-metadata"]
+        assert anchor.get("data-requires-python") == file.get("requires-python")
+        assert anchor.get("data-yanked", False) == file["yanked"]
+    names = [anchor["href"] for anchor in Anchors(home.out / "index.html").found]
+    assert names == ["tiny-vision/", "tinytorch/"], "and no link that is no project"
+
+
+def test_clients_install_from_the_files_as_they_lie(home: Home, tmp_path: Path) -> None:
+    home.index()
+    root, here = home.out.as_uri(), str(home.out)
+    both = {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
+    cases = [
+        ("pip", ["--index-url", f"{root}/cpu", "tiny-vision"], both),
+        ("pip", ["--no-index", "--find-links", f"{here}/torch_stable.html", "tinytorch==1.0+cu118"], None),
+        ("uv", ["--default-index", f"{root}/cpu", "tiny-vision"], both),
+        ("uv", ["--default-index", root, "tinytorch==1.0+cu118"], None),
+        ("uv", ["--no-index", "--find-links", f"{here}/cu118/torch_stable.html", "tinytorch"], None),
+        ("uv", ["--no-index", "--find-links", f"{here}/cu118", "tinytorch"], None),
+        ("uv", ["--no-index", "--find-links", f"{here}/cu118/tinytorch/index.html", "tinytorch"], None),
+    ]
+    for number, (client, arguments, wanted) in enumerate(cases):
+        into = tmp_path / f"into{number}"
+        install(client, into, arguments)
+        assert installed(into) == (wanted or {"tinytorch-1.0+cu118"})
+
+
+def test_a_yanked_version_goes_to_those_only_who_ask_for_it(home: Home, tmp_path: Path) -> None:
+    made(home.dist, version="1.1+cpu")
+    home.index(yank=["tinytorch==1.1+cpu"], reason="crashes")
+    arguments = ["--default-index", f"{home.out.as_uri()}/cpu"]
+    install("uv", tmp_path / "any", [*arguments, "tinytorch"])
+    said = install("uv", tmp_path / "exact", [*arguments, "tinytorch==1.1+cpu"])
+    assert (installed(tmp_path / "any"), installed(tmp_path / "exact")) == (
+        {"tinytorch-1.0+cpu"},
+        {"tinytorch-1.1+cpu"},
+    )
+    assert "crashes" in said
+    home.index()
+    assert "crashes" in (home.out / "tinytorch/index.html").read_text("utf-8"), "it is remembered"
+    home.index(unyank=["tinytorch==1.1+cpu"])
+    install("uv", tmp_path / "again", [*arguments, "tinytorch"])
+    assert installed(tmp_path / "again") == {"tinytorch-1.1+cpu"}
+
+
+def test_nothing_is_written_where_nothing_changed(home: Home) -> None:
+    first = home.told()
+    assert len(first["written"]) == len(home.look()) - 2, "all but the state and the lock"
+    before = home.look()
+    again = home.told()
+    assert (again["written"], again["removed"]) == ([], [])
+    after = home.look()
+    del before[".torchmill/index.json"], after[".torchmill/index.json"]  # may say: the wheels settled
+    assert after == before
+
+
+def test_only_what_changed_is_written(home: Home) -> None:
+    home.index()
+    made(home.dist, version="1.1+cu118")
+    written = home.told()["written"]
+    name = "cu118/tinytorch-1.1+cu118-py3-none-any.whl"
+    pages = {"tinytorch/", "cu118/tinytorch/"}
+    assert set(written) == {name, f"{name}.metadata", "torch_stable.html", "cu118/torch_stable.html"} | {
+        f"{folder}index.{kind}" for folder in pages for kind in ("html", "v1_json")
+    }
+
+
+def test_a_wheel_that_is_remembered_is_not_read(home: Home) -> None:
+    long_ago = 1_600_000_000
+    for path in home.dist.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    home.index(files="copy")
+    wheel = home.dist / CPU
+    seen = wheel.stat()
+    with wheel.open("r+b") as file:  # as it looks, it is the same
+        file.write(b"PL")
+    os.utime(wheel, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert home.told(files="copy")["written"] == []
+    os.utime(wheel)
+    with pytest.raises(DeliveryError, match="another file than the index has"):
+        home.index(files="copy")
+
+
+def test_wheels_that_are_gone_go_from_the_index(home: Home) -> None:
+    home.index()
+    (home.dist / CUDA).unlink()
+    removed = home.told()["removed"]
+    assert {f"cu118/{CUDA}", f"cu118/{CUDA}.metadata", "cu118/tinytorch/index.html"} <= set(removed)
+    assert removed.index("cu118/tinytorch/index.html") < removed.index(f"cu118/{CUDA}")
+    assert not (home.out / "cu118").exists()
+    assert "cu118" not in (home.out / "index.html").read_text("utf-8")
+    for path in home.dist.iterdir():
+        path.unlink()
+    with pytest.raises(DeliveryError, match="holds no wheels"):
+        home.index()
+    assert home.names("cpu/tinytorch") == [MACOS, CPU], "an index of nothing is not written"
+
+
+def test_nobody_meets_a_page_that_names_what_is_not_there(home: Home) -> None:
+    for number in range(24):
+        made(home.dist, version=f"2.{number}+cpu")
+    home.index()
+    page, wrong, done = home.out / "cpu/tinytorch/index.html", [], Event()
+
+    def read() -> None:
+        while not done.is_set():
+            there = {path.name for path in (home.out / "cpu").glob("*.whl")}
+            text = page.read_text("utf-8")  # after the look: what had gone then, is no more named
+            if not text.endswith("</html>\n"):
+                wrong.append("half a page")
+            wrong.extend(name for name in re.findall(r">(\S+\.whl)<", text) if name not in there | {MACOS})
+
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        for number in range(24):
+            (home.dist / f"tinytorch-2.{number}+cpu-py3-none-any.whl").unlink()
+            if number % 8 == 0:
+                home.index()
+    finally:
+        done.set()
+        reader.join()
+    assert wrong == []
+
+
+def test_files_are_links_or_copies_or_stay(home: Home) -> None:
+    wheel = home.dist / CPU
+    home.index()
+    assert (home.out / "cpu" / CPU).samefile(wheel)
+    home.index(out=str(home.path / "copies"), files="copy")
+    copy = home.path / "copies/cpu" / CPU
+    assert copy.read_bytes() == wheel.read_bytes()
+    assert not copy.samefile(wheel)
+    home.index(files="stay")
+    assert list(home.out.rglob("*.whl*")) == []
+    for page in ("cpu/tinytorch", ""):
+        folder = home.out / page
+        name = "index.html" if page else "torch_stable.html"
+        anchor = next(one for one in Anchors(folder / name).found if "2Bcpu" in str(one["href"]))
+        assert "data-core-metadata" not in anchor, "METADATA lies nowhere"
+    url = urljoin(f"{home.out.as_uri()}/cpu/tinytorch/", str(home.page("cpu/tinytorch")["files"][1]["url"]))
+    assert urldefrag(url).url == home.dist.as_uri() + "/" + CPU.replace("+", "%2B")
+    install("uv", home.path / "into", ["--default-index", f"{home.out.as_uri()}/cpu", "tinytorch"])
+    assert installed(home.path / "into") == {"tinytorch-1.0+cpu"}
+
+
+def test_files_may_be_served_elsewhere(home: Home) -> None:
+    home.index(base_url="https://wheels.example/whl/")
+    urls = [file["url"] for file in home.page("tinytorch")["files"]]
+    assert urls[1] == "https://wheels.example/whl/cpu/tinytorch-1.0%2Bcpu-py3-none-any.whl"
+    home.index(base_url="https://wheels.example/v1", files="stay")
+    assert home.page("tinytorch")["files"][1]["url"] == urls[1].replace("/whl/cpu/", "/v1/")
+    home.index(base_url="http://[::1]:8080/", files="stay")
+    assert home.page("tinytorch")["files"][1]["url"].startswith("http://[::1]:8080/tinytorch-1.0%2B")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("wheels.example", "does not begin with https://"),
+        ("ftp://x/", "does not begin with https://"),
+        ("https:///whl", "names no server"),
+        ("https://[::1/whl", "is no address"),
+        ("https://x:99999/", "is no address"),
+        ("https://x/my wheels", "has signs that no address has"),
+        ('https://x/"><script>', "has signs that no address has"),
+        ("https://x/whl?", "has a query or a fragment"),
+        ("https://x/whl?sig=secret", "has a query or a fragment"),
+        ("file://host/whl", "no folder of this machine"),
+        ("https://me:secret@x/", "every page would tell the password"),
+        ("https://me:secret@x:y/", "is no address"),
+        ("https://secret@x", "every page would tell the password"),
+        ("me:secret@x", "does not begin with https://"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_before_wheels_are_read(home: Home, url: str, said: str) -> None:
+    (home.dist / "broken-1.0-py3-none-any.whl").write_text("")
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        home.index(base_url=url)
+    assert "secret" not in str(caught.value)
+
+
+def test_folders_that_no_index_wrote_are_refused(home: Home) -> None:
+    home.out.mkdir()
+    home.index()  # an empty one is not
+    other = home.path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("dear")
+    with pytest.raises(DeliveryError, match=r"holds thesis\.tex, which no index wrote: name an empty"):
+        home.index(out=str(other))
+    with pytest.raises(DeliveryError, match="which no index wrote"):
+        home.index(out=str(home.dist))
+    assert [path.name for path in other.iterdir()] == ["thesis.tex"]
+    with pytest.raises(DeliveryError, match="is no folder, which no index wrote"):
+        home.index(out=str(other / "thesis.tex"))
+
+
+def test_foreign_files_are_named_and_left(home: Home) -> None:
+    home.index()
+    (home.out / "CNAME").write_text("wheels.example")
+    (home.out / "cpu" / "notes.whl").write_text("mine")
+    assert home.told()["foreign"] == ["CNAME", "cpu/notes.whl"]
+    assert "left alone: CNAME, cpu/notes.whl" in home.index()
+    assert (home.out / "cpu" / "notes.whl").read_text() == "mine"
+
+
+def test_what_somebody_else_changed_or_put_in_the_way_is_refused(home: Home, tmp_path: Path) -> None:
+    home.index()
+    page = home.out / "cpu/tinytorch/index.html"
+    page.write_text("another tool's")
+    with pytest.raises(DeliveryError, match=r"somebody else changed cpu/tinytorch/index\.html: remove"):
+        home.index()
+    page.unlink()
+    assert home.told()["written"] == ["cpu/tinytorch/index.html"]
+    page.rename(tmp_path / "page")
+    page.symlink_to(tmp_path / "page")
+    with pytest.raises(DeliveryError, match="the index did not write this"):
+        home.index()
+    page.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    (home.out / "cu118").rename(elsewhere)
+    (home.out / "cu118").symlink_to(elsewhere)
+    made(home.dist, version="1.1+cu118")
+    with pytest.raises(DeliveryError, match="the index did not write this"):
+        home.index()
+    assert len(list(elsewhere.glob("*.whl"))) == 1, "nothing is written through a link"
+    (home.out / "cu118").unlink()
+    blocked = home.out / "cpu/tinytorch-3.0+cpu-py3-none-any.whl"
+    blocked.write_text("mine")
+    made(home.dist, version="3.0+cpu")
+    with pytest.raises(DeliveryError, match="the index did not write this"):
+        home.index()
+    assert blocked.read_text() == "mine"
+
+
+def test_another_file_of_the_same_name_is_refused(home: Home) -> None:
+    home.index(files="copy")
+    before = home.look()
+    made(home.dist, body="other = 1\n", python=">=3.9")
+    with pytest.raises(DeliveryError, match=r"another file than the index has .* say --replace tinytorch==1"):
+        home.index(files="copy")
+    assert home.look() == before
+    home.index(files="copy", replace=["tinytorch==1.0+cpu"])
+    assert (home.out / "cpu" / CPU).read_bytes() == (home.dist / CPU).read_bytes()
+
+
+def test_two_files_of_one_name_must_be_the_same(home: Home) -> None:
+    more = home.path / "more"
+    made(more, python=">=3.9")
+    both = [str(home.dist), str(more)]
+    assert home.told(dist=both)["wheels"].count(CPU) == 1
+    made(more, python=">=3.9", body="other = 1\n")
+    with pytest.raises(DeliveryError, match="are different files for the same wheel"):
+        home.index(out=str(home.path / "two"), dist=both)
+
+
+def _tampered(members: Members) -> None:
+    members["tinytorch/__init__.py"] = b"evil = 1\n"
+
+
+def _leaving(members: Members) -> None:
+    members["../../evil.py"] = b""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(_tampered, "is not what RECORD says of it"), (_leaving, "leaves the wheel: do not use it")],
+)
+def test_wheels_that_lie_are_not_indexed(home: Home, change: Callable[[Members], object], said: str) -> None:
+    made(home.dist, version="1.0+bad", change=change)
+    with pytest.raises(DeliveryError) as caught:
+        home.index()
+    assert "tinytorch-1.0+bad-py3-none-any.whl" in str(caught.value)
+    assert said in str(caught.value)
+    assert not (home.out / "index.html").exists()
+
+
+@tiny_wheels.needs_compiler
+@pytest.mark.skipif(tiny_wheels.ARCH != "x86_64", reason="elsewhere there is no glibc that is old enough")
+def test_wheels_that_need_a_newer_system_than_they_say_are_not_indexed(home: Home) -> None:
+    source = '#include <stdlib.h>\nchar *f(void) { return secure_getenv("X"); }'  # came with glibc 2.17
+    files = {"tinytorch/libx.so": tiny_wheels.shared(source, home.path / "libx.so").read_bytes()}
+    made(home.dist, tag="py3-none-manylinux_2_17_x86_64", files=files, python=">=3.9")
+    home.index()
+    made(home.dist, tag="py3-none-manylinux_2_5_x86_64", files=files, python=">=3.9")
+    with pytest.raises(
+        DeliveryError, match=r"libx\.so needs GLIBC_2\.17 of libc\.so\.6, which is newer than"
+    ):
+        home.index()
+
+
+def test_labels_that_would_be_taken_for_something_else_are_refused(home: Home) -> None:
+    made(home.dist, version="1.0+tinytorch")
+    with pytest.raises(DeliveryError, match=r"\+tinytorch: .* called as a project"):
+        home.index()
+    (home.dist / "tinytorch-1.0+tinytorch-py3-none-any.whl").unlink()
+    made(home.dist, version="1.0+index.html")
+    with pytest.raises(DeliveryError, match="called as a page"):
+        home.index()
+
+
+def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
+    home.index()
+    half = home.out / scan.FOLDER / "fresh"
+    half.write_text("half of it")
+    # the pages of a run that came no further: noted before they were written, but the state is the old one
+    page = home.out / "tinytorch/index.html"
+    kept = scan.load_state(home.out)
+    assert kept is not None
+    digest = hashlib.sha256(b"the next").hexdigest()
+    written = {**kept.written, "tinytorch/index.html": (*kept.written["tinytorch/index.html"], digest)}
+    scan.save_state(home.out, scan.IndexState(written, kept.wheels, kept.yanked))
+    page.write_text("the next")
+    assert home.told()["written"] == ["tinytorch/index.html"]
+    assert not half.exists()
+
+
+def test_two_runs_do_not_write_one_index(home: Home) -> None:
+    home.index()
+    argv = [sys.executable, "-c", HOLD, str(home.out / ".torchmill/lock")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(BusyError):
+            home.index()
+        other.communicate(b"\n")
+    home.index()
+
+
+def test_a_damaged_state_is_refused(home: Home) -> None:
+    home.index()
+    file = home.out / ".torchmill/index.json"
+    for text in ("", "{}", '{"format": 9}', '{"format": 1, "written": 3}'):
+        file.write_text(text)
+        with pytest.raises(DeliveryError, match=r"index\.json: cannot be read"):
+            home.index()
+
+
+def test_wheels_of_one_version_that_require_otherwise_are_told(home: Home) -> None:
+    made(home.dist, tag="py3-none-linux_aarch64", requires=["numpy"], python=">=3.9")
+    (warning,) = home.told()["warnings"]
+    assert "tinytorch 1.0+cpu" in warning
+    assert "also numpy" in warning or "not numpy" in warning
+
+
+def test_wrong_options_are_refused(home: Home) -> None:
+    cases: dict[str, dict[str, object]] = {
+        "say link, copy or stay": {"files": "symlink"},
+        "name one version, as torch==": {"yank": ["tinytorch"]},
+        "the index has no such version; of tinytorch it has 1.0, 1.0\\+cpu": {"yank": ["tinytorch==9"]},
+        "it has no other": {"yank": ["other==1"]},
+        "say what with --yank": {"reason": "why"},
+        "yanked is nothing": {"unyank": ["tinytorch==1.0"]},
+        "--replace x>1: name one version": {"replace": ["x>1"]},
+        "it takes only --out": {"conda": True, "yank": ["x==1"]},
+    }
+    for said, options in cases.items():
+        with pytest.raises(ConfigError, match=said):
+            home.index(**options)
+
+
+def test_conda_packages_become_a_channel_instead(home: Home) -> None:
+    pytest.importorskip("rattler")
+    with pytest.raises(DeliveryError, match="dist/conda holds no conda packages"):
+        home.index(conda=True)
+    assert not home.out.exists()
+
+
+def test_the_task_itself(home: Home) -> None:
+    done = run("invoke", "index", "--yank", "tinytorch==1.0+cpu", "--reason", "old", home=home.path)
+    assert done.returncode == 0, done.stderr
+    assert f"{home.out}: 4 wheels of tiny-vision, tinytorch; " in done.stdout
+    assert "uv pip install --index file://" in done.stdout
+    done = run("invoke", "index", "--yank", "tinytorch", home=home.path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: --yank tinytorch: name one version, as torch==1.13.1+cpu\n",
+    )

@@ -1,0 +1,159 @@
+"""Publishing to a folder, and what holds of every place: chosen wheels, sound ones, and none replaced."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support import commands, paper_wheels, told_wheels
+from torchmill.commands.publish import WheelSelection, publish_wheels
+from torchmill.config.model import Facts
+from torchmill.core.errors import DeliveryError, TorchmillError
+from torchmill.core.paths import Layout
+from torchmill.deliver.publish import upload_set
+from torchmill.deliver.publish.folder import FolderTarget
+from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.wheel import dist_files, wheel_file
+
+CUDA, CPU = "tinytorch-1.13.1+cu117-py3-none-any.whl", "tinytorch-1.13.1+cpu-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with dist/, in which there are two wheels."""
+    home = tmp_path_factory.mktemp("built")
+    for version in ("1.13.1+cu117", "1.13.1+cpu"):
+        told_wheels.built(home / "dist", version)
+    return home
+
+
+@pytest.fixture
+def home(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built, tmp_path / "home")
+    return tmp_path / "home"
+
+
+def publish(known: Facts, home: Path, to: object, **options: object) -> str:
+    return publish_wheels(known, Layout(home, home / "cache"), str(to), **options)  # type: ignore[arg-type]
+
+
+def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_path: Path) -> None:
+    said = publish(known, home, tmp_path / "a" / "b")
+    there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
+    assert there == sorted(
+        f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES)
+    )
+    assert said.count(upload_set.UPLOADED) == 6
+    for name in there:
+        assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
+
+
+def test_what_is_published_holds_without_its_manifest(known: Facts, home: Path, tmp_path: Path) -> None:
+    publish(known, home, tmp_path / "there")
+    publish(known, home, tmp_path / "again", dist=str(tmp_path / "there"))
+    assert len(list((tmp_path / "again").iterdir())) == 6
+
+
+def test_a_manifest_goes_only_where_that_is_asked(known: Facts, home: Path, tmp_path: Path) -> None:
+    publish(known, home, f"file://{tmp_path}/there", manifest=True, variant="cpu")
+    assert (tmp_path / "there" / f"{CPU}.json").is_file()
+
+
+def test_once_more_changes_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
+    publish(known, home, tmp_path / "there")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()}
+    assert publish(known, home, tmp_path / "there").count(upload_set.THERE) == 6
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()} == before
+
+
+def test_what_is_left_of_an_interrupted_run_is_brought(known: Facts, home: Path, tmp_path: Path) -> None:
+    publish(known, home, tmp_path / "there")
+    (tmp_path / "there" / CPU).unlink()
+    said = json.loads(publish(known, home, tmp_path / "there", json=True))
+    assert [one["name"] for one in said["files"] if one["said"] == upload_set.UPLOADED] == [CPU]
+
+
+def test_another_file_of_the_name_is_never_replaced(known: Facts, home: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / CPU).write_bytes(b"another")
+    digest = told_wheels.manifest(home / "dist" / CPU)["sha256"]
+    with pytest.raises(DeliveryError, match="never replaced") as error:
+        publish(known, home, there)
+    assert digest in str(error.value)
+    assert "ae448ac86c4e8e4dec645729708ef41873ae79c6dff84eff73360989487f08e5" in str(error.value)
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == {CPU: b"another"}
+
+
+def test_a_rehearsal_brings_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
+    assert publish(known, home, tmp_path / "there", dry_run=True).count(upload_set.ABSENT) == 6
+    assert not (tmp_path / "there").exists()
+
+
+def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
+    told_wheels.built(home / "dist", "0.14.1+cpu", name="tinyvision")
+    paper_wheels.made(home / "dist", "other", "1.0")
+    every = wheel_file.read_wheels(home / "dist")
+
+    def names(**said: object) -> list[str]:
+        return [f"{one.name} {one.version}" for one in every if WheelSelection(**said).has(one)]  # type: ignore[arg-type]
+
+    assert len(names()) == 4
+    assert names(names=["TinyVision"]) == ["tinyvision 0.14.1+cpu"]
+    assert names(variant="cpu") == ["tinytorch 1.13.1+cpu", "tinyvision 0.14.1+cpu"]
+    assert names(names=["tinytorch", "other"], tag="v1.13.1") == [
+        "tinytorch 1.13.1+cpu",
+        "tinytorch 1.13.1+cu117",
+    ]
+    assert names(tag="v2") == []
+
+
+def test_wheels_that_are_not_what_they_say_are_not_published(
+    known: Facts, home: Path, tmp_path: Path
+) -> None:
+    (home / "dist" / f"{CPU}{dist_files.SBOM_SUFFIX}").write_text("{}")
+    paper_wheels.made(home / "dist", "other", "1.0")
+    with pytest.raises(DeliveryError) as error:
+        publish(known, home, tmp_path / "there")
+    assert "other-1.0-py3-none-any.whl: origin" in str(error.value)
+    assert f"{CPU}: SBOM" in str(error.value)
+    assert not (tmp_path / "there").exists()
+    publish(known, home, tmp_path / "there", variant="cu117")
+
+
+def test_where_no_wheel_is_meant_that_is_said(known: Facts, home: Path, tmp_path: Path) -> None:
+    with pytest.raises(DeliveryError, match="no such wheel"):
+        publish(known, home, tmp_path / "there", tag="v9")
+
+
+def file_of(home: Path) -> UploadFile:
+    (wheel,) = [one for one in wheel_file.read_wheels(home / "dist") if one.file_name == CPU]
+    return list(upload_set.upload_files(wheel, ()))[-1]
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(home: Path, tmp_path: Path) -> None:
+    (tmp_path / CPU).write_bytes(b"another")
+    with pytest.raises(DeliveryError, match="meanwhile"):
+        FolderTarget(tmp_path).upload(file_of(home))
+    assert (tmp_path / CPU).read_bytes() == b"another"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_folder_that_is_none_or_holds_traps_is_refused(home: Path, tmp_path: Path) -> None:
+    file = file_of(home)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DeliveryError, match="is a file"):
+        FolderTarget(tmp_path / "file").existing([file])
+    (tmp_path / CPU).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DeliveryError, match="is no file"):
+        FolderTarget(tmp_path).existing([file])
+    with pytest.raises(TorchmillError, match="cannot be written"):
+        FolderTarget(tmp_path / "file" / "below").upload(file)
+
+
+def test_the_task_publishes(home: Path, tmp_path: Path) -> None:
+    options = ("--to", str(tmp_path / "there"), "--name", "tinytorch", "--variant", "cpu")
+    done = commands.run("invoke", "publish", *options, home=home)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "there" / CPU).is_file()

@@ -1,0 +1,143 @@
+"""A visit to the doctor: through the real invoke, and without it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, run
+from tests.support.machines import gcc, made_up_programs
+from torchmill.commands import doctor
+from torchmill.config.model import Facts, Host
+from torchmill.core.errors import HostError, ImpossibleBuildError
+from torchmill.host import machine
+
+HOSTS = ROOT / "tests" / "golden" / "hosts"
+THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
+SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
+
+
+def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
+    release = known.releases["torch"][-1] if not identifier else None
+    return doctor.examine_host(known, None, machine.load_host(HOSTS / f"{name}.toml"), identifier, release)
+
+
+def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'debian-12.toml'}"
+    done = run("invoke", "doctor", "wheel-3.10-cu117", "--tag", "v1.13.1", described, home=tmp_path)
+    assert done.returncode == 7
+    header, *lines = done.stdout.splitlines()
+    assert header.split() == ["verdict", "check", "found", "needed"]
+    assert any(line.startswith("failure  host compiler of nvcc") and "gcc >=6,<12" in line for line in lines)
+    assert "    invoke toolkit --compiler gcc-11" in lines
+    assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
+    assert ", 4 failures" in lines[-1]
+    assert done.stderr.startswith(
+        "error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
+    )
+
+
+def test_json_for_programs(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'debian-12.toml'}"
+    done = run("invoke", "doctor", "--tag=v1.13.1", "wheel-3.10-cpu", described, "--json", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
+    assert set(data["findings"][0]) == {"subject", "found", "needed", "verdict", "cure", "because"}
+
+
+def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
+    saved = tmp_path / "host.toml"
+    here = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
+    assert here.stdout.splitlines()[-1].startswith("this machine: ")
+    described = machine.load_host(saved)
+    assert described.complete
+    assert described.interpreters[THIS]
+    there = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)
+    assert there.returncode == here.returncode
+    assert json.loads(there.stdout)["subject"] == "the machine"
+
+
+@made_up_programs
+def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None:
+    compiler = gcc(tmp_path / "bin", "g++-99", "99.1.0")
+    env = SAMPLE | {"CXX": str(compiler)}
+    done = run("invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", home=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
+    assert found["C++ compiler"] == "gcc 99.1.0"
+    missing = run(
+        "invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", home=tmp_path, env=env | {"CXX": "g++-98"}
+    )
+    assert missing.returncode == 7
+    assert "(C++ compiler)" in missing.stderr
+
+
+def test_an_impossible_build_is_refused_before_it_is_examined(tmp_path: Path) -> None:
+    done = run("invoke", "doctor", "wheel-3.12-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert done.returncode == 3
+    assert "supports Python" in done.stderr
+
+
+def test_a_machine_is_examined_for_itself(shipped: Facts) -> None:
+    found = visit(shipped, "debian-12")
+    by_subject = {one.subject: one for one in found.findings}
+    assert by_subject["CUDA 13.0"].found == "/usr/local/cuda-13.0, with gcc 12.2.0"
+    assert by_subject["interpreters"].found == "3.10, 3.12"
+    assert by_subject["can be built"].found.endswith(f" builds of {shipped.releases['torch'][-1].tag}")
+    found.require()
+    assert found.subject == "the machine"
+
+
+def test_a_bare_machine_can_build_nothing(shipped: Facts) -> None:
+    found = visit(shipped, "bare")
+    failed = {one.subject for one in found.findings if one.verdict == "failure"}
+    assert {"interpreters", "C++ compiler", "git", "disk"} <= failed
+    assert {"Python 3.9", "Python 3.10"} <= {one.subject for one in found.findings}
+    with pytest.raises(HostError, match="the machine cannot build anything yet"):
+        found.require()
+
+
+def test_every_described_machine_can_be_examined(shipped: Facts) -> None:
+    for path in sorted(HOSTS.glob("*.toml")):
+        findings = visit(shipped, path.stem).findings
+        assert len({one.subject for one in findings}) >= 7
+
+
+def test_a_build_is_examined_with_its_options(tmp_path: Path) -> None:
+    described = f"--host={HOSTS / 'debian-12.toml'}"
+    asked = ("doctor", "vision-3.10-cu117", "--tag=v1.13.1", described, "--json", "--torch=PyPI")
+    for options, needed in (((), "11.7"), (("--toolkit=11.8",), "11.8")):
+        done = run("invoke", *asked, *options, home=tmp_path)
+        found = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+        assert found["CUDA toolkit"]["needed"].partition(",")[0] == needed
+    done = run("invoke", *asked, "--arch-list=1.0", home=tmp_path)
+    assert done.returncode == 3
+    assert "1.0" in done.stderr
+
+
+def test_options_of_no_build_are_refused(tmp_path: Path) -> None:
+    done = run("invoke", "doctor", "--toolkit=11.8", home=tmp_path)
+    assert done.returncode == 2
+    assert "name the build" in done.stderr
+
+
+def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:
+    with pytest.raises(ImpossibleBuildError):
+        visit(shipped, "jetson", "wheel-3.15-cu90")
+
+
+@pytest.mark.parametrize("system", ["macos", "windows"])
+def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None:
+    arch = {"macos": "arm64", "windows": "amd64"}[system]
+    bare = Host(arch, system, 8, 2**34, complete=True, toolkits={"11.7": "/cuda"})
+    text = doctor.examine_host(shipped, None, bare, "", None).as_text()
+    assert "invoke deps" not in text.replace("invoke deps\n\nXcode", "")
+    assert "apt-get" not in text
+    assert "gcc" not in text
+
+
+def test_builds_that_a_description_leaves_open_are_not_counted_as_none(shipped: Facts) -> None:
+    first = visit(shipped, "macbook").findings[0]
+    assert (first.verdict, first.found.split(" of ")[0]) == ("unknown", "not known which")

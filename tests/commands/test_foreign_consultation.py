@@ -1,0 +1,118 @@
+"""What the doctor says of a build for another machine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.build.test_containers_emulation import AARCH64
+from tests.commands.test_foreign_session import OTHER, SAMPLE, path
+from tests.support import stand_in_engine
+from tests.support.commands import ROOT, run
+from torchmill.build.containers.engine import Engine
+from torchmill.build.containers.run import EngineHost
+from torchmill.commands import cross_build, doctor
+from torchmill.commands.doctor import ContainerFacts
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts, Options
+from torchmill.host.machine import load_host
+from torchmill.plan import build_plan
+from torchmill.plan.doctor.finding import BuildQuestion, Finding
+
+HOSTS = ROOT / "tests" / "golden" / "hosts"
+BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
+HERE = EngineHost("x86_64", rootless=False, remote=False)
+READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", has_image=True, handlers={"qemu-aarch64": AARCH64})
+
+
+def found(facts: Facts, seen: ContainerFacts, *, emulated: bool = True) -> dict[str, Finding]:
+    release = matrix.find_release(facts, "torch", "v1.13.1")
+    cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu-aarch64", "x86_64", release)
+    host = load_host(HOSTS / "debian-12.toml")
+    computed = build_plan.compute_plan(facts, cell, host, Options())
+    expected = cross_build.estimate_pace(facts, computed, emulated=emulated)
+    every = doctor.container_findings(BuildQuestion(facts, cell, host, computed), seen, expected)
+    return {one.subject: one for one in every}
+
+
+def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
+    said = found(shipped, READY)
+    assert {name: one.verdict for name, one in said.items()} == {
+        "container engine": "ok",
+        "programs for aarch64": "warning",
+        "image": "ok",
+        "source": "warning",
+        "disk": "ok",
+        "memory": "ok",
+        "compilers, Pythons": "unknown",
+    }
+    emulated = said["programs for aarch64"]
+    assert emulated.found == "emulated by qemu-aarch64"
+    assert "12 to 15 times as long" in emulated.because
+    assert "expect about" in emulated.because
+    assert emulated.cure.startswith("faster: a machine that is aarch64, or GitHub's runner")
+    assert said["source"].cure == "invoke fetch --tag v1.13.1"
+
+
+MISSING = {
+    "engine": (
+        ContainerFacts(
+            None, "none of docker, podman and buildah is on PATH: install one (apt-get)", handlers={}
+        ),
+        {
+            "container engine": "install one (apt-get)",
+            "programs for aarch64": "register QEMU with it, by `docker",
+        },
+    ),
+    "emulation": (
+        replace(READY, handlers={}),
+        {"programs for aarch64": "register QEMU with it, by `docker run"},
+    ),
+    "image": (
+        replace(READY, image="mine", has_image=False),
+        {"image": "invoke image --kind builder --tag v1.13.1 --arch aarch64 --build"},
+    ),
+    "files": (
+        replace(READY, ground=replace(HERE, remote=True)),
+        {"engine's machine": "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -> None:
+    seen, cures = MISSING[name]
+    said = found(shipped, seen)
+    failed = {subject: one for subject, one in said.items() if one.verdict == "failure"}
+    assert failed.keys() == cures.keys()
+    for subject, cure in cures.items():
+        assert failed[subject].cure.startswith(cure)
+
+
+def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Facts) -> None:
+    said = found(shipped, replace(READY, ground=replace(HERE, arch="aarch64")), emulated=False)
+    assert said["programs for aarch64"].verdict == "ok"
+
+
+def test_the_real_doctor_answers(tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, OTHER, OTHER)
+    env = SAMPLE | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
+    words = ("invoke", "doctor", f"wheel-3.10-cpu-{OTHER}")
+    done = run(*words, "--json", home=tmp_path / "home", env=env)
+    said = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+    assert (said["container engine"]["found"], said["image"]["verdict"]) == ("podman 4.3.1", "ok")
+    assert said[f"programs for {OTHER}"]["found"] == "run by the processor"
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "none").mkdir()
+    no_engine = run(*words, home=tmp_path / "home", env=env | {"PATH": path(tmp_path / "none")})
+    assert no_engine.returncode == 7
+    assert "cannot be built here yet (container engine" in no_engine.stderr
+    assert (
+        "container engine: none of docker, podman and buildah is on PATH\n    install a" in no_engine.stdout
+    )
+
+
+def test_a_mac_is_no_container(tmp_path: Path) -> None:
+    done = run("invoke", "doctor", "wheel-3.10-cpu-arm64", "--tag=v1.13.1", home=tmp_path)
+    assert "machine: a build is for the machine that it runs on" in done.stdout

@@ -1,0 +1,146 @@
+"""Builds for another machine through the real nox, with a stand-in for the container engine."""
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import stand_in_engine
+from tests.support.commands import ROOT, run
+from tests.support.sampled import THIS, Sample, fetched
+from torchmill.build.containers import engine
+from torchmill.commands import cross_build
+from torchmill.core.errors import ConfigError
+
+OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+SESSION = f"wheel-{THIS}-cpu-{OTHER}"
+SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
+
+
+def path(folder: Path) -> str:
+    """Return a PATH with nothing but the stand-in, this Python and the system, and none of its engines."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("git", "sh", "gcc", "g++", "cc", "c++", "uname", "ld", "as", "flock", "dirname", "ccache"):
+        for place in ("/usr/bin", "/bin"):
+            if Path(place, name).exists() and not (tools / name).exists():
+                (tools / name).symlink_to(Path(place, name))
+    return os.pathsep.join((str(folder), str(Path(sys.executable).parent), str(tools)))
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
+    return fetched(tmp_path_factory.mktemp("foreign"), upstream, envs)
+
+
+def told(orders: Path) -> list[list[str]]:
+    return [json.loads(line) for line in orders.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path) -> None:
+    orders = stand_in_engine.podman(tmp_path, OTHER, OTHER)
+    sample.env |= {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}
+    done = sample.nox("-s", SESSION, "--", "--label=none", "--set=CFLAGS=-O1 -g")
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"{SESSION} is built in a container for {OTHER} (podman 4.3.1, image debian-{OTHER})" in done.stderr
+    )
+    assert "nothing is emulated" in done.stderr
+    (wheel,) = sample.wheels()
+    assert wheel.startswith("tinytorch-1.0.0-")
+    manifest = sample.manifest(wheel)
+    assert manifest["switches"]["CFLAGS"].startswith("-O1 -g")
+    inner = sample.home / ".torchmill" / OTHER
+    assert (sample.home / "dist" / manifest["guard"]["timeline"]).resolve().parent == inner / "logs"
+    assert [one.name for one in (inner / "trees").iterdir()] == ["v1.0.0"]
+    assert not (sample.home / ".torchmill" / "trees").exists()
+    assert (sample.home / "cache" / f"torchmill-{OTHER}" / "gates").is_dir()
+    *_, main, after = told(orders)
+    assert [main[0], after[:2]] == ["run", ["rm", "--force"]]
+    assert main[main.index("PIP_TIMEOUT") - 1] == "--env"
+
+
+def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
+    done = sample.nox("-s", f"conda-{THIS}-cpu-{OTHER}", "--", "--build-number=one")
+    assert done.returncode == 1
+    assert "--build-number 'one': give a whole number" in done.stderr
+    done = sample.nox("-s", SESSION, "--", "--build-number=1")
+    assert done.returncode == 1
+    assert "unrecognized arguments: --build-number=1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "image", "sentence"),
+    [
+        ("aarch64", "", "image --kind builder --tag v1.0.0 --arch"),
+        ("aarch64", "debian-13", "podman has no image debian-13: `invoke image --kind builder"),
+        ("riscv64", f"debian-{OTHER}", f"debian-{OTHER} is an image for riscv64, not for {OTHER}"),
+    ],
+)
+def test_an_image_that_is_not_there_or_for_another_machine(
+    sample: Sample, tmp_path: Path, machine: str, image: str, sentence: str
+) -> None:
+    stand_in_engine.podman(tmp_path, OTHER, machine)
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": image}
+    done = run("nox", "-s", SESSION, home=sample.home, env=env)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_machine_without_an_engine(sample: Sample, tmp_path: Path) -> None:
+    done = run("nox", "-s", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)})
+    assert done.returncode == 1
+    assert "install a container engine" in done.stderr
+    plan = run("invoke", "plan", SESSION, home=sample.home, env=sample.env | {"PATH": path(tmp_path)})
+    assert plan.returncode == 0, plan.stderr
+    assert "in a container, which cannot be had: none of docker, podman and buildah is on PATH" in plan.stdout
+
+
+def test_what_was_not_fetched_is_told_first(tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, OTHER, OTHER)
+    env = SAMPLE | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
+    done = run("nox", "-s", SESSION, home=tmp_path / "home", env=env)
+    assert done.returncode == 1
+    assert "tinytorch v1.0.0 is not fetched: run `invoke fetch --tag v1.0.0`" in done.stderr
+
+
+def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, OTHER, OTHER)
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
+    words = ("invoke", "plan", SESSION, "--json", "--label=none")
+    said = json.loads(run(*words, home=sample.home, env=env).stdout)["container"]
+    assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
+    assert said["commands"][0][-2:] == ["--", "--label=none"]
+    assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said[
+        "mounts"
+    ]
+    text = run(*words[:3], home=sample.home, env=env).stdout
+    assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere")
+@pytest.mark.skipif(
+    engine.explain_no_emulation(OTHER, engine.read_binfmt_entries()) is None,
+    reason=f"this kernel runs programs for {OTHER}",
+)
+def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp_path: Path) -> None:
+    stand_in_engine.podman(tmp_path, platform.machine(), OTHER)
+    env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{platform.machine()}"}
+    done = run("nox", "-s", SESSION, home=sample.home, env=env)
+    assert done.returncode == 1
+    assert f"does not run programs for {OTHER}: register QEMU with it" in done.stderr
+
+
+def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_IMAGE", "mine")
+    assert cross_build.parse_options(["--jobs", "2"], "nox").image == "mine"
+    found = cross_build.parse_options(["--image=theirs", "--label", "none", "--engine", "podman"], "nox")
+    assert (found.image, found.engine, found.options.label) == ("theirs", "podman", "none")
+    for words, sentence in ((["--image"], "expected one argument"), (["--jbos=2"], "unrecognized arguments")):
+        with pytest.raises(ConfigError, match=sentence):
+            cross_build.parse_options(words, "nox")

@@ -1,0 +1,160 @@
+"""Wheels tried on a GPU: which are chosen, and what is said where no GPU answers."""
+
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tests.support.commands import run as command
+from torchmill.commands import gpu
+from torchmill.core.errors import ConfigError
+from torchmill.host import interpreters
+from torchmill.wheel.verify.clean_environment import CheckResult
+
+THIS = "{}.{}".format(*sys.version_info)
+TAG = f"cp{THIS.replace('.', '')}-cp{THIS.replace('.', '')}"
+CODE = {"lib.so": {"8.6": 1}}
+# A torch as it is on a machine whose GPU does not answer: what it says there is all that is needed of it.
+SILENT = """
+    __version__ = "1.13.1+cu118"
+
+    class version:
+        cuda = "11.8"
+
+    class cuda:
+        @staticmethod
+        def init():
+            raise RuntimeError("Unexpected error from cudaGetDeviceCount(). Error 802: not yet initialized")
+
+        @staticmethod
+        def is_available():
+            return False
+"""
+
+
+def wheel(dist: Path, name: str, *, age: int = 0, tag: str = TAG, **told: Any) -> Path:
+    """Make an empty wheel with a manifest beside it, some seconds older than another."""
+    dist.mkdir(exist_ok=True)
+    path = dist / f"{name}-{tag}-manylinux_2_36_x86_64.whl"
+    path.touch()
+    os.utime(path, (10**9 - age, 10**9 - age))
+    package, version = name.split("-")
+    record = {"package": package, "version": version, "device_code": CODE, **told}
+    path.with_name(f"{path.name}.json").write_text(json.dumps(record))
+    return path
+
+
+def names(wheels: list[gpu.GpuWheel]) -> list[str]:
+    return [one.path.name.rpartition("-cp")[0].rpartition("-cp")[0] for one in wheels]
+
+
+def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
+    wheel(tmp_path, "torch-1.13.1+cu118", age=9)
+    wheel(tmp_path, "torchvision-0.14.1+cu118", age=8, torch="torch==1.13.1+cu118")
+    wheel(tmp_path, "torchvision-0.14.0+cu118", age=7, torch="torch==1.13.0+cu118")
+    wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
+    other = wheel(tmp_path, "torch-2.0.0+cu118")  # made in a container
+    for path in (other, other.with_name(f"{other.name}.json")):
+        path.rename(path.with_name(path.name.replace("x86_64", "aarch64")))
+    wheel(tmp_path, "torchaudio-0.13.1+cu118", age=6, torch="torch==1.13.1+cu118", tag="cp37-cp37m")
+    wheel(tmp_path, "torch_scatter-2.1.2+cu118", age=1, torch="torch==1.13.1+cu118")
+    assert names(gpu.newest_cuda_wheels(tmp_path, "x86_64")) == [
+        "torch-1.13.1+cu118",
+        "torchvision-0.14.1+cu118",
+        "torch_scatter-2.1.2+cu118",
+    ]
+
+
+def test_nothing_to_try_is_told(tmp_path: Path) -> None:
+    wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
+    (tmp_path / "stray-1.0-py3-none-any.whl").touch()
+    with pytest.raises(ConfigError, match="holds no wheel with code for GPUs: build one"):
+        gpu.newest_cuda_wheels(tmp_path, "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("tags", "python"),
+    [(["cp310-cp310"], "3.10"), (["cp37-cp37m", "py3-none"], "3.7"), (["cp313-cp313t"], "3.13t")],
+)
+def test_the_wheels_name_the_python(tmp_path: Path, tags: list[str], python: str) -> None:
+    wheels = [gpu.GpuWheel(wheel(tmp_path, f"one-{number}", tag=tag), {}) for number, tag in enumerate(tags)]
+    assert gpu.common_python(wheels) == python
+
+
+def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
+    both = [gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {}) for tag in ("cp310-cp310", "cp311-cp311")]
+    with pytest.raises(ConfigError, match=r"for Python 3\.10, 3\.11: name such as are for one and the same"):
+        gpu.common_python(both)
+    with pytest.raises(ConfigError, match="not a wheel"):
+        gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
+
+
+def test_what_is_expected_is_what_the_manifest_of_torch_tells(tmp_path: Path) -> None:
+    libraries = {"cudnn": "8.5.0.96"}
+    torch = gpu.GpuWheel(
+        tmp_path / "torch-1.whl", {"package": "torch", "toolkit": "11.8", "libraries": libraries}
+    )
+    vision = gpu.GpuWheel(tmp_path / "torchvision-1.whl", {"torch": "torch==1", "toolkit": "11.7"})
+    assert gpu.expectations([vision, torch]) == {
+        "cuda": "11.8",
+        "switches": {},
+        "libraries": libraries,
+        "vision": True,
+    }
+    assert gpu.expectations([vision])["cuda"] is None
+
+
+def silent_torch(folder: Path) -> Path:
+    """Pack a torch that finds no GPU."""
+    path = folder / f"torch-1.13.1+cu118-{TAG}-{gpu_platform()}.whl"
+    info = "torch-1.13.1+cu118.dist-info"
+    members = {
+        "torch/__init__.py": dedent(SILENT),
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cu118\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {TAG}-{gpu_platform()}\n",
+    }
+    record = "".join(f"{name},,\n" for name in (*members, f"{info}/RECORD"))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in {**members, f"{info}/RECORD": record}.items():
+            archive.writestr(name, text)
+    return path
+
+
+def gpu_platform() -> str:
+    from packaging.tags import sys_tags
+
+    return next(iter(sys_tags())).platform
+
+
+def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(tmp_path: Path) -> None:
+    found = gpu.GpuWheel(silent_torch(tmp_path), {})
+    with (tmp_path / "log").open("w") as log:
+        checks = gpu.check_on_gpu([found], interpreters.resolve_interpreter(THIS), tmp_path, log)
+    assert checks["import"].ok
+    assert not checks["device"].ok
+    assert checks["device"].detail.startswith(
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802"
+    )
+    assert checks["matmul"] == CheckResult(ok=False, detail="no GPU answers")
+    assert list(tmp_path.glob("gpu-*")) == []
+
+
+def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
+    if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU here")
+    done = command("nox", "-s", "gpu", "--", str(silent_torch(tmp_path)), home=tmp_path)
+    assert done.returncode == 13, done.stderr
+    assert "there is no GPU of NVIDIA's here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = command("nox", "-s", "gpu", "--", str(tmp_path / "no.whl"), home=tmp_path)
+    assert done.returncode == 1
+    assert "there is no such wheel" in done.stderr
+    assert "Traceback" not in done.stderr

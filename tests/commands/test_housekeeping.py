@@ -1,0 +1,410 @@
+"""What is stored, what goes, and what stays: on a made-up home, and through the real invoke."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support import kept_things as kept
+from tests.support.commands import ROOT, environment, run
+from torchmill.commands.clean import removal, selection
+from torchmill.commands.clean.items import StoredItem
+from torchmill.commands.clean.removal import CleanOutcome, DryRun, RealRemover, Remover
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError, UnknownReleaseError
+
+
+def clean(
+    home: Path,
+    facts: Facts,
+    *names: str,
+    older: str = "",
+    release: str = "",
+    free: str = "",
+    hand: Remover | None = None,
+) -> CleanOutcome:
+    said = selection.parse_criteria(facts, names, older, release, free)
+    return removal.clean_items(kept.place(home, facts), said, hand or RealRemover(shutil.which("ccache")))
+
+
+def names(outcome: CleanOutcome) -> set[str]:
+    return {f"{item.kind} {item.name}" for item, _ in outcome.removed}
+
+
+def invoke(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run("invoke", *arguments, home=home, env=own(home))
+
+
+def own(home: Path) -> dict[str, str]:
+    return {"NOX_ENVDIR": str(home / "envs")}
+
+
+def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    found = list(selection.items_of_kinds(kept.place(tmp_path, known), selection.KINDS))
+    assert {f"{item.kind} {item.name}" for item in found} == {
+        f"trees {kept.TREE}",
+        f"trees {kept.VISION}",
+        f"outputs {kept.CELL}",
+        f"outputs {kept.VISION}",
+        "sources base v1.0.0",
+        "environments wheel-3-10-cpu",
+        "logs v1.0.0-wheel-3.10-cpu",
+        f"wheels {kept.WHEEL}",
+        "packages conda/linux-64/base-1.0.0-py3.10_cpu_0.conda",
+        "packages libbase-1.0.0+cpu.zip",
+        "demo demo",
+        "members members/ab/cd",
+        "downloads debian",
+        "downloads upstream",
+        "downloads downloads",
+        "toolkits 11.8-x86_64",
+        "toolkits 12.4-x86_64 (unfinished)",
+        "tools gates",
+        "history units.sqlite",
+    }
+    paths = [path for item in found for path in item.find()]
+    assert len(paths) == len(set(paths))
+
+
+def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    before = kept.present(tmp_path)
+    clean(tmp_path, known, "logs")
+    assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchmill"}
+    clean(tmp_path, known, older="0s")
+    built = {f"dist/{kept.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
+    built |= {path for path in before if path.startswith(("dist/conda/", "dist/libbase"))}
+    foreign = {"dist/foreign-1.0-py3-none-any.whl", "dist/library.zip"}
+    left = built | foreign
+    caches = {path for path in before if "units.sqlite" in path or "/toolkits/" in path}
+    assert kept.present(tmp_path) == left | caches
+    clean(tmp_path, known, "wheels", "packages", "history", "toolkits")
+    assert kept.present(tmp_path) == foreign, "nobody here built those"
+
+
+def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    lock = kept.layout(tmp_path).trees / kept.TREE / "lock"
+    inode = lock.stat().st_ino
+    clean(tmp_path, known, "trees")
+    assert lock.stat().st_ino == inode
+    assert [path.name for path in lock.parent.iterdir()] == ["lock"]
+
+
+def test_a_toolkit_that_is_being_brought_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    lock = kept.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
+    with kept.held(lock):
+        outcome = clean(tmp_path, known, "toolkits", "downloads")
+    assert {item.name for item, _ in outcome.kept} == {"12.4-x86_64 (unfinished)", "downloads"}
+    assert "toolkits 11.8-x86_64" in names(outcome)
+    clean(tmp_path, known, "toolkits", "downloads")
+    left = {path for path in kept.present(tmp_path) if "toolkits" in path or "downloads" in path}
+    assert (left, lock.is_file()) == (set(), True)
+
+
+def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    home = kept.layout(tmp_path).cache / "toolkits/11.8-x86_64"
+    kept.age(home, 40)
+    os.utime(home / "bin/nvcc", (time.time(), home.stat().st_mtime))
+    assert names(clean(tmp_path, known, "toolkits", older="30d")) == set()
+    kept.age(home, 0)
+    assert names(clean(tmp_path, known, "toolkits", older="30d")) == {"toolkits 11.8-x86_64"}
+
+
+def test_nothing_said_is_not_everything(known: Facts) -> None:
+    with pytest.raises(ConfigError, match="say what shall go"):
+        selection.parse_criteria(known, (), "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"names": ("tree",)}, "no such kind; it is one of trees, outputs"),
+        ({"names": ("other",)}, "no such kind"),
+        ({"age": "30"}, "--age: '30' is no duration such as 30d"),
+        ({"age": "-3d"}, "is no duration"),
+        ({"free": "lots"}, "--free: 'lots' is no quantity"),
+    ],
+)
+def test_what_has_no_sense_is_refused(known: Facts, said: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        selection.parse_criteria(known, **{"names": (), "age": "", "release": "", "free": "", **said})  # type: ignore[arg-type]
+
+
+def test_age_is_counted_from_the_last_use(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    where = kept.layout(tmp_path)
+    kept.age(where.trees / kept.TREE, 40)
+    kept.age(where.trees / kept.VISION, -2)  # the clock went backwards since
+    assert names(clean(tmp_path, known, "trees", older="30d")) == {f"trees {kept.TREE}"}
+    assert names(clean(tmp_path, known, "trees", older="1d")) == set()
+    assert names(clean(tmp_path, known, "trees")) == {f"trees {kept.VISION}"}
+
+
+def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    where = kept.layout(tmp_path)
+    for name in ("source.json", "tree"):
+        path = where.source("base") / "v1.0.0" / name
+        os.utime(path, (path.stat().st_mtime - 40 * kept.DAY,) * 2)
+    assert names(clean(tmp_path, known, "sources", older="30d")) == set(), "its tree was built in today"
+    kept.age(where.trees, 35)
+    assert names(clean(tmp_path, known, "sources", older="30d")) == {"sources base v1.0.0"}
+
+
+def test_a_release_goes_with_its_partners(shipped: Facts, known: Facts) -> None:
+    of_torch = selection.parse_criteria(shipped, (), "", "v1.13.1", "").tags
+    assert of_torch == frozenset({"v1.13.1", "v0.14.1", "v0.13.1"})
+    assert selection.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
+    with pytest.raises(UnknownReleaseError, match=r"no release of torch is called 'v1\.13\.9'"):
+        selection.parse_criteria(shipped, (), "", "v1.13.9", "")
+    items = [StoredItem("trees", tag, list, 0, tag) for tag in ("v1.0.0", "v2.0.0", "")]
+    said = selection.parse_criteria(known, (), "", "v1.0.0", "")
+    assert [one.tag for one in selection.items_to_remove(items, said, time.time())] == ["v1.0.0"]
+
+
+def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    where = kept.layout(tmp_path)
+    kept.age(where.trees / kept.CELL, 3)
+    kept.age(where.demo, 9)
+    kept.age(where.logs, 6)
+    assert names(clean(tmp_path, known, free="150 kB")) == {"demo demo", "logs v1.0.0-wheel-3.10-cpu"}
+    assert names(clean(tmp_path, known, free="90 kB")) == {f"outputs {kept.CELL}"}
+    assert names(clean(tmp_path, known, free="0")) == set()
+
+
+def test_a_name_that_stays_frees_nothing(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    origin = kept.layout(tmp_path).source("base") / "v1.0.0" / "tree" / ".git" / "objects" / "pack"
+    kept.write(origin, 400_000)
+    copy = kept.layout(tmp_path).trees / kept.TREE / "source" / "pack"
+    os.link(origin, copy)
+    first = clean(tmp_path, known, "trees", hand=DryRun()).total
+    assert first.size - first.freed >= 400_000
+    both = clean(tmp_path, known, "trees", "sources", hand=DryRun()).total
+    assert both.size == both.freed
+
+
+def test_a_rehearsal_removes_nothing_and_tells_the_same(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    before = kept.present(tmp_path)
+    told = clean(tmp_path, known, older="0s", hand=DryRun())
+    assert kept.present(tmp_path) == before
+    done = clean(tmp_path, known, older="0s")
+    assert names(told) == names(done)
+    assert told.total.freed == done.total.freed
+
+
+def test_what_a_build_holds_stays_until_it_ends(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    lock = kept.layout(tmp_path).trees / kept.VISION / "lock"
+    with kept.held(lock) as build:
+        for hand in (DryRun(), RealRemover(None)):
+            outcome = clean(tmp_path, known, "trees", "outputs", "wheels", older="0s", hand=hand)
+            assert {item.name for item, _ in outcome.kept} == {kept.VISION, kept.WHEEL}
+        assert all(why == f"in use by process {build.pid}" for _, why in outcome.kept)
+        assert names(outcome) == {f"trees {kept.TREE}", f"outputs {kept.CELL}"}
+        configs = {"TORCHMILL_CONFIGS": str(tmp_path / "build_configs")}
+        told = json.loads(
+            run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout
+        )
+        busy = {f"{one['kind']} {one['name']}": one["busy"] for one in told["stored"] if one["busy"]}
+        assert set(busy) == {f"trees {kept.VISION}", f"outputs {kept.VISION}", f"wheels {kept.WHEEL}"}
+    assert names(clean(tmp_path, known, "trees", "outputs", "wheels")) == {
+        f"trees {kept.VISION}",
+        f"outputs {kept.VISION}",
+        f"wheels {kept.WHEEL}",
+    }
+
+
+def test_a_tree_stays_while_a_cell_that_shares_it_is_packed(tmp_path: Path, known: Facts) -> None:
+    trees = kept.layout(tmp_path).trees / "v1.0.0"
+    cells = {python: trees / f"wheel-{python}-cpu" for python in ("3.9", "3.10")}
+    tree, other = trees / "wheel-cpu-0123abcd", trees / "wheel-cu118-0123abcd"
+    for folder in (tree, other):
+        kept.write(folder / "holder", 0).write_text("wheel-3.9-cpu")
+        kept.write(folder / "kit" / "cmake", 1000)
+    for cell in cells.values():
+        kept.write(cell / "lock", 0)
+    with kept.held(cells["3.10"] / "lock") as build:
+        outcome = clean(tmp_path, known, "trees")
+    assert names(outcome) == {"trees v1.0.0/wheel-cu118-0123abcd"}
+    assert [(item.name, why) for item, why in outcome.kept] == [
+        ("v1.0.0/wheel-cpu-0123abcd", f"in use by process {build.pid}")
+    ]
+    assert names(clean(tmp_path, known, "trees")) == {"trees v1.0.0/wheel-cpu-0123abcd"}
+
+
+def test_a_source_that_is_being_built_or_fetched_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    where = kept.layout(tmp_path)
+    for lock in (where.trees / kept.TREE / "lock", where.source("base") / "lock"):
+        with kept.held(lock):
+            assert [why[:6] for _, why in clean(tmp_path, known, "sources").kept] == ["in use"]
+    assert names(clean(tmp_path, known, "sources")) == {"sources base v1.0.0"}
+
+
+def test_work_of_the_users_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    tree = kept.layout(tmp_path).source("base") / "v1.0.0" / "tree"
+    changed = kept.write(tree / "mine.py", 10)
+    (kept_source,) = clean(tmp_path, known, "sources").kept
+    assert "mine.py" in kept_source[1]
+    changed.unlink()
+    branch = kept.write(tree / ".git" / "modules" / "a" / "refs" / "heads" / "mine", 40)
+    kept.write(tree / ".git" / "modules" / "a" / "HEAD", 40)
+    (kept_source,) = clean(tmp_path, known, "sources").kept
+    assert "has commits of yours (refs/heads/mine)" in kept_source[1]
+    branch.unlink()
+    (tree / ".git" / "packed-refs").write_text("# pack-refs with: peeled\n" + "1" * 40 + " refs/stash\n")
+    (kept_source,) = clean(tmp_path, known, "sources").kept
+    assert "has commits of yours (refs/stash)" in kept_source[1]
+    (tree / ".git" / "packed-refs").unlink()
+    assert names(clean(tmp_path, known, "sources")) == {"sources base v1.0.0"}
+
+
+def test_an_environment_from_which_something_runs_stays(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    program = tmp_path / "envs" / "wheel-3-10-cpu" / "bin" / "sleep"
+    program.parent.mkdir()
+    shutil.copy2(shutil.which("sleep") or "", program)
+    with subprocess.Popen([program, "600"]) as process:
+        try:
+            (environment_kept,) = clean(tmp_path, known, "environments").kept
+        finally:
+            process.kill()
+    assert environment_kept[1].startswith(f"in use by process {process.pid} (")
+    assert names(clean(tmp_path, known, "environments")) == {"environments wheel-3-10-cpu"}
+
+
+def test_a_folder_that_is_no_environment_stays(tmp_path: Path, known: Facts) -> None:
+    kept.write(tmp_path / "envs" / "photos" / "a.jpg", 10)
+    assert names(clean(tmp_path, known, "environments")) == set()
+    assert (tmp_path / "envs" / "photos" / "a.jpg").exists()
+
+
+def test_what_an_interrupted_clean_left_goes_with_the_next(tmp_path: Path, known: Facts) -> None:
+    kept.fill(tmp_path)
+    where = kept.layout(tmp_path)
+    left = [
+        where.trees / kept.TREE / ".gone-999999999-0-source" / "a.o",
+        tmp_path / "envs" / ".gone-999999999-0-x" / "a",
+    ]
+    for path in left:
+        kept.write(path, 70_000)
+    told = json.loads(invoke(tmp_path, "status", "--json").stdout)
+    assert told["leftovers"] >= 140_000
+    clean(tmp_path, known, "tools", hand=DryRun())
+    assert all(path.exists() for path in left)
+    clean(tmp_path, known, "tools")
+    assert not any(path.parent.exists() for path in left)
+
+
+def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> None:
+    where = kept.layout(tmp_path)
+    for number in range(60):
+        for part in range(20):
+            kept.write(where.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000)
+    size = clean(tmp_path, known, "trees", hand=DryRun()).total.freed
+    command = [sys.executable, "-m", "invoke", "clean", "--kind", "trees", "--json"]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env=environment(tmp_path, own(tmp_path)), stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    told = [json.loads(process.communicate()[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert clean(tmp_path, known, "trees", hand=DryRun()).removed == []
+    assert sum(one["freed"] for one in told) == size, "each says what itself removed"
+
+
+# A build that works in a tree as builds do, and finds what it wrote as long as it holds the lock.
+BUILD = """
+import sys, time
+from pathlib import Path
+from torchmill.core.locks import hold_lock
+folder, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+made = 0
+while time.monotonic() < until or made < 5:
+    with hold_lock(folder, "a build"):
+        if not (folder / "key").exists():
+            (folder / "source").mkdir(exist_ok=True)
+            for number in range(50):
+                (folder / "source" / str(number)).touch()
+            (folder / "key").touch()
+            made += 1
+        time.sleep(0.001)
+        names = {path.name for path in (folder / "source").iterdir()}
+        assert len(names) == 50, names
+        assert (folder / "key").exists()
+    time.sleep(0.01)
+print(made)
+"""
+
+
+def test_a_build_never_loses_what_it_works_with(tmp_path: Path, known: Facts) -> None:
+    folder = kept.layout(tmp_path).tree("v1.0.0", "wheel-3.10-cpu")
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-c", BUILD, str(folder), "1.5"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
+        while build.poll() is None:
+            clean(tmp_path, known, "trees")
+        assert build.stdout is not None
+        assert int(build.stdout.read()) >= 5, "trees went and were made anew"
+    assert build.returncode == 0
+
+
+def test_ccache_takes_from_its_own_cache(tmp_path: Path, known: Facts) -> None:
+    program = shutil.which("ccache")
+    if program is None:
+        pytest.skip("there is no ccache here")
+    folder = kept.layout(tmp_path).cache / "ccache"
+    theirs = tmp_path / "theirs"
+    for number in range(4):
+        source = kept.write(tmp_path / f"{number}.c", 0)
+        noise = ",".join(map(str, os.urandom(100_000)))
+        source.write_text(f"unsigned char f{number}[] = {{{noise}}};\n")
+        for cache in (folder, theirs):
+            env = {**os.environ, "CCACHE_DIR": str(cache)}
+            subprocess.run([program, "cc", "-c", source.name], cwd=tmp_path, env=env, check=True)
+    old = [path for path in folder.rglob("*R") if path.is_file()][:2]
+    for path in old:
+        kept.age(path, 50)
+    assert clean(tmp_path, known, "compilers", older="30d", hand=DryRun()).total.freed > 0
+    assert names(clean(tmp_path, known, "compilers", older="30d")) == {"compilers ccache"}
+    assert not any(path.exists() for path in old)
+    assert len(list(folder.rglob("*R"))) == 2
+    clean(tmp_path, known, "compilers")
+    assert list(folder.rglob("*R")) == []
+    assert len(list(theirs.rglob("*R"))) == 4
+
+
+def test_the_commands_tell_people(tmp_path: Path) -> None:
+    kept.fill(tmp_path)
+    shown = invoke(tmp_path, "status")
+    assert shown.returncode == 0, shown.stderr
+    assert f"  {kept.TREE} " in shown.stdout
+    assert "free on its disk" in shown.stdout
+    told = invoke(tmp_path, "clean", "--kind=logs", "--kind=trees", "--dry-run")
+    assert "would be removed: logs" in told.stdout
+    assert " would come free; " in told.stdout
+    little = invoke(tmp_path, "clean", "--free=1G", "--dry-run")
+    assert little.returncode == 7
+    assert "of 1.0 GiB can come free: name more with --kind" in little.stderr
+    assert "Traceback" not in little.stderr
+    assert invoke(tmp_path, "clean").returncode == 2
+
+
+def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    done = run("invoke", "clean", "--age=0s", home=home, env=own(home))
+    assert (done.returncode, done.stdout.partition(";")[0]) == (0, "0 B freed")
+    assert not home.exists()

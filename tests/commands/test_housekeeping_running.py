@@ -1,0 +1,113 @@
+"""What processes tell of who is at work."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT
+from torchmill.commands.clean import in_use
+from torchmill.commands.clean.in_use import RunningProcess, RunningProcesses
+
+ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
+ELSEWHERE = "/elsewhere"
+
+
+def nox(*words: str, cwd: str = str(ROOT), environ: Mapping[str, str] | None = None) -> RunningProcesses:
+    command = ("/usr/bin/python", "-m", "nox", *words)
+    return RunningProcesses(
+        (RunningProcess(7, command, "/usr/bin/python", cwd, {} if environ is None else environ),)
+    )
+
+
+UNSEEN = RunningProcesses((RunningProcess(7, ("nox", "-s", "wheel-3.10-cpu")),))  # another user's
+
+
+@pytest.mark.parametrize(
+    ("found", "means_it"),
+    [
+        (nox("-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "lint", "wheel-3.10-cpu", "--", "--jobs", "2"), True),
+        (nox("--session=wheel-3.10-cpu"), True),
+        (nox("-s", "wheel-3.11-cpu"), False),
+        (nox("-t", "cpu"), True),  # any session may follow
+        (nox(), True),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE), False),
+        (UNSEEN, True),
+        (nox("-f", str(ROOT / "noxfile.py"), "-s", "wheel-3.10-cpu", cwd=ELSEWHERE), True),
+        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), False),
+        (nox("-s", "wheel-3.10-cpu", environ={"NOX_ENVDIR": "/elsewhere/.nox"}), False),
+        (nox(f"--envdir={ENVIRONMENT.parent}", "-s", "wheel-3.10-cpu", cwd=ELSEWHERE), True),
+        (
+            RunningProcesses((RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),)),
+            False,
+        ),
+        (RunningProcesses(), False),
+    ],
+)
+def test_a_nox_may_mean_an_environment(found: RunningProcesses, means_it: bool) -> None:
+    assert (found.session(ENVIRONMENT) is not None) == means_it
+
+
+@pytest.mark.parametrize(
+    ("found", "builds"),
+    [
+        (nox("-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "wheel-3.10-cpu", environ={"TORCHMILL_HOME": ELSEWHERE}), False),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHMILL_HOME": str(ROOT)}), True),
+        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), True),
+        (nox("-s", "tests"), False),
+        (UNSEEN, True),
+    ],
+)
+def test_a_nox_may_build_below_a_folder(found: RunningProcesses, builds: bool) -> None:
+    assert (found.builder(ROOT, {"wheel-3-10-cpu", "wheel-3-11-cpu"}) is not None) == builds
+
+
+def test_an_environment_whose_name_nox_hashed_may_be_anyones() -> None:
+    hashed = ENVIRONMENT.with_name("0a1b2c3d")
+    assert nox("-s", "wheel-3.10-cpu").session(hashed) is not None
+    assert RunningProcesses().session(hashed) is None
+
+
+@pytest.mark.parametrize("session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"])
+def test_environments_are_called_as_nox_calls_them(session: str) -> None:
+    from nox.sessions import _normalize_path
+
+    assert _normalize_path("x", session) == os.path.join("x", in_use.nox_environment_name(session))  # noqa: PTH118
+
+
+def test_who_runs_from_a_folder_is_found() -> None:
+    for words, program, cwd in [
+        ((f"{ENVIRONMENT}/bin/python", "a.py"), "", ""),
+        (("cc1plus", f"-I{ENVIRONMENT}/include"), "", ""),
+        (("bash",), "", str(ENVIRONMENT)),
+        (("python",), f"{ENVIRONMENT}/bin/python3.10", ""),
+    ]:
+        assert RunningProcesses((RunningProcess(7, words, program, cwd),)).within(ENVIRONMENT) is not None
+    beside = RunningProcess(7, (f"{ENVIRONMENT}-aarch64/bin/python",), "", f"{ENVIRONMENT}-aarch64")
+    assert RunningProcesses((beside,)).within(ENVIRONMENT) is None
+
+
+def test_a_build_with_other_caches_is_no_hindrance() -> None:
+    words = ("python", "-m", "torchmill.toolchain.guard")
+    for environ, counts in [
+        ({"XDG_CACHE_HOME": "/a"}, True),
+        ({"HOME": "/a"}, False),
+        ({"HOME": "/home/a", "XDG_CACHE_HOME": "/b"}, False),
+        (None, True),
+    ]:
+        found = RunningProcesses((RunningProcess(7, words, environ=environ),)).build(Path("/a/torchmill"))
+        assert (found is not None) == counts
+    for session, counts in [("wheel-3.10-cpu", True), ("tests", False)]:
+        begun = nox("-s", session, environ={"XDG_CACHE_HOME": "/a"})  # its guard comes later
+        assert (begun.build(Path("/a/torchmill")) is not None) == counts
+
+
+def test_this_machine_is_looked_at() -> None:
+    seen = in_use.list_processes()
+    parent = [one for one in seen.processes if one.number == os.getppid()]
+    assert len(parent) == 1
+    assert all(one.number != os.getpid() for one in seen.processes)
+    assert str(parent[0]).startswith(f"process {os.getppid()} (")

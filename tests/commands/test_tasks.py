@@ -1,0 +1,162 @@
+"""The real tasks, through the real invoke."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, environment, run
+
+KEYS = {"identifier", "package", "tag", "commit", "version", "environment", "requirements", "patches"}
+KEYS |= {"commands", "jobs", "kit", "wheel", "platform"}
+HOSTS = ROOT / "tests" / "golden" / "hosts"
+
+
+def test_list_names_the_tasks(tmp_path: Path) -> None:
+    done = run("invoke", "--list", home=tmp_path)
+    names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status toolkit"
+    names += " image index publish serve snippet verify"
+    for name in names.split():
+        assert f"  {name} " in done.stdout
+
+
+def test_matrix_as_json(tmp_path: Path) -> None:
+    done = run("invoke", "matrix", "--tag", "v2.4.0", "--arch", "aarch64", "--json", home=tmp_path)
+    entries = json.loads(done.stdout)
+    assert {entry["arch"] for entry in entries} == {"aarch64"}
+    packages = {"torch", "torchvision", "torchaudio", "torch-scatter"}
+    assert {entry["package"] for entry in entries} == packages
+    by_name = {(entry["package"], entry["python"], entry["variant"]): entry for entry in entries}
+    assert by_name["torch", "3.12", "cpu"]["possible"] is True
+    impossible = by_name["torch", "3.13", "cpu"]
+    assert (impossible["possible"], impossible["reason"]) == (
+        False,
+        "torch 2.4.0 supports Python 3.8, 3.9, 3.10, 3.11, 3.12",
+    )
+
+
+def test_matrix_for_people(tmp_path: Path) -> None:
+    done = run(
+        "invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path
+    )
+    assert done.stdout.startswith("torch 1.13.1 on x86_64\n  python  cpu  ")
+    assert "not Python 3.12" in done.stdout or "3.12" in done.stdout.partition("  not ")[2]
+
+
+def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
+    done = run("invoke", "explain", "wheel-3.12-cpu", "--tag", "v1.13.1", home=tmp_path)
+    assert done.returncode == 3
+    assert (
+        "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
+    )
+    assert "wheel-3.11-cpu" in done.stderr
+    assert "releases that can build it: v2.15.0, v2.14.1, " in done.stderr
+    assert done.stderr.rstrip().endswith("…, v2.3.1, v2.2.2"), "the newest of each series, not the middle"
+    good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)
+    assert (good.returncode, good.stdout) == (0, "wheel-3.10-cpu is possible: torch 1.13.1\n")
+
+
+def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
+    done = run(
+        "invoke",
+        "plan",
+        "wheel-3.10-cpu",
+        "--tag=v1.13.1",
+        f"--host={HOSTS / 'm1-container.toml'}",
+        "--json",
+        home=tmp_path,
+    )
+    plan = json.loads(done.stdout)
+    assert set(plan) == KEYS | {"toolkit", "libraries", "estimate", "overflow"}
+    assert set(plan["environment"]) == {"set", "unset"}
+    assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
+    assert not list(tmp_path.rglob("*")), "a plan touches nothing"
+
+
+def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
+    done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
+    assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
+    assert done.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["fetch", "--tag=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
+        (
+            ["fetch", "--tag=v1.13.1", "--package=visoin"],
+            2,
+            ["unknown package visoin", "torchvision (vision)"],
+        ),
+        (["plan", "wheel-3.10-cpuu", "--tag=v1.13.1"], 4, ["names no build", "wheel-3.10-cpu"]),
+        (["plan", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["is impossible", "possible instead"]),
+        (["plan", "wheel-3.10-cpu", "--tag=v1.13.1", "--set=X"], 2, ["write it as NAME=VALUE"]),
+        (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
+        (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
+        (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'any'", "aarch64"]),
+        (["doctor", "--save=absent/host.toml"], 2, ["absent/host.toml cannot be written (No such file"]),
+        (["jobs", "--memory=lots"], 2, ["invoke jobs: --memory: 'lots' is no quantity of bytes"]),
+        (["jobs", "--memory="], 2, ["--memory: '' is no quantity of bytes"]),
+        (["jobs", "--memory=12"], 2, ["no compiler fits into 12 B"]),
+        (["jobs", "--jobs=0"], 2, ["'0' is no whole number from 1"]),
+        (["jobs", "wheel-3.10"], 4, ["'wheel-3.10' names no build"]),
+        (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is impossible"]),
+        (["explain", "wheel"], 4, ["'wheel' names no build"]),
+        (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
+        (["clean"], 2, ["say what shall go: --kind KIND, --age 30d"]),
+        (["clean", "--kind=tree"], 2, ["--kind tree: there is no such kind; it is one of trees, outputs"]),
+        (["clean", "--release=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
+    ],
+)
+def test_bad_input_is_one_message_with_its_own_exit_code(
+    tmp_path: Path, arguments: list[str], code: int, words: list[str]
+) -> None:
+    done = run("invoke", *arguments, home=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / ".torchmill" / "selected.json").exists()
+
+
+def test_jobs_tell_what_binds(tmp_path: Path) -> None:
+    done = run("invoke", "jobs", "wheel-3.10-cpu", "--tag=v1.13.1", "--memory=64M", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("physical memory", "--memory", "binds", "torch 1.13.1 cpu", "warning: the largest compiles"):
+        assert word in done.stdout
+    assert not list(tmp_path.rglob("*")), "looking touches nothing"
+
+
+def test_jobs_as_json(tmp_path: Path) -> None:
+    done = run("invoke", "jobs", "--tag=v1.13.1", "--jobs=3", "--json", home=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["allowed"]["processors"] == {"count": 3, "source": "--jobs"}
+    assert told["allowed"]["slots"] == 14
+    assert told["memory"][0]["source"] == "physical memory"
+
+
+def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
+    done = run("invoke", "deps", "--print", "--manager=dnf", "--tag=v1.13.1", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel")
+        or "gcc-c++" in done.stdout
+    )
+    assert "dnf install --assumeyes" in done.stdout
+
+
+def test_whoever_reads_only_the_first_line_gets_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m invoke plan wheel-3.10-cpu --tag v1.13.1 | true"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("task", ["doctor", "plan", "diagnose", "explain", "jobs"])
+def test_a_task_with_an_argument_of_its_own_has_help(tmp_path: Path, task: str) -> None:
+    done = run("invoke", task, "--help", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Docstring:" in done.stdout

@@ -1,0 +1,400 @@
+"""Lists of compute capabilities: read as PyTorch reads them, judged before anything is built."""
+
+from dataclasses import replace
+from itertools import pairwise, permutations
+
+import pytest
+
+from torchmill.config import arch_list, arch_list_check, cell_lookup, matrix
+from torchmill.config.arch_list import (
+    ArchTarget,
+    capability_key,
+    format_arch_list,
+    how_served,
+    is_plain_target,
+    shortest_arch_list,
+)
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Capability, Facts, Gpu, Host, Options, Release, Toolkit
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.plan import build_plan
+
+LINUX = Host("x86_64", "linux", cores=8, memory=32 * 1024**3, glibc="2.36")
+OLDEST = "9.0"  # of the toolkits that are described
+
+
+def listed(shipped: Facts, text: str, torch: str = "2.9.0") -> str:
+    targets, problems = arch_list.parse_arch_list(shipped, text, torch)
+    assert problems == []
+    return format_arch_list(targets)
+
+
+def complaint(shipped: Facts, text: str, torch: str = "2.9.0", gpus: tuple[Gpu, ...] = ()) -> str:
+    _, problems = arch_list.parse_arch_list(shipped, text, torch, gpus)
+    return "\n".join(problems)
+
+
+def cell(shipped: Facts, name: str, tag: str, arch: str = "x86_64") -> Cell:
+    release = matrix.find_release(shipped, "torch", tag)
+    return cell_lookup.find_cell(shipped, name, arch, release)
+
+
+def set_for(shipped: Facts, name: str, tag: str, asked: str | None = None, host: Host = LINUX) -> str | None:
+    made = build_plan.compute_plan(shipped, cell(shipped, name, tag), host, Options(arch_list=asked))
+    return made.set.get("TORCH_CUDA_ARCH_LIST")
+
+
+def toolkit(shipped: Facts, version: str) -> Toolkit:
+    return next(one for one in shipped.toolkits if one.version == version)
+
+
+def capability(shipped: Facts, name: str) -> Capability:
+    return next(one for one in shipped.capabilities if one.name == name)
+
+
+def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
+    return [
+        (release, cuda, text)
+        for releases in shipped.releases.values()
+        for release in releases
+        for cuda, said in release.cuda_official.items()
+        for text in said.capabilities.values()
+    ]
+
+
+# What the facts must agree on
+
+
+def test_every_official_list_is_written_as_we_write_it(shipped: Facts) -> None:
+    wrong = []
+    for release, cuda, text in official_lists(shipped):
+        targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
+        if problems or format_arch_list(targets) != text:
+            wrong.append((release.package, release.version, cuda, text, problems))
+    assert len(official_lists(shipped)) > 100
+    assert wrong == []
+
+
+def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) -> None:
+    wrong = []
+    for release, cuda, text in official_lists(shipped):
+        if capability_key(cuda) < capability_key(OLDEST):
+            continue
+        targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
+        wrong += list(arch_list_check.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
+    assert wrong == []
+
+
+def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:
+    for release in (one for releases in shipped.releases.values() for one in releases):
+        for arch in release.arches:
+            for one in (one for one in matrix.supported_cells(shipped, release, arch) if one.build.cuda):
+                if one.build.python != release.pythons[-1]:
+                    continue
+                text = arch_list_check.official_arch_list(shipped, one)
+                assert text, (release.package, release.version, one.build)
+                targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
+                cuda = toolkit(shipped, str(one.build.cuda))
+                assert [*problems, *arch_list_check.find_arch_problems(shipped, targets, cuda, release)] == []
+
+
+def test_toolkits_name_only_capabilities_that_are_described(shipped: Facts) -> None:
+    known = {one.name for one in shipped.capabilities}
+    for one in shipped.toolkits:
+        assert {name.rstrip("af") for name in one.capabilities} <= known, one.version
+        assert set(one.deprecated) <= set(one.capabilities), one.version
+        assert list(one.capabilities) == sorted(
+            one.capabilities, key=lambda name: (capability_key(name.rstrip("af")), name)
+        )
+
+
+def test_no_toolkit_loses_and_finds_a_capability_again(shipped: Facts) -> None:
+    for name in {name for one in shipped.toolkits for name in one.capabilities}:
+        known = [name in one.capabilities for one in shipped.toolkits]
+        assert sum(before != after for before, after in pairwise([False, *known, False])) == 2, name
+
+
+def test_drivers_and_compilers_only_move_forward(shipped: Facts) -> None:
+    for key in ("driver", "driver_windows", "driver_ptx"):
+        versions = [
+            tuple(map(int, text.split("."))) for one in shipped.toolkits if (text := getattr(one, key))
+        ]
+        assert versions == sorted(versions), key
+    for one in shipped.toolkits:
+        assert one.driver, one.version
+
+
+def test_every_capability_that_a_name_stands_for_is_described(shipped: Facts) -> None:
+    known = {one.name for one in shipped.capabilities}
+    assert {name for one in shipped.arch_names for name in one.means} <= known
+
+
+def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
+    for release in shipped.releases["torch"]:
+        able = [one.name for one in shipped.arch_names if one.release.contains(release.version)]
+        assert len(able) == len(set(able)), release.version
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    "text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"]
+)
+def test_separators(shipped: Facts, text: str) -> None:
+    assert listed(shipped, text) == "8.0;8.6+PTX"
+
+
+def test_order_and_repetition_do_not_matter(shipped: Facts) -> None:
+    entries = ["9.0a", "8.0", "12.0+PTX", "8.0+PTX", "9.0"]
+    texts = {listed(shipped, ";".join(one)) for one in permutations(entries)}
+    assert texts == {"8.0+PTX;9.0;9.0a;12.0+PTX"}
+
+
+@pytest.mark.parametrize(
+    ("text", "torch", "expected"),
+    [
+        ("Ampere", "1.13.1", "8.0"),
+        ("Ampere", "2.1.0", "8.0;8.6"),
+        ("ampere+PTX", "2.1.0", "8.0;8.6+PTX"),
+        ("Kepler", "1.2.0", "3.0;3.5"),
+        ("Kepler", "1.3.0", "3.5"),
+        ("Kepler+Tesla", "1.0.0", "3.7"),
+        ("Maxwell+Tegra+PTX", "2.9.0", "5.3+PTX"),
+        ("Maxwell;Pascal+PTX", "1.4.0", "5.0;5.2;6.0;6.1+PTX"),
+        ("Blackwell+Tegra", "2.8.0", "10.1"),
+        ("Blackwell+Tegra", "2.9.0", "11.0"),
+    ],
+)
+def test_names_mean_what_they_mean_to_the_release(
+    shipped: Facts, text: str, torch: str, expected: str
+) -> None:
+    assert listed(shipped, text, torch) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [
+        ("sm_86", "write 8.6"),
+        ("86", "write 8.6"),
+        ("sm90a", "write 9.0a"),
+        ("compute_86", "write 8.6+PTX"),
+        ("86-real", "write 8.6"),
+        ("120", "write 12.0"),
+        ("8", "write 8.0"),
+        ("2.1(2.0)", "write 2.1"),
+        ("Amper", "did you mean Ampere?"),
+        ("Hoper", "did you mean Hopper?"),
+        ("All", "leave the option out for the official list"),
+        ("Common", "leave the option out for the official one"),
+        ("Auto", "write native"),
+        ("fast", "neither a compute capability"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_what_to_write(shipped: Facts, word: str, advice: str) -> None:
+    text = complaint(shipped, word)
+    assert text.startswith(f"'{word}' ")
+    assert advice in text
+
+
+def test_a_name_of_a_later_release_is_told_in_numbers(shipped: Facts) -> None:
+    assert complaint(shipped, "Ada", "1.13.1") == "'Ada' is no name that torch 1.13.1 knows; write 8.9"
+
+
+def test_an_empty_list_is_no_list(shipped: Facts) -> None:
+    assert "names no compute capability" in complaint(shipped, " ; ")
+
+
+def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
+    here = (Gpu("NVIDIA GeForce RTX 5090", "12.0"), Gpu("NVIDIA GeForce RTX 3090", "8.6"))
+    targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", here)
+    assert format_arch_list(targets) == "8.6;12.0+PTX"
+    assert "none was found" in complaint(shipped, "native")
+    assert "does not tell the capability of Tesla K80" in complaint(
+        shipped, "native", gpus=(Gpu("Tesla K80"),)
+    )
+
+
+# Judging
+
+
+def against(shipped: Facts, name: str, tag: str, text: str) -> str:
+    with pytest.raises(ImpossibleBuildError) as error:
+        set_for(shipped, name, tag, text)
+    return str(error.value)
+
+
+def test_a_list_is_made_canonical_on_its_way_into_the_plan(shipped: Facts) -> None:
+    assert set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "Turing, 8.6+PTX 7.0") == "7.0;7.5;8.6+PTX"
+
+
+def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts) -> None:
+    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "9.0;8.6")
+    assert "9.0: CUDA 11.7 makes no code for it, CUDA 11.8 to" in text
+    assert "torch 1.13.1 builds with CUDA 11.8;" in text
+    assert "8.6+PTX can stand for it: drivers compile its PTX for 9.0" in text
+    assert "\n  8.6" not in text, "what is right is not complained about"
+    text = against(shipped, "wheel-3.10-cu121", "v2.1.0", "3.5")
+    assert "CUDA 9.0 to 11.8 does; torch 2.1.0 builds with CUDA 11." in text
+    assert "can stand for it" not in text, "nothing newer runs on it"
+
+
+def test_code_of_an_earlier_minor_is_offered_instead(shipped: Facts) -> None:
+    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "8.9")
+    assert "8.6 can stand for it: its code runs on 8.9 too" in text
+
+
+def test_a_capability_that_nobody_has_is_told_with_its_neighbours(shipped: Facts) -> None:
+    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "8.4")
+    assert "8.4: no toolkit makes code for it; there is 8.0, 8.6, 8.7, 8.8, 8.9" in text
+
+
+def test_spellings_that_the_release_cannot_read(shipped: Facts) -> None:
+    text = against(shipped, "wheel-3.11-cu121", "v2.3.1", "9.0a;8.6")
+    assert "9.0a: the CMake of torch 2.3.1 cannot read it (that of torch >=2.4 can)" in text
+    assert "9.0 can stand for it" in text
+    assert set_for(shipped, "wheel-3.11-cu121", "v2.4.0", "9.0a;8.6") == "8.6;9.0a"
+    assert "10.0f: the CMake of torch 2.8.0" in against(shipped, "wheel-3.11-cu129", "v2.8.0", "10.0f")
+    assert set_for(shipped, "wheel-3.11-cu130", "v2.9.0", "10.0f") == "10.0f"
+
+
+def test_packages_built_by_cpp_extension_take_only_what_it_knows(shipped: Facts) -> None:
+    assert set_for(shipped, "wheel-3.10-cu118", "v1.13.1", "8.9") == "8.9", "CMake takes any number"
+    text = against(shipped, "vision-3.10-cu118", "v1.13.1", "8.9")
+    assert "torchvision is built by torch 1.13.1's cpp_extension, which does not take it" in text
+    assert "(that of torch >=2.0 does); 8.6 can stand for it: its code runs on 8.9 too" in text
+    assert "that of no release does" in against(shipped, "vision-3.12-cu130", "v2.9.0", "10.0f")
+
+
+def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
+    with pytest.raises(ConfigError) as error:
+        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "sm_86;Amper;9.0;3.7;10.0")
+    lines = str(error.value).splitlines()
+    assert lines[0] == (
+        "arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:"
+    )
+    assert [line.split()[0] for line in lines[1:]] == ["'sm_86'", "'Amper'", "9.0:", "10.0:"]
+
+
+def test_a_build_without_cuda_takes_no_list(shipped: Facts) -> None:
+    with pytest.raises(ConfigError, match=r"wheel-3\.10-cpu is built without CUDA; leave the option out"):
+        set_for(shipped, "wheel-3.10-cpu", "v1.13.1", "8.6")
+
+
+def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
+    host = replace(LINUX, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
+    assert set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native", host) == "8.6"
+    with pytest.raises(ConfigError, match="none was found"):
+        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native")
+
+
+# The default
+
+
+def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: Facts) -> None:
+    build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
+    said = build.release.cuda_official["11.8"]
+    release = replace(
+        build.release, cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})}
+    )
+    assert arch_list_check.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
+
+
+def test_a_toolkit_older_than_all_official_ones_takes_the_oldest_list(shipped: Facts) -> None:
+    assert set_for(shipped, "wheel-3.12-cu126", "v2.15.0") == "7.5;8.0;8.6;9.0"
+
+
+def test_a_toolkit_for_jetson_boards_makes_code_for_them(shipped: Facts) -> None:
+    assert set_for(shipped, "wheel-3.6-cu102-aarch64", "v1.7.0") == "5.3;6.2;7.2"
+    assert set_for(shipped, "wheel-3.6-cu90-aarch64", "v1.1.0") == "5.3;6.2"
+    assert set_for(shipped, "wheel-3.6-cu102", "v1.7.0") == "3.7;5.0;6.0;7.0;7.5"
+
+
+# Whom a list serves
+
+
+def test_a_target_is_written_as_pytorch_reads_it() -> None:
+    assert str(ArchTarget("9.0", "a", ptx=True)) == "9.0a+PTX"
+    assert is_plain_target("9.0")
+    assert not is_plain_target("9.0a")
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "way"),
+    [
+        ("8.6", "8.6", "code"),
+        ("8.6", "8.9", "code"),
+        ("8.9", "8.6", None),
+        ("8.6", "9.0", None),
+        ("8.6+PTX", "9.0", "PTX"),
+        ("8.6+PTX", "8.0", None),
+        ("8.6", "8.7", None),
+        ("8.6+PTX", "8.7", "PTX"),
+        ("8.7", "8.9", None),
+        ("9.0a+PTX", "10.0", None),
+        ("10.0a", "10.3", None),
+        ("10.0f", "10.3", "code"),
+        ("10.0f", "10.7", "code"),
+        ("10.0f", "10.1", None),
+        ("10.0f+PTX", "12.0", None),
+        ("12.0", "12.1", "code"),
+    ],
+)
+def test_whom_a_list_serves(shipped: Facts, text: str, gpu: str, way: str | None) -> None:
+    targets, _ = arch_list.parse_arch_list(shipped, text, "2.9.0")
+    assert how_served(shipped, targets, capability(shipped, gpu)) == way
+
+
+def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -> None:
+    wanted = [one for one in shipped.capabilities if capability_key(one.name) >= (7, 0)]
+    shortest = shortest_arch_list(shipped, wanted)
+    assert all(how_served(shipped, shortest, gpu) == "code" for gpu in wanted)
+    for one in shortest:
+        rest = [other for other in shortest if other != one]
+        assert any(how_served(shipped, rest, gpu) is None for gpu in wanted)
+
+
+# GPUs by name
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("RTX 3090", {"8.6"}),
+        ("3090", {"8.6"}),
+        ("rtx3090", {"8.6"}),
+        ("NVIDIA GeForce RTX 3080 Ti Laptop GPU", {"8.6"}),
+        ("A100", {"8.0"}),
+        ("NVIDIA A100-SXM4-40GB", {"8.0"}),
+        ("NVIDIA H100 80GB HBM3", {"9.0"}),
+        ("Orin", {"8.7"}),
+        ("GTX 1080Ti", {"6.1"}),
+        ("Titan X", {"5.2", "6.1"}),
+        ("T4", {"7.5"}),
+        ("K80", {"3.7"}),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", {"12.0"}),
+    ],
+)
+def test_gpus_are_found_as_people_and_drivers_name_them(shipped: Facts, name: str, found: set[str]) -> None:
+    assert {one.capability.name for one in arch_list.find_gpus(shipped, name)} == found
+
+
+def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
+    for one in shipped.capabilities:
+        for gpu in one.gpus:
+            assert one in [named.capability for named in arch_list.find_gpus(shipped, gpu)], gpu
+
+
+@pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce"])
+def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
+    with pytest.raises(ConfigError, match="no GPU called"):
+        arch_list.find_gpus(shipped, name)
+
+
+def test_the_gpus_of_a_machine(shipped: Facts) -> None:
+    here = (Gpu("Tesla K80"), Gpu("NVIDIA GeForce RTX 4090", "8.9"))
+    assert [one.capability.name for one in arch_list.gpus_of_host(shipped, here)] == ["3.7", "8.9"]
+    with pytest.raises(ConfigError, match="no GPU was found here"):
+        arch_list.gpus_of_host(shipped, ())
+    with pytest.raises(ConfigError, match=r"capability 99\.0, which gpus\.toml lacks"):
+        arch_list.gpus_of_host(shipped, (Gpu("NVIDIA Next", "99.0"),))

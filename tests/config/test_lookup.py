@@ -1,0 +1,83 @@
+"""From a name to a cell, and what is said of a name that has none."""
+
+import re
+
+import pytest
+
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts
+from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+
+
+def test_find_says_what_is_possible_instead(known: Facts) -> None:
+    release = matrix.find_release(known, "base", "v1.0.0")
+    with pytest.raises(ImpossibleBuildError) as error:
+        cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
+    text = str(error.value)
+    assert "wheel-3.13-cpu is impossible: base 1.0.0 supports Python 3.9, 3.10" in text
+    assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
+    assert "releases that can build it: v2.0.0" in text
+
+
+def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
+    with pytest.raises(UnknownReleaseError, match=r"did you mean .*wheel-3\.10-cu118"):
+        cell_lookup.find_cell(known, "Wheel-3.10-CU181", "x86_64", None)
+
+
+def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
+    old, new = (matrix.find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
+    assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", old).release is old
+    assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None).release is new
+    with pytest.raises(UnknownReleaseError, match="no release of addon is known to go with base"):
+        cell_lookup.find_cell(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
+
+
+def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "aarch64", None)
+    assert cell.build.arch == "x86_64"
+
+
+def test_the_native_machine_may_be_named_too(known: Facts) -> None:
+    short = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None)
+    assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "x86_64", None) == short
+
+
+def test_explain_gives_every_reason(known: Facts) -> None:
+    old = matrix.find_release(known, "base", "v1.0.0")
+    assert cell_lookup.explain_cell(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
+        "wheel-3.13-cu124 is impossible: base 1.0.0 supports Python 3.9, 3.10",
+        "also: base 1.0.0 builds with CUDA >=10.2,<12",
+        "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
+        "releases that can build it: v2.0.0",
+    ]
+
+
+def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
+    lines = cell_lookup.explain_cell(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
+    assert lines[0] == (
+        "wheel-3.9-cu124 is impossible with every release; "
+        "with v2.0.0: base 2.0.0 supports Python 3.10, 3.13, 3.13t"
+    )
+    assert lines[1] == "possible instead with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
+
+
+def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    text = cell_lookup.explain_cell(shipped, "vision-3.12-cpu", "x86_64", release)
+    assert "possible instead with v1.13.1: vision-3.7-cpu" in text
+    assert re.search(r"^releases that can build it: v2\.15\.0, .*v2\.2\.2$", text, re.MULTILINE)
+
+
+def test_what_is_named_stays_readable(shipped: Facts) -> None:
+    newest = matrix.newest_release(shipped)
+    for name in ("wheel-3.5-cu90", "wheel-3.9-cu118", "audio-3.15-cu132", "vision-3.12-cu92"):
+        text = cell_lookup.explain_cell(shipped, name, "x86_64", newest)
+        assert max(len(line) for line in text.splitlines()) <= 240, text
+
+
+def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -> None:
+    selected = matrix.find_release(shipped, "torch", "1.1.0")
+    with pytest.raises(
+        UnknownReleaseError, match=r"no release of torchaudio is known to go with torch 1\.1\.0"
+    ):
+        cell_lookup.explain_cell(shipped, "audio-3.7-cpu", "x86_64", selected)

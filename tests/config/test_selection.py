@@ -1,0 +1,55 @@
+"""Which release a command speaks of."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmill.config.model import Facts
+from torchmill.config.selection import select_release, selected_or_newest, selected_release
+from torchmill.core.errors import SourceError, UnknownReleaseError
+from torchmill.core.paths import Layout
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.delenv("TORCHMILL_TAG", raising=False)
+    return Layout(tmp_path / "root", tmp_path / "cache")
+
+
+def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
+    assert selected_release(known, layout) is None
+    assert selected_or_newest(known, layout) == known.releases["base"][-1]
+
+
+def test_what_was_selected_is_remembered(known: Facts, layout: Layout) -> None:
+    select_release(layout, known.releases["base"][0])
+    assert selected_release(known, layout) == selected_or_newest(known, layout) == known.releases["base"][0]
+
+
+def test_the_environment_beats_the_record_and_the_command_line_both(
+    known: Facts, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = known.releases["base"]
+    select_release(layout, old)
+    monkeypatch.setenv("TORCHMILL_TAG", new.tag)
+    assert selected_release(known, layout) == new
+    assert selected_release(known, layout, old.tag) == old
+
+
+def test_a_spoiled_record_is_told(known: Facts, layout: Layout) -> None:
+    layout.state.mkdir(parents=True)
+    for text in ("", "[]", '{"tag": 1}'):
+        layout.selection.write_text(text)
+        with pytest.raises(SourceError, match="does not name a release: delete it"):
+            selected_release(known, layout)
+    layout.selection.unlink()
+    layout.selection.mkdir()
+    with pytest.raises(SourceError, match="does not name a release: delete it"):
+        selected_release(known, layout)
+
+
+def test_a_tag_that_left_the_facts_is_told(known: Facts, layout: Layout) -> None:
+    layout.state.mkdir(parents=True)
+    layout.selection.write_text('{"tag": "v0.0.1"}')
+    with pytest.raises(UnknownReleaseError, match=r"'v0\.0\.1'"):
+        selected_release(known, layout)

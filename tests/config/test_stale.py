@@ -1,0 +1,46 @@
+"""Rules without effect: found in small facts, and none in those that ship."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmill.config import facts_reader, matrix
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
+
+
+def added(configs: Path, rule: str) -> Facts:
+    path = configs / "packages" / "base.toml"
+    path.write_text(f"{path.read_text(encoding='utf-8')}\n[[rule]]\n{rule}\n", encoding="utf-8")
+    return facts_reader.read_facts(configs)
+
+
+def test_the_shipped_rules_all_match_something(shipped: Facts) -> None:
+    matrix.refuse_unused_rules(shipped)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        '{ release = ">=3" }',
+        '{ python = "==3.13", release = "<2" }',
+        '{ cuda = "<11", release = ">=2" }',
+        '{ arch = "arm64", cuda = ">=0" }',
+        '{ variant = "cu999" }',
+    ],
+)
+def test_a_rule_outside_every_axis_is_found(configs: Path, when: str) -> None:
+    known = added(configs, f'reason = "never"\nwhen = {when}\nset = {{ A = "1" }}')
+    with pytest.raises(ConfigError, match=r"base\.toml: rule 6: matches no build \(never\)"):
+        matrix.refuse_unused_rules(known)
+
+
+def test_a_setting_for_a_build_that_conflicts_forbid_is_found(configs: Path) -> None:
+    forbidden = 'when = { python = "==3.10", cuda = "==11.8", arch = "aarch64", release = "<2" }'
+    known = added(configs, f'reason = "in vain"\n{forbidden}\nset = {{ A = "1" }}')
+    with pytest.raises(ConfigError, match="in vain"):
+        matrix.refuse_unused_rules(known)
+
+
+def test_a_compiler_is_no_axis(configs: Path) -> None:
+    matrix.refuse_unused_rules(added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }'))

@@ -1,0 +1,62 @@
+"""Addresses that users give, and what messages may say of them."""
+
+import pytest
+
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://x/whl",
+        "http://[::1]:8080/a%20b/",
+        "https://me:secret@x/",
+        "file:///a/b",
+        "file://localhost/a",
+    ],
+)
+def test_what_is_an_address_passes(url: str) -> None:
+    assert urls.validate_url("--to", url, ("https", "http", "file"), "").geturl() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "x",
+        "https://",
+        "https://x/ü",
+        "https://x\n/",
+        "https://[1]/",
+        "file:a",
+        "file://x/a",
+        "https://x/#",
+    ],
+)
+def test_what_is_none_is_told_with_an_example(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)^--to .*: write it as https://y/z$"):
+        urls.validate_url("--to", url, ("https", "file"), "https://y/z")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://me:secret@x/y", "https://x/y"),
+        ("https://me:sec/secret@x/y?z", "https://x/y"),
+        ("https://me:sec?secret#@x/y", "https://x/y"),
+        ("https://x/y?token=secret", "https://x/y"),
+        ("me:secret@x", "me:x"),
+        ("s3:secret@x", "s3:x"),
+        ("C:/plain/folder", "C:/plain/folder"),
+    ],
+)
+def test_a_message_has_no_secret(url: str, told: str) -> None:
+    assert urls.redact_url(url) == told
+
+
+def test_a_login_is_found_and_left_out() -> None:
+    parts = urls.validate_url("--to", "https://token@x:8/y/", ("https",), "")
+    assert urls.has_login(parts)
+    assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
+    assert not urls.has_login(urls.validate_url("--to", "https://x/@scope", ("https",), ""))

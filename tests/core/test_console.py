@@ -1,0 +1,98 @@
+"""What is said where: bars, the line of a build, tables; on a real terminal and in a pipe."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchmill.core import console
+
+ROOT = Path(__file__).parents[2]
+SHOW = """
+from types import SimpleNamespace
+from torchmill.build.progress_line import show_build_progress
+from torchmill.core.console import show_progress
+from torchmill.toolchain.guard.timeline import TimelineMoment
+with show_progress() as bars:
+    bar = bars.task("torch", 3)
+    bar.update(2, 3, "receiving")
+    bar.close()
+with show_build_progress() as line:
+    line.note("configuring")
+    now = TimelineMoment(0.0, 2**30, 2**31, 0, 0, 0)
+    line.edge("[3/4] Building CXX object x/a.cpp.o", SimpleNamespace(now=now))
+print("{}")
+"""
+
+
+def test_a_pipe_gets_plain_lines_and_results_stay_alone_on_stdout() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW],
+        cwd=ROOT,
+        env=os.environ | {"FORCE_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "{}\n"
+    assert done.stderr.splitlines() == ["torch", "torch: 2/3, receiving", "configuring"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_terminal_gets_moving_lines() -> None:
+    said = on_terminal({"TERM": "xterm", "COLUMNS": "120"})
+    assert "torch" in said
+    assert "\x1b[" in said
+    assert "3/4 (75 %)" in said
+    assert "1.0 of 2.0 GiB: " in said
+    assert "a.cpp.o" in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_dumb_terminal_gets_plain_lines() -> None:
+    assert "\x1b" not in on_terminal({"TERM": "dumb"})
+
+
+def on_terminal(variables: dict[str, str]) -> str:
+    """Run SHOW with stderr on a real pseudo-terminal; return what it drew."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", SHOW],
+        cwd=ROOT,
+        env=os.environ | variables,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:  # how Linux says that the other side is closed
+            pass
+        os.close(ours)
+    assert process.returncode == 0, said
+    return said.decode()
+
+
+def test_a_table_is_aligned_and_never_wrapped() -> None:
+    said = console.format_table(["identifier", "why"], [["wheel-3.10-cpu", ""], ["x", "y" * 300]])
+    assert said.splitlines() == [
+        "identifier      why",
+        "wheel-3.10-cpu",
+        "x               " + "y" * 300,
+    ]
+
+
+def test_a_table_without_rows_has_its_headers() -> None:
+    assert console.format_table(["a", "b"], []) == "a  b"
+
+
+def test_a_file_is_as_good_as_stderr() -> None:
+    file = io.StringIO()
+    with console.show_progress(file) as bars:
+        bars.task("torch").close()
+    assert file.getvalue() == "torch\n"

@@ -1,0 +1,44 @@
+"""Where things are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout, nox_environments_folder
+
+
+def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.touch()
+    monkeypatch.setenv("TORCHMILL_HOME", str(home))
+    with pytest.raises(ConfigError, match="home, which is a file: name a folder"):
+        Layout.of_checkout(tmp_path)
+
+
+def test_environments_are_where_nox_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
+    assert nox_environments_folder() == tmp_path
+    monkeypatch.delenv("NOX_ENVDIR")
+    assert nox_environments_folder() == Path(__file__).parents[2] / ".nox"
+
+
+def test_a_guest_has_folders_of_its_own_but_for_sources_and_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHMILL_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = Layout.of_checkout(tmp_path)
+    monkeypatch.setenv("TORCHMILL_GUEST", "aarch64")
+    guest = Layout.of_checkout(tmp_path)
+    assert guest.sources == own.sources == tmp_path / ".torchmill" / "sources"
+    assert guest.dist == own.dist
+    assert guest.trees == tmp_path / ".torchmill" / "aarch64" / "trees"
+    assert guest.selection != own.selection
+    assert (own.cache.name, guest.cache.name) == ("torchmill", "torchmill-aarch64")
+
+
+def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_GUEST", "../aarch64")
+    with pytest.raises(ConfigError, match=r"TORCHMILL_GUEST is '\.\./aarch64': name an arch"):
+        Layout.of_checkout(tmp_path)

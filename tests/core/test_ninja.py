@@ -1,0 +1,187 @@
+"""Progress lines and estimates, against the words of the real tools."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.core.ninja import Edge, EdgePace, parse_edge, read_dependencies, strip_colours
+
+
+@pytest.mark.parametrize(
+    ("line", "edge"),
+    [
+        (
+            "[12/345] Building CXX object caffe2/a.cpp.o",
+            Edge(12, 345, "Building CXX object caffe2/a.cpp.o"),
+        ),
+        ("[ 12%] Building CXX object a.cpp.o", Edge(12, 100, "Building CXX object a.cpp.o")),
+        ("[100%] Built target torch", Edge(100, 100, "Built target torch")),
+        ("[0/2] Re-checking globbed directories...", Edge(0, 2, "Re-checking globbed directories...")),
+        ("[1/2] \x1b[32m\x1b[1mLinking a\x1b[0m", Edge(1, 2, "Linking a")),
+        ("  [3/9] c++ -c a.cpp  \n", Edge(3, 9, "c++ -c a.cpp")),
+    ],
+)
+def test_edges_are_read(line: str, edge: Edge) -> None:
+    assert parse_edge(line) == edge
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "-- Found OpenMP",
+        "ninja: build stopped: subcommand failed.",
+        "[9/3] no",
+        "[0/0] no",
+        "x [1/2] y",
+        "[1/2]",
+    ],
+)
+def test_other_lines_are_not_taken_for_edges(line: str) -> None:
+    assert parse_edge(line) is None
+
+
+def test_colours_of_gcc_are_removed() -> None:
+    assert (
+        strip_colours("\x1b[01m\x1b[Ka.c:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kx")
+        == "a.c:1: error: x"
+    )
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
+def test_every_edge_of_a_real_ninja_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "build.ninja").write_text(
+        dedent("""\
+        rule touch
+          command = touch $out
+          description = Touching $out
+        build a: touch
+        build b: touch a
+        build c: touch b
+        """)
+    )
+    said = subprocess.run(["ninja"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    edges = [edge for line in said.splitlines() if (edge := parse_edge(line))]
+    assert edges == [Edge(1, 3, "Touching a"), Edge(2, 3, "Touching b"), Edge(3, 3, "Touching c")]
+
+
+def paced(times: list[float], total: int) -> EdgePace:
+    pace = EdgePace()
+    for done, at in enumerate(times, start=1):
+        pace.record(Edge(done, total, ""), at)
+    return pace
+
+
+def test_nothing_is_estimated_from_a_handful_of_edges() -> None:
+    assert EdgePace().seconds_left(0) is None
+    assert paced([1, 2, 3, 4, 5], total=100).seconds_left(5) is None
+
+
+def test_nothing_is_estimated_from_the_first_files_of_many() -> None:
+    times = [float(n) for n in range(1, 21)]
+    assert paced(times, total=81).seconds_left(20) is None
+    assert paced(times, total=80).seconds_left(20) == pytest.approx(60)
+
+
+def test_a_steady_pace_gives_the_exact_rest() -> None:
+    pace = paced([2.0 * n for n in range(1, 51)], total=100)
+    assert pace.seconds_left(100) == pytest.approx(100)
+    assert pace.seconds_left(130) == pytest.approx(70)  # time passes between edges
+    assert pace.seconds_left(10_000) == 0
+
+
+def test_the_later_half_decides() -> None:
+    cached = [0.01 * n for n in range(1, 21)]
+    compiled = [cached[-1] + 10.0 * n for n in range(1, 31)]
+    assert paced(cached + compiled, total=60).seconds_left(compiled[-1]) == pytest.approx(100)
+
+
+def test_a_second_run_starts_anew() -> None:
+    pace = paced([float(n) for n in range(1, 101)], total=100)
+    pace.record(Edge(1, 50, ""), 200)
+    assert pace.seconds_left(200) is None
+    for done in range(2, 21):
+        pace.record(Edge(done, 50, ""), 200 + done)
+    assert pace.seconds_left(220) == pytest.approx(30)
+
+
+def test_a_repeated_count_is_no_edge() -> None:
+    pace = paced([float(n) for n in range(1, 11)], total=20)
+    pace.record(Edge(10, 20, "again"), 60)
+    assert pace.seconds_left(10) == pytest.approx(10)
+
+
+MANIFEST = """\
+rule cc
+  command = cc -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+build a.o: cc ../a.c
+build b.o: cc ../b.c
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    """Return a folder in which ninja compiled two files."""
+    if not shutil.which("ninja") or not shutil.which("cc"):
+        pytest.skip("needs ninja and a C compiler")
+    for name, text in {"a.h": "", "a.c": '#include "a.h"\n', "b.c": "#include <stdint.h>\n"}.items():
+        (tmp_path / name).write_text(text)
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "build.ninja").write_text(MANIFEST)
+    subprocess.run(["ninja"], cwd=build, capture_output=True, check=True)
+    return build
+
+
+def by_ninja(build: Path) -> dict[str, list[str]]:
+    """Return what ninja itself says that was read."""
+    said = subprocess.run(
+        ["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True
+    ).stdout
+    blocks = [block.splitlines() for block in said.split("\n\n") if block.strip()]
+    return {lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks}
+
+
+def test_what_was_read_is_what_ninja_says(compiled: Path) -> None:
+    found = read_dependencies(compiled / ".ninja_deps")
+    assert found == by_ninja(compiled)
+    assert "../a.h" in found["a.o"]
+    assert any(path.endswith("/stdint.h") for path in found["b.o"])
+
+
+def test_what_was_read_last_counts(compiled: Path) -> None:
+    (compiled.parent / "a.c").write_text("\n")
+    subprocess.run(["ninja"], cwd=compiled, capture_output=True, check=True)
+    assert "../a.h" not in read_dependencies(compiled / ".ninja_deps")["a.o"]
+    assert read_dependencies(compiled / ".ninja_deps") == by_ninja(compiled)
+
+
+def test_a_log_that_was_cut_off_at_any_place_says_what_is_whole(compiled: Path) -> None:
+    log = compiled / ".ninja_deps"
+    whole, data = read_dependencies(log), log.read_bytes()
+    for length in range(16, len(data), 7):
+        log.write_bytes(data[:length])
+        found = read_dependencies(log)
+        assert found.items() <= whole.items()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"# ninjalog v5\n", b"# ninjadeps\n", b"# ninjadeps\n\x09\0\0\0", b"# ninjadeps\n\x04\0"]
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
+    log = tmp_path / ".ninja_deps"
+    log.write_bytes(data)
+    with pytest.raises(ValueError, match="no log of ninja's dependencies that can be read"):
+        read_dependencies(log)
+
+
+def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / ".ninja_deps"
+    log.write_bytes(b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0")
+    with pytest.raises(ValueError, match="names files that it does not list"):
+        read_dependencies(log)

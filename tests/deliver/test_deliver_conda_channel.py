@@ -1,0 +1,170 @@
+"""A channel from packages of dist/conda/: brought up to date, and never somebody else's."""
+
+import json
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchmill.config import facts_reader
+from torchmill.config.model import Facts
+from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.paths import Layout
+from torchmill.deliver.conda import channel, package
+
+rattler = pytest.importorskip("rattler", reason="needs py-rattler")
+pytest.importorskip("rattler_build", reason="needs py-rattler-build")
+stand_ins = pytest.importorskip("conda_stand_ins")
+
+SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "osx-arm64")
+
+
+@pytest.fixture(scope="module")
+def sample() -> Facts:
+    """Return the facts of the sample."""
+    return facts_reader.read_facts(Path(__file__).parents[2] / "sample" / "build_configs")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path / "home", tmp_path / "cache")
+
+
+def packed(layout: Layout, name: str, text: str = "one", subdir: str = SUBDIR, build: str = "0") -> Path:
+    """Put a package with one file into dist/conda/."""
+    files = layout.root / "files"
+    shutil.rmtree(files, ignore_errors=True)
+    (files / "share").mkdir(parents=True)
+    (files / "share" / f"{name}.txt").write_text(text)
+    return Path(stand_ins.package(package.packages_folder(layout), subdir, name, "1.0", files, build=build))
+
+
+def listed(out: Path, subdir: str = SUBDIR) -> list[str]:
+    return sorted(json.loads((out / subdir / "repodata.json").read_text())["packages.conda"])
+
+
+def state(out: Path) -> dict[str, bytes]:
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_a_channel_has_an_index_for_each_machine_and_noarch(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
+    packed(layout, "tinytorch")
+    packed(layout, "tinytorch", subdir="osx-arm64", build="1")
+    out = tmp_path / "deep" / "channel"
+    told = channel.write_channel(sample, layout, out)
+    assert told.splitlines()[0] == f"{out}: a channel of 2 packages, 2 of them new"
+    assert f"conda install -c {out.as_uri()} -c conda-forge tinytorch" in told
+    for subdir in (SUBDIR, "osx-arm64", "noarch"):
+        names = {path.name for path in (out / subdir).iterdir()}
+        assert {"repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"} <= names
+    assert listed(out, "osx-arm64")[-1] == "tinytorch-1.0-1.conda"
+    assert listed(out, "noarch") == []
+    assert [path.name for path in out.parent.iterdir()] == ["channel"]
+
+
+def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    packed(layout, "tinytorch")
+    out = tmp_path / "channel"
+    channel.write_channel(sample, layout, out)
+    before = (out / SUBDIR / "tinytorch-1.0-0.conda").stat()
+    packed(layout, "tinyvision")
+    assert "2 packages, 1 of them new" in channel.write_channel(sample, layout, out)
+    assert (out / SUBDIR / "tinytorch-1.0-0.conda").stat().st_mtime_ns == before.st_mtime_ns
+    assert listed(out) == ["tinytorch-1.0-0.conda", "tinyvision-1.0-0.conda"]
+    assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
+    shutil.rmtree(package.packages_folder(layout))
+    packed(layout, "tinyaudio")
+    assert "3 packages, 1 of them new" in channel.write_channel(
+        sample, layout, out
+    )  # what is no longer in dist/ stays
+    (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()
+    channel.write_channel(sample, layout, out)
+    assert listed(out) == ["tinyaudio-1.0-0.conda", "tinytorch-1.0-0.conda"]
+
+
+def test_what_was_stopped_half_way_goes_on(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    packed(layout, "tinytorch")
+    out = tmp_path / "channel"
+    channel.write_channel(sample, layout, out)
+    for index in (out / SUBDIR).glob("repodata*"):  # the packages are there, the index is not
+        index.unlink()
+    channel.write_channel(sample, layout, out)
+    assert listed(out) == ["tinytorch-1.0-0.conda"]
+
+
+def test_another_package_of_the_same_name_is_refused(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    packed(layout, "tinytorch")
+    out = tmp_path / "channel"
+    channel.write_channel(sample, layout, out)
+    before = state(out)
+    packed(layout, "tinytorch", "another")
+    packed(layout, "tinyvision")
+    with pytest.raises(DeliveryError, match=r"tinytorch-1\.0-0\.conda is there and another one than"):
+        channel.write_channel(sample, layout, out)
+    assert state(out) == before
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    packed(layout, "tinytorch")
+    out = tmp_path / "photos"
+    out.mkdir()
+    (out / "holiday.jpg").write_text("sun")
+    with pytest.raises(DeliveryError, match="photos is no channel that torchmill wrote"):
+        channel.write_channel(sample, layout, out)
+    assert state(out) == {"holiday.jpg": b"sun"}
+    with pytest.raises(DeliveryError, match=r"holiday\.jpg is no channel"):
+        channel.write_channel(sample, layout, out / "holiday.jpg")
+
+
+def test_what_somebody_else_put_into_or_changed_in_a_channel_is_told(
+    sample: Facts, layout: Layout, tmp_path: Path
+) -> None:
+    ours = packed(layout, "tinytorch")
+    out = tmp_path / "channel"
+    channel.write_channel(sample, layout, out)
+    stranger = out / SUBDIR / "magma-2.6-0.tar.bz2"
+    stranger.write_text("")
+    with pytest.raises(DeliveryError, match=r"magma-2\.6-0\.tar\.bz2 was put there by somebody else"):
+        channel.write_channel(sample, layout, out)
+    stranger.unlink()
+    there = out / SUBDIR / ours.name
+    data = there.read_bytes()
+    there.unlink()
+    there.write_bytes(data + b" ")
+    with pytest.raises(DeliveryError, match="has changed since it was put there"):
+        channel.write_channel(sample, layout, out)
+
+
+@pytest.mark.parametrize("spoil", ["garbage", "renamed", "moved", "cut"])
+def test_a_package_that_is_not_what_it_says_is_refused(
+    sample: Facts, layout: Layout, tmp_path: Path, spoil: str
+) -> None:
+    file = packed(layout, "tinytorch")
+    if spoil == "garbage":
+        file.write_text("not a package")
+    elif spoil == "cut":
+        file.write_bytes(file.read_bytes()[:-30])
+    elif spoil == "renamed":
+        file.rename(file.with_name("tinytorch-2.0-0.conda"))
+    else:
+        (file.parent.parent / "win-64").mkdir()
+        file.rename(file.parent.parent / "win-64" / file.name)
+    with pytest.raises(DeliveryError, match="make it again"):
+        channel.write_channel(sample, layout, tmp_path / "channel")
+    assert not (tmp_path / "channel").exists()
+
+
+def test_without_packages_or_py_rattler_the_remedy_is_told(
+    sample: Facts, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        DeliveryError, match=r"conda holds no conda packages: make one \(`nox -s conda-3\.10-cpu`"
+    ):
+        channel.write_channel(sample, layout, tmp_path / "channel")
+    monkeypatch.setitem(sys.modules, "rattler", None)
+    with pytest.raises(HostError, match="run `pip install py-rattler`"):
+        channel.write_channel(sample, layout, tmp_path / "channel")

@@ -1,0 +1,132 @@
+"""What a package says of itself, for cells that this machine could not build."""
+
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support import paper_wheels
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
+from torchmill.deliver.conda import recipe
+from torchmill.deliver.conda.recipe import CondaRecipe
+from torchmill.wheel import wheel_file
+
+TOLD = {
+    "libraries": {"cudnn": "8.0.5.39"},
+    "requirements": ["numpy==1.19.5"],
+    "toolkit": "11.0",
+    "tag": "v1.8.0",
+}
+
+
+def cell(facts: Facts, tag: str, identifier: str, arch: str) -> matrix.Cell:
+    return cell_lookup.find_cell(facts, identifier, arch, matrix.find_release(facts, "torch", tag))
+
+
+def composed(
+    facts: Facts, one: matrix.Cell, wheel: Path, told: Mapping[str, object] | None = None, **environ: str
+) -> CondaRecipe:
+    if told is not None:
+        whole = {**told, "sha256": wheel_file.read_wheel(wheel).sha256}
+        wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(whole))
+    return recipe.compose_recipe(facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ)
+
+
+def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: Path) -> None:
+    """R3: torch 1.8.0 with CUDA 11.0 and cuDNN 8.0.5 for Python 3.8."""
+    tag = "cp38-cp38-manylinux_2_31_x86_64"
+    wheel = paper_wheels.made(tmp_path, "torch", "1.8.0+cu110", tag, requires=["typing-extensions", "numpy"])
+    found = composed(shipped, cell(shipped, "v1.8.0", "wheel-3.8-cu110", "x86_64"), wheel, TOLD)
+    assert found.file == "pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
+    assert (found.subdir, found.number) == ("linux-64", 0)
+    assert found.depends == (
+        "__glibc >=2.31,<3.0.a0",
+        "numpy >=1.19,<2.0a0",
+        "python >=3.8,<3.9.0a0",
+        "typing_extensions",
+    )
+    assert found.constrains == (
+        "__cuda >=11.0",
+        "cuda-version >=11.0,<12.0a0",
+        "libstdcxx >=11.1",
+        "libstdcxx-ng >=11.1",
+        "python_abi 3.8.* *_cp38",
+    )
+    assert found.run_exports == {"weak": ("pytorch >=1.8.0,<1.9.0a0",)}
+    assert found.imports == ("torch",)
+    assert found.stamp.isoformat() == "2021-03-04T00:00:00+00:00"
+    origin = found.about["extra"]["torchmill"]
+    assert (origin["wheel"], origin["tag"]) == (wheel.name, "v1.8.0")
+    assert found.about["dev_url"] == "https://github.com/pytorch/pytorch"
+
+
+def test_a_wheel_without_manifest_has_what_the_release_is_known_for(shipped: Facts, tmp_path: Path) -> None:
+    wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cu117", "cp310-cp310-linux_x86_64")
+    found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cu117", "x86_64"), wheel)
+    assert found.build == "py3.10_cuda11.7_cudnn8.5.0_0"
+    assert found.depends == ("numpy", "python >=3.10,<3.11.0a0")
+
+
+def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> None:
+    requires = ["typing-extensions", "numpy", "torch==1.13.1", "pillow!=8.3.*,>=5.3.0"]
+    tag = "cp310-cp310-macosx_11_0_arm64"
+    wheel = paper_wheels.made(tmp_path, "torchvision", "0.14.1", tag, requires=requires)
+    found = composed(shipped, cell(shipped, "v1.13.1", "vision-3.10-cpu", "arm64"), wheel)
+    assert found.file == "torchvision-0.14.1-py3.10_cpu_0.conda"
+    assert found.subdir == "osx-arm64"
+    assert {"pytorch 1.13.1", "__osx >=11.0", "pillow >=5.3.0,!=8.3.*"} <= set(found.depends)
+    labelled = paper_wheels.made(
+        tmp_path, "torchvision", "0.14.1+cpu", "cp310-cp310-linux_aarch64", requires=["torch==1.13.1+cpu"]
+    )
+    one = cell(shipped, "v1.13.1", "vision-3.10-cpu", "aarch64")
+    found = composed(shipped, one, labelled)
+    assert found.subdir == "linux-aarch64"
+    assert "pytorch 1.13.1 py3.10_cpu_*" in found.depends
+    with pytest.raises(ConfigError, match="CONDA_SUBDIR is linux-64"):
+        composed(shipped, one, labelled, CONDA_SUBDIR="linux-64")
+
+
+def test_a_wheels_build_number_is_the_packages(shipped: Facts, tmp_path: Path) -> None:
+    made = paper_wheels.made(tmp_path, "torch", "1.13.1+cpu", f"cp310-cp310-linux_{platform.machine()}")
+    wheel = made.rename(made.with_name(made.name.replace("+cpu-", "+cpu-3-")))
+    found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cpu", "x86_64"), wheel)
+    assert (found.build, found.number) == ("py3.10_cpu_3", 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "license_", "summary"),
+    [
+        (b"License: BSD-3\nSummary: Tensors\n", "BSD-3-Clause", "Tensors"),
+        (b"License-Expression: Apache-2.0\nLicense: Other\n", "Apache-2.0", None),
+        (b"License: UNKNOWN\nSummary: UNKNOWN\n", None, None),
+    ],
+)
+def test_the_licence_is_that_of_metadata(
+    shipped: Facts, tmp_path: Path, said: bytes, license_: str | None, summary: str | None
+) -> None:
+    def spoken(members: paper_wheels.Members) -> None:
+        name = next(one for one in members if one.endswith("METADATA"))
+        members[name] += said + b"Project-URL: Homepage, https://pytorch.org/\n"
+
+    wheel = paper_wheels.made(tmp_path, "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64", change=spoken)
+    found = composed(shipped, cell(shipped, "v1.13.1", "wheel-3.10-cpu", "x86_64"), wheel)
+    assert found.license == license_
+    assert found.about.get("summary") == summary
+    assert found.about["home"] == "https://pytorch.org/"
+
+
+def test_the_time_in_a_package_is_told() -> None:
+    assert (
+        recipe.package_timestamp({"SOURCE_DATE_EPOCH": "1700000000"}, "2021-03-04")
+        .isoformat()
+        .startswith("2023-11-14T22")
+    )
+    assert recipe.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
+    assert recipe.package_timestamp({}, None).year == 1980
+    for wrong in ("yesterday", "-5", "9" * 12):
+        with pytest.raises(ConfigError, match="SOURCE_DATE_EPOCH="):
+            recipe.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)

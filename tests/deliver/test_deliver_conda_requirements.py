@@ -1,0 +1,139 @@
+"""What wheels require, as conda has it; that its own solver reads it so is tried, too."""
+
+from dataclasses import replace
+
+import pytest
+
+from torchmill.config.model import Facts
+from torchmill.core.errors import DeliveryError
+from torchmill.deliver.conda import requirements
+from torchmill.deliver.conda.requirements import CondaTarget
+
+CPU = CondaTarget("3.10", "cpu", "linux", "x86_64")
+CUDA = replace(CPU, variant="cu117")
+
+
+def one(facts: Facts, line: str, target: CondaTarget = CPU) -> str:
+    (found,) = requirements.wheel_requirements(facts, [line], target)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("required", "spec"),
+    [
+        ("typing-extensions", "typing_extensions"),
+        ("requests", "requests"),
+        ("pillow!=8.3.*,>=5.3.0", "pillow >=5.3.0,!=8.3.*"),
+        ("sympy==1.13.1", "sympy 1.13.1"),
+        ("jinja2 (>=3)", "jinja2 >=3"),
+        ("triton==2.0.0", "triton 2.0.0"),
+        ("nvidia-cuda-runtime-cu11==11.7.99", "cudatoolkit >=11.7,<11.8.0a0"),
+        ("nvidia-cublas-cu11==11.10.3.66", "cudatoolkit"),
+        ("nvidia-cudnn-cu11==8.5.0.96", "cudnn >=8.5.0.96,<9.0a0"),
+        ("nvidia-cublas-cu12==12.1.3.1", "libcublas >=12.1.3.1,<13.0a0"),
+        ("nvidia-cublas<=13.1.1.3,>=13.1.0.3", "libcublas >=13.1.0.3,<=13.1.1.3"),
+        ("cuda-toolkit[cublas,cudart]==13.0.2", "cuda-libraries >=13.0.2,<14.0a0"),
+        ("nvidia-cusparselt-cu12==0.6.2", "cusparselt 0.6.2"),
+    ],
+)
+def test_requirements_have_condas_names_and_bounds(shipped: Facts, required: str, spec: str) -> None:
+    assert one(shipped, required) == spec
+
+
+def test_a_package_is_bound_to_the_very_variant_that_it_is_built_against(shipped: Facts) -> None:
+    assert one(shipped, "torch==1.13.1+cpu") == "pytorch 1.13.1 py3.10_cpu_*"
+    assert one(shipped, "torch==1.13.1+cu117", CUDA) == "pytorch 1.13.1 py3.10_cuda11.7_*"
+    assert one(shipped, "torch==1.13.1+git49444c3") == "pytorch 1.13.1 py3.10_cpu_*git49444c3_*"
+    assert one(shipped, "torch==1.13.1") == "pytorch 1.13.1"
+
+
+def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> None:
+    lines = [
+        "dataclasses; python_version < '3.7'",
+        "setuptools; python_version >= '3.12'",
+        "opt-einsum>=3.3; extra == 'opt-einsum'",
+        "nvidia-cudnn-cu11==8.5.0.96; platform_system == 'Linux'",
+    ]
+    assert list(requirements.wheel_requirements(shipped, lines, CPU)) == ["cudnn >=8.5.0.96,<9.0a0"]
+    assert list(
+        requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.6", system="macos"))
+    ) == ["dataclasses"]
+    assert "setuptools" in requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.13t"))
+
+
+def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Facts) -> None:
+    for release in shipped.releases["torch"]:
+        for cuda in release.cuda_official.values():
+            assert all(requirements.wheel_requirements(shipped, cuda.requires, CUDA))
+
+
+def test_one_that_has_none_is_refused(shipped: Facts) -> None:
+    with pytest.raises(DeliveryError, match=r"requires nvidia-novel-cu14, which conda\.toml does not name"):
+        one(shipped, "nvidia-novel-cu14==1.0")
+    with pytest.raises(DeliveryError, match="requires 'numpy >>1', which cannot be read"):
+        one(shipped, "numpy >>1")
+
+
+def test_python_is_bound_to_its_minor_version_and_its_abi() -> None:
+    assert requirements.python_requirement(CPU) == "python >=3.10,<3.11.0a0"
+    assert requirements.abi_requirement(CPU) == "python_abi 3.10.* *_cp310"
+    assert requirements.abi_requirement(replace(CPU, python="3.13t")) == "python_abi 3.13.* *_cp313t"
+
+
+@pytest.mark.parametrize(
+    ("tags", "specs"),
+    [
+        ({"manylinux_2_36_x86_64"}, ["__glibc >=2.36,<3.0.a0"]),
+        ({"manylinux_2_17_x86_64", "manylinux2014_x86_64"}, ["__glibc >=2.17,<3.0.a0"]),
+        ({"manylinux2014_aarch64"}, ["__glibc >=2.17,<3.0.a0"]),
+        ({"macosx_11_0_arm64"}, ["__osx >=11.0"]),
+        ({"linux_x86_64"}, []),
+    ],
+)
+def test_platform_tags_ask_for_a_system(tags: set[str], specs: list[str]) -> None:
+    assert list(requirements.platform_requirements(tags)) == specs
+
+
+def test_a_toolkit_asks_for_a_driver_of_its_major_version_if_there_is_one() -> None:
+    assert list(requirements.toolkit_requirements("11.8")) == ["__cuda >=11", "cuda-version >=11.8,<12.0a0"]
+    assert list(requirements.toolkit_requirements("11.0")) == ["__cuda >=11.0", "cuda-version >=11.0,<12.0a0"]
+
+
+def test_an_older_libstdcxx_than_the_compilers_must_not_be_in_the_environment(shipped: Facts) -> None:
+    conda = requirements.conda_facts(shipped)
+    symbols = ["GLIBCXX_3.4", "GLIBCXX_3.4.21", "GLIBCXX_3.4.30", "CXXABI_1.3.13"]
+    assert list(requirements.libstdcxx_requirements(conda, symbols)) == [
+        "libstdcxx >=12.1",
+        "libstdcxx-ng >=12.1",
+    ]
+    assert list(requirements.libstdcxx_requirements(conda, ["GLIBCXX_3.4.11"])) == []
+
+
+def test_numpys_interface_looks_forward_only(shipped: Facts) -> None:
+    conda = requirements.conda_facts(shipped)
+    told = {"requirements": ["cmake==3.27.9", "numpy==1.21.6"]}
+    assert list(requirements.compiled_requirements(conda, "torch", told)) == ["numpy >=1.21,<2.0a0"]
+    assert requirements.numpy_compatibility("2.1.0") == "numpy >=1.19,<3.0a0"
+    assert list(requirements.compiled_requirements(conda, "torch", {})) == ["numpy"]
+    assert list(requirements.compiled_requirements(conda, "torch", {"requirements": ["cmake==3.27.9"]})) == []
+    assert list(requirements.compiled_requirements(conda, "torchvision", told)) == []
+
+
+def test_of_two_specs_one_that_says_nothing_is_dropped() -> None:
+    specs = ["numpy", "cudatoolkit >=11.7", "numpy >=1.21,<2.0a0", "cudatoolkit", "numpy >=1.22"]
+    assert requirements.merge_specs(specs) == ("cudatoolkit >=11.7", "numpy >=1.21,<2.0a0", "numpy >=1.22")
+
+
+def test_condas_own_library_reads_them(shipped: Facts) -> None:
+    rattler = pytest.importorskip("rattler", reason="needs py-rattler")
+
+    def fits(text: str, name: str, version: str, build: str) -> bool:
+        string = rattler.package.build_string.BuildString(build)
+        record = rattler.PackageRecord(name, version, string, 0, "linux-64")
+        return bool(rattler.MatchSpec(text).matches(record))
+
+    spec = one(shipped, "torch==1.13.1+cu117", CUDA)
+    builds = ["py3.10_cuda11.7_cudnn8.5.0_0", "py3.10_cuda11.7_0", "py3.10_cpu_0", "py3.11_cuda11.7_0"]
+    assert [build for build in builds if fits(spec, "pytorch", "1.13.1", build)] == builds[:2]
+    assert fits(requirements.abi_requirement(CPU), "python_abi", "3.10", "8_cp310")
+    assert not fits(requirements.abi_requirement(CPU), "python_abi", "3.10", "3_pp310")

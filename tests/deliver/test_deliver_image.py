@@ -1,0 +1,289 @@
+"""Dockerfiles: what follows from the facts, that hadolint has nothing to say, and `invoke image` itself.
+
+No engine is needed. What engines made of these files is told in docs/images.md.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support import paper_wheels
+from tests.support.commands import ROOT, run
+from torchmill.commands import image
+from torchmill.config import facts_reader
+from torchmill.config.delivery_model import BaseImage
+from torchmill.config.matrix import find_release
+from torchmill.core import locks
+from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
+from torchmill.deliver.image import builder, runtime
+from torchmill.deliver.image.dockerfile import ImageRecipe
+from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
+
+OURS = facts_reader.read_facts(ROOT / "build_configs")
+GOLDEN = ROOT / "tests/golden/images"
+INDEX = "https://download.pytorch.org/whl/cpu"
+DIGEST = "sha256:" + "ab" * 32
+
+
+def _request(said: ImageOptions, version: str = "1.13.1") -> ImageRequest:
+    return make_image_request(OURS, said, find_release(OURS, "torch", version), "x86_64")
+
+
+def _recipe(said: ImageOptions, version: str = "1.13.1") -> ImageRecipe:
+    return image.recipe_of(OURS, _request(said, version), Path("nowhere"))[0]
+
+
+GOLDENS = {
+    "builder-development": ImageOptions("builder"),
+    "builder-distribution": ImageOptions("builder", purpose="distribution", arch="aarch64"),
+    "builder-cu118": ImageOptions("builder", toolkit="11.8", purpose="distribution"),
+    "builder-cu118-development": ImageOptions("builder", ("3.10",), "11.8"),
+    "builder-own-base": ImageOptions("builder", ("3.11",), base="localhost/mine:1"),
+    "runtime-index": ImageOptions("runtime", ("3.10",), index=INDEX),
+    "devcontainer": ImageOptions("devcontainer", ("3.10",), arch="aarch64"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_images_are_as_they_were(name: str, request: pytest.FixtureRequest) -> None:
+    texts = _recipe(GOLDENS[name]).texts
+    for file, text in texts.items():
+        path = GOLDEN / f"{name}.{file}"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), f"{path.name} differs: --update-golden writes it anew"
+
+
+@cache
+def _all() -> tuple[tuple[str, ImageRecipe], ...]:
+    """Return them once for all tests: there are many."""
+    return tuple(_each())
+
+
+def _each() -> Iterator[tuple[str, ImageRecipe]]:
+    """Yield the Dockerfile of every kind on every base image and arch that the facts have for it."""
+    for arch in ("x86_64", "aarch64"):
+        for version in ("1.1.0", "1.13.1", "2.13.0"):
+            yield from _of_release(arch, version)
+        for one in OURS.images.bases:
+            if arch in one.arches:
+                yield from _on_base(arch, one)
+
+
+def _of_release(arch: str, version: str) -> Iterator[tuple[str, ImageRecipe]]:
+    for base in ("localhost/mine", "localhost/mine:latest", f"mine@{DIGEST}"):
+        for kind in KINDS:
+            said = ImageOptions(kind, arch=arch, base=base, index=INDEX if kind == "runtime" else "")
+            yield f"{kind}-{version}-{arch}-{base}", _recipe(said, version)
+    yield f"devcontainer-{version}-{arch}", _recipe(ImageOptions("devcontainer", arch=arch), version)
+
+
+def _on_base(arch: str, base: BaseImage) -> Iterator[tuple[str, ImageRecipe]]:
+    """Yield what is built on one of our images, for the first release that can be."""
+    saids = {
+        "manylinux": ImageOptions("builder", arch=arch, purpose="distribution"),
+        "system": ImageOptions("builder", arch=arch, base=base.named),
+        "cuda": ImageOptions("builder", toolkit=base.toolkit or "", arch=arch),
+        "toolkit": ImageOptions("builder", toolkit=base.toolkit or "", arch=arch, purpose="distribution"),
+        "python": ImageOptions("runtime", base.pythons[:1], arch=arch, index=INDEX),
+    }
+    for release in OURS.releases["torch"]:
+        try:
+            recipe = image.recipe_of(
+                OURS, make_image_request(OURS, saids[base.role], release, arch), Path("nowhere")
+            )[0]
+        except TorchmillError:
+            continue
+        if base.reference in recipe.texts["Dockerfile"]:  # of manylinux, the release decides
+            yield f"{base.tag}-{arch}", recipe
+            return
+    raise AssertionError(f"nothing is built on {base.named} for {arch}")
+
+
+def test_hadolint_has_nothing_to_say(tmp_path: Path) -> None:
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    assert hadolint, "requirements-dev.txt brings it"
+    names = dict(enumerate(_all()))
+    for number, (_, recipe) in names.items():
+        (tmp_path / f"{number:03}.Dockerfile").write_text(recipe.texts["Dockerfile"])
+    (tmp_path / "wrong.Dockerfile").write_text("FROM debian\nRUN apt-get install -y git\n")
+    files = sorted(str(path) for path in tmp_path.iterdir())
+    done = subprocess.run(
+        [hadolint, "--no-color", "--format", "json", *files], capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)
+    assert {one["code"] for one in found if "wrong" in one["file"]} >= {"DL3006", "DL3008"}
+    assert [one for one in found if "wrong" not in one["file"]] == []
+    assert len(names) > 50
+
+
+def test_every_base_without_a_digest_is_said_to_be_unpinned() -> None:
+    for name, recipe in _all():
+        text = recipe.texts["Dockerfile"]
+        unpinned = [
+            line
+            for line in text.splitlines()
+            if line.startswith("FROM ") and "@sha256:" not in line and "/" in line
+        ]
+        warned = [note for note in recipe.notes if "is not pinned" in note]
+        assert len(unpinned) == len(warned) == text.count("has no digest here"), name
+
+
+def test_a_runtime_image_keeps_neither_wheels_nor_caches() -> None:
+    text = _recipe(ImageOptions("runtime", index=INDEX)).texts["Dockerfile"]
+    final = text.rpartition("FROM ")[2]
+    assert "pip" not in final
+    assert "COPY --from=install /opt/torch/ /opt/torch/" in final
+    assert "USER 10001" in final
+    assert text.count("--no-cache-dir") == text.count("pip install") + text.count("pip download")
+
+
+def test_what_metadata_does_not_say_is_said_to_pip() -> None:
+    old, new = (_request(ImageOptions("runtime"), version) for version in ("1.1.0", "2.13.0"))
+    assert runtime.companion_options(OURS, old, ["torch", "torchvision"]) == ("numpy<2", "pillow<7")
+    assert runtime.companion_options(OURS, old, ["torch"]) == ("numpy<2",)
+    assert runtime.companion_options(OURS, new, ["torch", "torchvision"]) == ("numpy",)
+
+
+def test_nothing_needs_buildkit() -> None:
+    for name, recipe in _all():
+        text = recipe.texts["Dockerfile"]
+        assert not [word for word in ("--mount", "--chmod", "--link", "<<", "# syntax") if word in text], name
+
+
+def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
+    text = _recipe(ImageOptions("builder", toolkit="12.6", purpose="distribution"), "2.8.0").texts[
+        "Dockerfile"
+    ]
+    assert "gcc-toolset-13-gcc-c++ \\\n" in text  # manylinux_2_28 has 14, and CUDA 12.6 takes 13
+    text = _recipe(ImageOptions("builder", toolkit="11.8", purpose="distribution")).texts["Dockerfile"]
+    assert "devtoolset" not in text  # manylinux2014 has 10, which CUDA 11.8 takes
+
+
+def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
+    recipe = _recipe(ImageOptions("builder"))
+    assert "Python 3.7 is left out: there is none to be had" in recipe.notes
+    with pytest.raises(ConfigError, match=r"no Python 3\.5 or 3\.6 or 3\.7, and uv brings none"):
+        _recipe(ImageOptions("builder"), "1.1.0")
+    own = _recipe(ImageOptions("builder", base="localhost/mine:1"), "1.1.0").texts["Dockerfile"]
+    assert "command -v python3.5 " in own
+    with pytest.raises(ConfigError, match=r"3\.5-slim-buster has no Python 3\.11 or newer"):
+        _recipe(ImageOptions("devcontainer", ("3.5",)), "1.1.0")
+
+
+def test_a_dev_container_fetches_its_release() -> None:
+    settings = json.loads(_recipe(ImageOptions("devcontainer", ("3.7",)), "1.1.0").texts["devcontainer.json"])
+    assert settings["postCreateCommand"] == ["invoke", "fetch", "--tag", "v1.1.0"]
+    assert settings["remoteUser"] == "dev"
+
+
+def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> None:
+    wanted = _request(ImageOptions("runtime", ("3.10",)))
+    with pytest.raises(
+        DeliveryError, match=r"has no torch 1\.13\.1 \(cpu\) for Python 3\.10 on x86_64: build it"
+    ):
+        runtime.image_wheels(OURS, wanted, tmp_path)
+    for name, version, tag in (
+        ("torch", "1.13.1+cpu", "cp39-cp39-linux_x86_64"),
+        ("torch", "1.13.1+cpu", "cp310-cp310-linux_aarch64"),
+        ("torch", "1.13.1+cu118", "cp310-cp310-linux_x86_64"),
+        ("torch", "1.13.0+cpu", "cp310-cp310-linux_x86_64"),
+        ("torch", "1.13.1+cpu", "cp310-cp310-manylinux_2_17_x86_64"),
+        ("torchvision", "0.14.1+cpu", "cp310-cp310-linux_x86_64"),
+        ("torchvision", "0.14.0+cpu", "cp310-cp310-linux_x86_64"),
+    ):
+        paper_wheels.made(tmp_path, name, version, tag)
+    assert image.recipe_of(OURS, wanted, tmp_path)[0].notes == ()
+    assert [path.name for path in runtime.image_wheels(OURS, wanted, tmp_path)] == [
+        "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
+        "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
+    ]
+    recipe, _ = image.recipe_of(OURS, wanted, tmp_path)
+    assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
+    assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
+    next(tmp_path.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
+    with pytest.raises(DeliveryError, match="not a sound wheel"):
+        runtime.image_wheels(OURS, wanted, tmp_path)
+
+
+def test_recipes_follow_from_facts_and_request_alone() -> None:
+    assert builder.builder_recipe(OURS, _request(ImageOptions("builder"))) == builder.builder_recipe(
+        OURS, _request(ImageOptions("builder"))
+    )
+    said = ImageOptions("devcontainer", ("3.10",))
+    assert builder.devcontainer_recipe(OURS, _request(said)) == builder.devcontainer_recipe(
+        OURS, _request(said)
+    )
+
+
+ENGINE = """\
+#!/bin/sh
+case "$1" in
+version) echo 28.2.2 ;;
+build) for last; do :; done; cp "$last/Dockerfile" "$LAID"; echo "#5 [2/2] RUN true" ;;
+images) echo 812MB ;;
+esac
+"""
+
+
+def test_an_image_is_written_and_built(tmp_path: Path) -> None:
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(ENGINE)
+    docker.chmod(0o755)
+    paper_wheels.made(tmp_path / "dist", "torch", "1.13.1+cpu", "cp310-cp310-linux_x86_64")
+    env = {"PATH": f"{docker.parent}:/usr/bin:/bin", "LAID": str(tmp_path / "laid")}
+    words = ("image", "--kind", "runtime", "--tag", "v1.13.1", "--python", "3.10", "--arch", "x86_64")
+    done = run("invoke", *words, "--build", home=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "localhost/torch-runtime:1.13.1-cpu-py3.10-x86_64: built by docker, 812MB" in done.stdout
+    assert "has no torchvision 0.14.1 (cpu) for it: the image has none" in done.stdout
+    assert "--shm-size=8G" in done.stdout
+    assert "DataLoader workers" in done.stdout
+    assert "#5 [2/2] RUN true" in done.stderr
+    folder = tmp_path / ".torchmill/images/runtime-1.13.1-cpu-py3.10-x86_64"
+    assert (tmp_path / "laid").read_text() == (folder / "Dockerfile").read_text()
+    assert len(list((folder / "wheels").iterdir())) == 1
+
+
+def test_two_runs_do_not_write_one_image(tmp_path: Path) -> None:
+    words = ("image", "--kind", "builder", "--tag", "v1.13.1", "--arch", "x86_64")
+    with locks.hold_lock(tmp_path / ".torchmill/images/.locks/builder-1.13.1-cpu-x86_64-development", "it"):
+        done = run("invoke", *words, home=tmp_path)
+    assert done.returncode == 10
+    assert "is being built by another run" in done.stderr
+
+
+def test_without_an_engine_nothing_is_written(tmp_path: Path) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    done = run(
+        "invoke", "image", "--kind", "builder", "--build", "--into", str(tmp_path / "in"), home=tmp_path,
+        env={"PATH": str(empty)},
+    )  # fmt: skip
+    assert done.returncode == 7
+    assert done.stderr.startswith("error: none of docker, podman and buildah is on PATH")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "in").exists()
+
+
+def test_the_remark_on_shared_memory_comes_where_there_is_little(tmp_path: Path) -> None:
+    entry = tmp_path / "run-torch"
+    entry.write_text(runtime.ENTRY)
+    fake = tmp_path / "df"
+    for blocks, said in (("65536", True), ("8388608", False)):
+        fake.write_text(f"#!/bin/sh\necho head\necho shm {blocks} 0 {blocks} 0% /dev/shm\n")
+        fake.chmod(0o755)
+        done = subprocess.run(
+            ["/bin/sh", str(entry), "/bin/echo", "ran"],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == "ran\n"
+        assert ("--shm-size=8G or --ipc=host" in done.stderr) == said

@@ -1,0 +1,115 @@
+"""What was made of a wheel is kept while nothing of it changed, and made again where anything did."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from torchmill.build.up_to_date import digest_code
+from torchmill.core import files
+from torchmill.core.stat_cache import StatCache
+from torchmill.deliver import products
+from torchmill.wheel import dist_files
+
+PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "code": "4"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file with the record of what it was made of."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(b"made")
+    products.write_record(path, PARTS, files.hash_file(path), {"consumer": "5"})
+    return path
+
+
+def kept(file: Path, **changed: str) -> bool:
+    recall = StatCache(file.with_name("recall.json"))
+    return products.find_unchanged([file], PARTS | changed, recall) == file
+
+
+def test_nothing_changed(file: Path) -> None:
+    assert kept(file)
+    assert json.loads(dist_files.manifest_path(file).read_text()) == {
+        "sha256": files.hash_file(file),
+        "size": 4,
+        "consumer": "5",
+        "made_of": [PARTS],
+    }
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_any_part_that_changed_is_seen(file: Path, part: str) -> None:
+    assert not kept(file, **{part: "other"})
+
+
+def test_a_part_more_or_less_is_seen(file: Path) -> None:
+    assert not kept(file, tools="6")
+    products.write_record(file, PARTS | {"tools": "6"}, files.hash_file(file), {})
+    assert not kept(file)
+
+
+def test_an_edited_file_is_seen_whatever_its_size_and_time_say(file: Path) -> None:
+    seen = file.stat()
+    file.write_bytes(b"mode")
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert not kept(file)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"made_of": 1}', '{"made_of": ["x"], "sha256": null}'])
+def test_a_record_that_is_damaged_says_nothing(file: Path, text: str) -> None:
+    dist_files.manifest_path(file).write_text(text)
+    assert not kept(file)
+    products.write_record(file, PARTS, files.hash_file(file), {})
+    assert kept(file)
+
+
+def test_a_deleted_file_or_record_is_seen(file: Path) -> None:
+    content = file.read_bytes()
+    file.unlink()
+    assert not kept(file)
+    file.write_bytes(content)
+    assert kept(file)
+    dist_files.manifest_path(file).unlink()
+    assert not kept(file)
+
+
+def test_wheels_that_make_the_same_bytes_have_one_file(file: Path) -> None:
+    """As those of two Pythons make one archive: neither is reason to make it again."""
+    other = PARTS | {"wheel": "b.whl", "wheel_sha256": "9"}
+    products.write_record(file, other, files.hash_file(file), {})
+    assert kept(file)
+    assert kept(file, **other)
+    products.write_record(file, PARTS | {"code": "new"}, files.hash_file(file), {})
+    assert not kept(file), "of each wheel the newest is told"
+    assert kept(file, **other)
+    file.write_bytes(b"another")
+    products.write_record(file, PARTS, files.hash_file(file), {})
+    assert kept(file)
+    assert not kept(file, **other), "those bytes are gone"
+
+
+def test_code_is_all_files_of_a_room(tmp_path: Path) -> None:
+    recall = StatCache(tmp_path / "recall.json")
+    one, other = (
+        digest_code(recall, "deliver/products.py"),
+        digest_code(recall, "deliver/agreement.py"),
+    )
+    assert (
+        len(
+            {
+                one,
+                other,
+                digest_code(recall, "deliver"),
+                digest_code(recall, "deliver/index"),
+            }
+        )
+        == 4
+    )
+    assert one == digest_code(recall, "deliver/products.py")
+
+
+def test_a_package_that_is_not_installed_has_no_version() -> None:
+    assert products.installed_version("pytest") == pytest.__version__
+    assert products.installed_version("torchmill-of-nobody") == ""

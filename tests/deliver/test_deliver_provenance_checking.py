@@ -1,0 +1,352 @@
+"""`invoke verify`: a sound wheel, and each way in which one of its papers may be wrong."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import commands, paper_wheels, told_wheels
+from torchmill.commands import verify
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.paths import Layout
+from torchmill.deliver import agreement
+from torchmill.wheel import dist_files
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return told_wheels.built(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def wheel(sound: Path, tmp_path: Path) -> Path:
+    """Return a copy that a test may spoil."""
+    shutil.copytree(sound.parent, tmp_path / "dist")
+    return tmp_path / "dist" / sound.name
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    said = json.loads(file.read_text("utf-8"))
+    change(said)
+    file.write_text(json.dumps(said), "utf-8")
+
+
+def statement_of(wheel: Path) -> Path:
+    return dist_files.document_path(wheel, dist_files.STATEMENT_SUFFIX)
+
+
+def sbom_of(wheel: Path) -> Path:
+    return dist_files.document_path(wheel, dist_files.SBOM_SUFFIX)
+
+
+def test_a_sound_wheel_passes_each_check(sound: Path) -> None:
+    found = agreement.examine_wheel(sound)
+    assert found.problems == ()
+    names = ["wheel", "contents", "tags", "manifest", "statement", "SBOM"]
+    assert [check.name for check in found.checks] == names
+    found.require()
+
+
+def dependency(kind: str) -> Callable[[dict[str, Any]], object]:
+    """Return what gives the first dependency of a kind another digest."""
+
+    def change(said: dict[str, Any]) -> None:
+        every = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+        next(one for one in every if one["annotations"]["kind"] == kind)["digest"] = {"gitCommit": "0" * 40}
+
+    return change
+
+
+def component(reference: str, **said: Any) -> Callable[[dict[str, Any]], object]:
+    def change(sbom: dict[str, Any]) -> None:
+        next(one for one in sbom["components"] if one["bom-ref"] == reference).update(said)
+
+    return change
+
+
+NOTHING = {"alg": "SHA-256", "content": "0" * 64}
+LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (dist_files.manifest_path, lambda said: said.update(sha256="0" * 64), "manifest: says sha256"),
+        (
+            dist_files.manifest_path,
+            lambda said: said.update(wheel="other.whl"),
+            "manifest: says wheel 'other.whl'",
+        ),
+        (
+            dist_files.manifest_path,
+            lambda said: said.update(commit="0" * 40),
+            f"[source tinytorch].digest.gitCommit is '{told_wheels.COMMIT}', the manifest says '{'0' * 40}'",
+        ),
+        (
+            dist_files.manifest_path,
+            lambda said: said.pop("key"),
+            "manifest: cannot be understood (lacks 'key')",
+        ),
+        (dist_files.manifest_path, lambda said: said.update(bundled=3), "manifest: cannot be understood"),
+        (
+            statement_of,
+            dependency("source"),
+            f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{told_wheels.COMMIT}'",
+        ),
+        (statement_of, dependency("submodule"), "resolvedDependencies[submodule third_party/fmt].digest"),
+        (
+            statement_of,
+            lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
+            f"[{told_wheels.WHEEL}].digest.sha256 is '{'0' * 64}', the manifest says",
+        ),
+        (
+            statement_of,
+            lambda said: said["predicate"]["runDetails"]["builder"].update(id="https://evil"),
+            "statement: predicate.runDetails.builder.id is 'https://evil', the manifest says 'urn:",
+        ),
+        (
+            statement_of,
+            lambda said: said.update(more=1),
+            "statement: more is 1, of which the manifest says no",
+        ),
+        (statement_of, lambda said: said.update(predicateType="https://x"), "is no provenance of SLSA 1"),
+        (statement_of, lambda said: said.update(predicate=[]), "statement: has the buildType None"),
+        (
+            sbom_of,
+            component(LIBRARY, hashes=[NOTHING]),
+            f"components[{LIBRARY}].hashes[SHA-256].content is '0",
+        ),
+        (
+            sbom_of,
+            component("requirement:cmake", version="1"),
+            "SBOM: components[requirement:cmake].version is '1', the manifest says '3.27.9'",
+        ),
+        (sbom_of, lambda said: said["components"].clear(), "SBOM: components[bundled library"),
+        (
+            sbom_of,
+            lambda said: said["components"].append(said["components"][0]),
+            "SBOM: components has 15 entries, the manifest says 14",
+        ),
+        (sbom_of, lambda said: said["dependencies"].pop(0), f"SBOM: dependencies[{LIBRARY}] is missing, the"),
+        (sbom_of, lambda said: said.update(components=7), "SBOM: components is 7, the manifest says ["),
+        (sbom_of, lambda said: said.update(metadata={}), "SBOM: metadata.component is missing"),
+        (sbom_of, lambda said: said["components"][0].update(properties=7), "].properties is 7, the manifest"),
+        (sbom_of, lambda said: said.update(bomFormat="SPDX"), "SBOM: is not of CycloneDX"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    edit(file(wheel), change)
+    found = agreement.examine_wheel(wheel)
+    assert problem in "\n".join(found.problems)
+    with pytest.raises(DeliveryError, match="neither install nor publish"):
+        found.require()
+
+
+@pytest.mark.parametrize("file", [dist_files.manifest_path, statement_of, sbom_of])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b"[]", "it is no JSON object"),
+        (b'{"a": 1', "it is no JSON: Expecting"),
+        (b'{"\xff": 1}', "it is no text in UTF-8"),
+        (b'{"a": 1, "a": 2}', "it says 'a' twice"),
+        (b"[" * 100_000, "it is nested too deeply"),
+    ],
+    ids=["empty", "list", "truncated", "bytes", "twice", "deep"],
+)
+def test_a_paper_that_is_none_is_named(
+    wheel: Path, file: Callable[[Path], Path], content: bytes, said: str
+) -> None:
+    file(wheel).write_bytes(content)
+    problems = agreement.examine_wheel(wheel).problems
+    assert any(f"cannot be read ({said}" in problem for problem in problems), problems
+
+
+def test_a_paper_of_another_program_is_named(wheel: Path) -> None:
+    for file in (dist_files.manifest_path, statement_of, sbom_of):
+        file(wheel).write_text('{"name": "my-project", "private": true}')
+    found = {problem.partition(":")[0] for problem in agreement.examine_wheel(wheel).problems}
+    assert found == {"manifest", "statement", "SBOM"}
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        (
+            statement_of,
+            lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
+            f"subject[{told_wheels.WHEEL}].digest.sha256 is '{'0' * 64}', the wheel says",
+        ),
+        (statement_of, lambda said: said.pop("subject"), "statement: subject is None, the wheel says"),
+        (
+            sbom_of,
+            lambda said: said["metadata"]["component"].update(version="2"),
+            "version is '2', the wheel",
+        ),
+        (
+            sbom_of,
+            component(LIBRARY, hashes=[NOTHING]),
+            f"{told_wheels.BUNDLED} in the wheel is another file",
+        ),
+        (sbom_of, lambda said: said["components"][0].update(properties=7), "SBOM: cannot be understood"),
+    ],
+)
+def test_without_a_manifest_papers_are_compared_with_the_wheel(
+    wheel: Path, file: Callable[[Path], Path], change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    dist_files.manifest_path(wheel).unlink()
+    edit(file(wheel), change)
+    assert problem in "\n".join(agreement.examine_wheel(wheel).problems)
+
+
+def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
+    other = wheel.with_name(wheel.name.replace("py3-none-any", "py3-none-linux_x86_64"))
+    for file in (wheel, *dist_files.companion_paths(wheel)):
+        file.rename(file.with_name(file.name.replace(wheel.name, other.name)))
+    problems = "\n".join(agreement.examine_wheel(other).problems)
+    assert f"manifest: says wheel '{wheel.name}', the wheel is '{other.name}'" in problems
+    assert "contents: WHEEL says py3-none-any, the file's name py3-none-linux_x86_64" in problems
+    assert f"subject[{wheel.name}] is" in problems
+
+
+def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -> None:
+    def spoil(members: dict[str, bytes]) -> None:
+        record = next(name for name in members if name.endswith("/RECORD"))
+        members[record] = members[record].replace(
+            b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a"
+        )
+
+    wheel = paper_wheels.made(tmp_path, change=spoil)
+    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
+    (problem,) = agreement.examine_wheel(wheel).problems
+    assert problem == "contents: tinytorch/__init__.py is not what RECORD says of it"
+
+
+def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> None:
+    made = paper_wheels.made(wheel.parent / "other", "tinytorch", "1.13.1+cu117", body="x = 1\n")
+    made.replace(wheel)
+    found = agreement.examine_wheel(wheel)
+    assert {problem.partition(":")[0] for problem in found.problems} == {"manifest", "statement", "SBOM"}
+
+
+def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes()[:-30])
+    (problem,) = agreement.examine_wheel(wheel).problems
+    assert problem.startswith("wheel: ")
+
+
+def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
+    changed = paper_wheels.made(
+        tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"})
+    )
+    assert any("tinytorch/__init__.py" in problem for problem in agreement.examine_wheel(changed).problems)
+
+
+def test_a_wheel_without_papers_is_vouched_for_by_nobody(tmp_path: Path) -> None:
+    (problem,) = agreement.examine_wheel(paper_wheels.made(tmp_path)).problems
+    assert problem == "origin: neither a manifest nor a statement says what it should be"
+
+
+def test_a_published_wheel_has_no_manifest_and_is_compared_with_the_rest(wheel: Path) -> None:
+    dist_files.manifest_path(wheel).unlink()
+    assert agreement.examine_wheel(wheel).problems == ()
+    edit(statement_of(wheel), lambda said: said["subject"][0]["digest"].update(sha256="0" * 64))
+    assert agreement.examine_wheel(wheel).problems
+
+
+def test_papers_that_are_missing_are_written_of_the_manifest(wheel: Path, known: Facts) -> None:
+    kept = {file: file.read_bytes() for file in (statement_of(wheel), sbom_of(wheel))}
+    for file in kept:
+        file.unlink()
+    layout = Layout(wheel.parents[1], wheel.parent / "cache")
+    answer = verify.verify_wheels(known, layout)
+    assert [one.partition(":")[0] for one in answer.verdicts[0].problems] == ["statement", "SBOM"]
+    assert verify.verify_wheels(known, layout, write=True).verdicts[0].problems == ()
+    assert {file: file.read_bytes() for file in kept} == kept
+
+
+def test_papers_are_not_written_of_the_manifest_of_another_wheel(wheel: Path) -> None:
+    statement_of(wheel).unlink()
+    edit(dist_files.manifest_path(wheel), lambda said: said.update(sha256="0" * 64))
+    verify.write_missing([wheel])
+    assert not statement_of(wheel).exists()
+
+
+def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path, known: Facts) -> None:
+    layout = Layout(wheel.parents[1], wheel.parent / "cache")
+    statement_of(wheel).unlink()
+    edit(dist_files.manifest_path(wheel), lambda said: said.pop("key"))
+    (wheel.parent / "broken-1.0-py3-none-any.whl").write_text("")
+    broken, spoiled = verify.verify_wheels(known, layout, write=True).verdicts
+    assert broken.problems[0].startswith("wheel: not a sound wheel")
+    assert spoiled.problems == ("manifest: cannot be understood (lacks 'key')",)
+    statement_of(wheel).mkdir()
+    edit(dist_files.manifest_path(wheel), lambda said: said.update(key="k"))
+    assert "statement: cannot be read" in str(
+        verify.verify_wheels(known, layout, write=True).verdicts[1].problems
+    )
+    statement_of(wheel).rmdir()
+    statement_of(wheel).symlink_to("nowhere/else")
+    verify.write_missing([wheel])
+    assert statement_of(wheel).is_file()
+
+
+def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path)
+    with pytest.raises(ConfigError, match="no such file"):
+        verify.verify_wheels(known, layout, str(tmp_path / "absent.whl"))
+    with pytest.raises(DeliveryError, match="has no wheels"):
+        verify.verify_wheels(known, layout)
+    (tmp_path / "x.whl.json").write_text("{}")
+    with pytest.raises(ConfigError, match="give the wheel that it lies beside"):
+        verify.verify_wheels(known, layout, str(tmp_path / "x.whl.json"))
+
+
+def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:
+    done = commands.run("invoke", "verify", str(wheel), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 7
+    edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
+    done = commands.run("invoke", "verify", "--json", str(wheel), home=tmp_path)
+    assert done.returncode == DeliveryError.exit_code
+    assert "SBOM: is not of CycloneDX" in done.stderr
+    assert [check["name"] for check in json.loads(done.stdout)[0]["checks"] if not check["ok"]] == ["SBOM"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_does_not_hide_what_is_wrong(tmp_path: Path, unbuffered: str) -> None:
+    wheel = paper_wheels.made(tmp_path)
+    environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
+    argv = [sys.executable, "-m", "invoke", "verify", str(wheel)]
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(argv, cwd=commands.ROOT, env=environ, text=True, **pipe) as task:  # type: ignore[call-overload]
+        task.stdout.close()
+        said = task.stderr.read()
+    assert task.returncode == DeliveryError.exit_code
+    assert said.startswith("error: ")
+    assert "BrokenPipe" not in said
+
+
+def test_papers_of_another_release_need_not_say_what_ours_say(wheel: Path) -> None:
+    """Only what both say, and what the wheel itself is, counts."""
+
+    def older(said: dict[str, Any]) -> None:
+        said["builder"]["torchmill"] = "0.0.1"
+
+    edit(dist_files.manifest_path(wheel), older)
+    edit(statement_of(wheel), lambda said: said["predicate"]["buildDefinition"].pop("resolvedDependencies"))
+    for file in (statement_of(wheel), sbom_of(wheel)):
+        file.write_text(file.read_text("utf-8").replace('"0.1.0"', '"0.0.1"'), "utf-8")
+    assert agreement.examine_wheel(wheel).problems == ()
+    edit(statement_of(wheel), lambda said: said.pop("subject"))
+    (problem,) = agreement.examine_wheel(wheel).problems
+    assert problem.startswith("statement: subject is None, the wheel says")

@@ -1,0 +1,87 @@
+"""A bucket: moto's S3, spoken to by boto3."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.support import publishing_servers as servers
+from tests.support import told_wheels
+from torchmill.commands.publish import deliver_files
+from torchmill.core.errors import DeliveryError, NetworkError
+from torchmill.deliver.publish import bucket, targets, upload_set
+from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.wheel import dist_files, wheel_file
+
+BUCKET = "wheels"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[UploadFile]:
+    wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    return list(upload_set.upload_files(wheel_file.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[dict[str, str]]:
+    with servers.s3(BUCKET) as environ:
+        yield environ
+
+
+@pytest.fixture
+def client(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a client of an empty bucket; boto3 takes its configuration from the process's environment."""
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    made = boto3.client("s3")
+    made.create_bucket(Bucket=BUCKET)
+    for one in made.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
+        made.delete_object(Bucket=BUCKET, Key=one["Key"])
+    return made
+
+
+def publish(files: list[UploadFile], to: str = f"s3://{BUCKET}/whl/cpu/") -> list[str]:
+    return [said for _, said in deliver_files(targets.choose_target(to, {}), files, rehearsed=False).files]
+
+
+def names(client: Any) -> list[str]:
+    return [one["Key"] for one in client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
+
+
+def test_files_go_up_once(client: Any, files: list[UploadFile]) -> None:
+    assert publish(files) == [upload_set.UPLOADED] * 3
+    assert names(client) == sorted(f"whl/cpu/{file.name}" for file in files)
+    body = client.get_object(Bucket=BUCKET, Key=f"whl/cpu/{files[-1].name}")["Body"].read()
+    assert body == files[-1].path.read_bytes()
+    assert publish(files) == [upload_set.THERE] * 3
+
+
+def test_another_file_of_the_name_is_never_replaced(client: Any, files: list[UploadFile]) -> None:
+    key = files[-1].name
+    client.put_object(Bucket=BUCKET, Key=key, Body=b"another")  # as others upload: without a digest
+    with pytest.raises(DeliveryError, match="never replaced"):
+        publish(files, f"s3://{BUCKET}")
+    found = targets.choose_target(f"s3://{BUCKET}", {})
+    with pytest.raises(DeliveryError, match="meanwhile"):
+        found.upload(files[-1])
+    assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"another"
+    assert names(client) == [key]
+
+
+def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
+    client: Any, files: list[UploadFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client
+    with pytest.raises(DeliveryError, match="no such bucket"):
+        publish(files, "s3://absent/x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(NetworkError, match="AWS_ENDPOINT_URL"):
+        publish(files)
+
+
+def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> None:
+    del client
+    large = UploadFile(files[-1].path, files[-1].sha256, bucket.LARGEST + 1, files[-1].wheel)
+    with pytest.raises(DeliveryError, match="S3 takes"):
+        publish([large])

@@ -1,0 +1,143 @@
+"""Releases on GitHub, against a server that obeys what GitHub documents of them."""
+
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from tests.support import publishing_servers as servers
+from tests.support import told_wheels
+from tests.support.publishing_servers import GitHub
+from torchmill.commands.publish import deliver_files
+from torchmill.core.errors import DeliveryError, NetworkError
+from torchmill.deliver.publish import github, targets, upload_set
+from torchmill.deliver.publish.targets import PublishTarget
+from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.wheel import dist_files, wheel_file
+
+TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[UploadFile]:
+    wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    return list(upload_set.upload_files(wheel_file.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES))
+
+
+@pytest.fixture
+def hub() -> Iterator[GitHub]:
+    with servers.github() as hub:
+        yield hub
+
+
+def place(hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: str = "") -> PublishTarget:
+    to = f"github:{repository or hub.repository}{tag and f'@{tag}'}"
+    return targets.choose_target(to, {"GH_TOKEN": token, "GITHUB_API_URL": hub.url})
+
+
+def publish(hub: GitHub, files: list[UploadFile], tag: str = "") -> list[str]:
+    return [said for _, said in deliver_files(place(hub, tag), files, rehearsed=False).files]
+
+
+def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[UploadFile]) -> None:
+    assert publish(hub, files) == [upload_set.UPLOADED] * 3
+    assert hub.names(TAG) == sorted(file.name for file in files)
+    assert hub.contents[3] == files[2].path.read_bytes()
+    assert [hub.releases[0][word] for word in ("draft", "body")] == [False, github.BODY]
+    changes = [line for line in hub.asked if not line.startswith("GET")]
+    assert changes[0] == "POST /repos/me/wheels/releases"
+    assert changes[-1] == "PATCH /repos/me/wheels/releases/1"
+    assert publish(hub, files) == [upload_set.THERE] * 3
+    assert len(hub.releases) == 1
+
+
+def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[UploadFile]) -> None:
+    release = hub.release("v1+x")
+    for number in range(3):  # more than one page
+        hub.add(release, f"other-{number}", b"other")
+    hub.add(release, files[0].name, files[0].path.read_bytes())
+    assert publish(hub, files, "v1+x") == [upload_set.THERE, upload_set.UPLOADED, upload_set.UPLOADED]
+    assert len(hub.names("v1+x")) == 6
+
+
+def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[UploadFile]) -> None:
+    hub.add(hub.release(TAG), files[-1].name, b"another")
+    with pytest.raises(DeliveryError, match="never replaced"):
+        publish(hub, files)
+    assert hub.names(TAG) == [files[-1].name]
+
+
+def test_where_github_tells_no_digest_the_bytes_are_compared(hub: GitHub, files: list[UploadFile]) -> None:
+    hub.tells_digests = False
+    assert publish(hub, files) == [upload_set.UPLOADED] * 3
+    assert publish(hub, files) == [upload_set.THERE] * 3
+
+
+def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[UploadFile]) -> None:
+    hub.breaks = 100
+    with pytest.raises(NetworkError, match="run the command again to go on"):
+        publish(hub, files)
+    assert hub.releases[0]["draft"] is True
+    assert publish(hub, files) == [upload_set.UPLOADED] * 3
+    assert hub.names(TAG) == sorted(file.name for file in files)
+    assert [one["state"] for one in hub.releases[0]["assets"]] == ["uploaded"] * 3
+    assert hub.releases[0]["draft"] is False
+
+
+def test_what_does_not_speak_as_github_is_told(files: list[UploadFile]) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        environ = {"GH_TOKEN": "t", "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}"}
+        with pytest.raises(DeliveryError, match="something else than JSON: let GITHUB_API_URL name"):
+            targets.choose_target("github:me/wheels", environ).existing(files)
+        server.shutdown()
+
+
+def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[UploadFile]) -> None:
+    hub.release(TAG, draft=True, body="I am still writing this")
+    publish(hub, files)
+    assert hub.releases[0]["draft"] is True
+    assert len(hub.names(TAG)) == 3
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(hub: GitHub, files: list[UploadFile]) -> None:
+    found = place(hub)
+    found.existing(files)
+    hub.add(hub.release(TAG), files[0].name, b"another")
+    release = hub.releases[0]
+    found.found[TAG] = release  # type: ignore[attr-defined]
+    with pytest.raises(DeliveryError, match="meanwhile"):
+        found.upload(files[0])
+
+
+def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[UploadFile]) -> None:
+    with pytest.raises(DeliveryError, match="401") as error:
+        place(hub, token="ghs_wrong").existing(files)  # noqa: S106 - it is none
+    assert "ghs_wrong" not in str(error.value)
+    with pytest.raises(DeliveryError, match="is not there for this token"):
+        place(hub, repository="me/absent").existing(files)
+
+
+def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
+    outcome = deliver_files(place(hub), files, rehearsed=True)
+    assert [said for _, said in outcome.files] == [upload_set.ABSENT] * 3
+    assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
+
+
+def test_what_github_cannot_take_is_said_before_anything_is_asked(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
+    large = UploadFile(files[-1].path, files[-1].sha256, github.LARGEST, files[-1].wheel)
+    with pytest.raises(DeliveryError, match="GitHub takes less than"):
+        deliver_files(place(hub), [large], rehearsed=False)
+    assert hub.asked == []

@@ -1,0 +1,384 @@
+"""What a project is told, for wheels that exist here and there: decided, and written for each tool."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from torchmill.config import matrix
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.deliver.snippet import tools
+from torchmill.deliver.snippet.decision import decide
+from torchmill.deliver.snippet.lines import (
+    Direct,
+    direct_if_ours,
+    never_direct,
+    python_range,
+    requirement_lines,
+    toml_array,
+    toml_inlines,
+)
+from torchmill.deliver.snippet.stock import (
+    FLAT,
+    INDEX,
+    SnippetDecision,
+    SnippetRequest,
+    WheelPlace,
+    WheelStock,
+    offers_of_index,
+    platform_name,
+    platforms_marker,
+    platforms_named,
+)
+from torchmill.fetch.package_index import IndexFile
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
+SERVED = WheelPlace("torchmill", "https://wheels.example.org", INDEX)
+FOLDER = WheelPlace("torchmill", "file:///home/me/wheels%20of%20mine", FLAT)
+LINUX = ("linux/x86_64", "linux/aarch64")
+ALL = (*LINUX, "macos/arm64")
+X86, ARM, MAC = "manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64"
+
+# what the interpreter of a platform says of itself (PEP 508)
+MACHINES: Mapping[str, dict[str, str]] = {
+    "linux/x86_64": {"sys_platform": "linux", "platform_machine": "x86_64"},
+    "linux/aarch64": {"sys_platform": "linux", "platform_machine": "aarch64"},
+    "macos/arm64": {"sys_platform": "darwin", "platform_machine": "arm64"},
+    "windows/amd64": {"sys_platform": "win32", "platform_machine": "AMD64"},
+}
+
+
+def wheels(
+    version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch"
+) -> list[str]:
+    """Return the names of the files of a version."""
+    return [f"{name}-{version}-cp{one}-cp{one}-{tag}.whl" for tag in platform_tags for one in pythons]
+
+
+def stock(facts: Facts, files: Sequence[str], place: WheelPlace = SERVED) -> WheelStock:
+    """Return wheels with these names in an index."""
+    listed = [
+        IndexFile(one, f"{place.url}/{one.replace('+', '%2B')}", None, None, False, f"{number:064x}")
+        for number, one in enumerate(files, 1)
+    ]
+    return WheelStock("dist/", place, offers_of_index(facts, listed))
+
+
+def decided(
+    facts: Facts,
+    there: WheelStock,
+    where: Sequence[str] = LINUX,
+    *,
+    torch: str = "1.13.1",
+    packages: Sequence[str] = (),
+    variant: str = "cpu",
+) -> SnippetDecision:
+    """Return the decision for a release of torch and what goes with it."""
+    base = matrix.find_release(facts, "torch", torch)
+    releases = (base, *(matrix.partner_releases(facts, base, packages) if packages else ()))
+    return decide(facts, there, SnippetRequest(releases, variant, platforms_named(facts, where), "x86_64"))
+
+
+def pinned(
+    decision: SnippetDecision, where: str, python: str = "3.10", direct: Direct = never_direct
+) -> dict[str, str]:
+    """Return what an installer on a platform makes of the lines: project -> specifier or address.
+
+    Fails where two lines for one project are true there.
+    """
+    machine = MACHINES[where] | {"python_version": python, "python_full_version": f"{python}.0"}
+    found: dict[str, str] = {}
+    for line in requirement_lines(decision, direct):
+        one = Requirement(line)
+        if one.marker is None or one.marker.evaluate(machine):
+            assert one.name not in found, line
+            found[one.name] = one.url or str(one.specifier)
+    return found
+
+
+def test_one_pin_serves_both_machines(shipped: Facts) -> None:
+    decision = decided(shipped, stock(shipped, wheels("1.13.1+cpu", X86, ARM)))
+    assert requirement_lines(decision, never_direct) == ("torch==1.13.1+cpu", "numpy<2")
+    assert (decision.pythons, decision.notes) == (("3.10",), ())
+
+
+def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -> None:
+    decision = decided(shipped, stock(shipped, wheels("1.13.1+cpu", ARM)))
+    assert requirement_lines(decision, never_direct) == ("torch==1.13.1+cpu", "numpy<2")
+    assert [pin.place.url for pin in decision.pins] == [
+        "https://download.pytorch.org/whl/cpu",
+        "https://wheels.example.org",
+    ]
+    (note,) = decision.notes
+    assert note.startswith("linux/x86_64: wheels of https://download.pytorch.org/whl/cpu; for ours,")
+    assert note.endswith("build with `nox -s wheel-3.10-cpu`")
+
+
+def test_one_project_whose_torch_differs_by_machine(shipped: Facts) -> None:
+    files = wheels("2.4.0+cu118", X86) + wheels("0.19.0+cu118", X86, name="torchvision")
+    decision = decided(
+        shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118"
+    )
+    assert pinned(decision, "linux/x86_64") == {"torch": "==2.4.0+cu118", "torchvision": "==0.19.0+cu118"}
+    for other in ("linux/aarch64", "macos/arm64"):
+        assert pinned(decision, other) == {"torch": "==2.4.0", "torchvision": "==0.19.0"}
+    assert pinned(decision, "windows/amd64") == {}
+    assert any("linux/aarch64: there is no cu118 wheel" in note for note in decision.notes)
+
+
+def test_a_label_is_pinned_exactly_and_never_on_macos(shipped: Facts) -> None:
+    files = wheels("1.13.1+cpu", X86, ARM) + wheels("1.13.1", MAC)
+    decision = decided(shipped, stock(shipped, files), ALL)
+    assert pinned(decision, "linux/aarch64")["torch"] == "==1.13.1+cpu"
+    assert pinned(decision, "macos/arm64")["torch"] == "==1.13.1"
+
+
+def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(shipped: Facts) -> None:
+    with pytest.raises(DeliveryError, match=r"build with `nox -s wheel-3\.10-cpu-aarch64`"):
+        decided(shipped, stock(shipped, wheels("1.13.1+cpu", X86)))
+    newer = decided(shipped, stock(shipped, wheels("2.0.0+cpu", X86)), torch="2.0.0")
+    assert pinned(newer, "linux/aarch64")["torch"] == "==2.0.0"
+    labelled = decided(shipped, stock(shipped, wheels("2.6.0+cpu", X86)), torch="2.6.0")
+    assert requirement_lines(labelled, never_direct) == ("torch==2.6.0+cpu",)
+
+
+def test_packages_of_one_platform_come_from_one_place(shipped: Facts) -> None:
+    there = stock(shipped, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", ARM, name="torchvision"))
+    with pytest.raises(
+        DeliveryError, match=r"torchvision 0.14.1 \(cpu\) for linux/x86_64.*vision-3.10-cpu`; or leave"
+    ):
+        decided(shipped, there, packages=["torchvision"])
+
+
+def test_what_cannot_be_built_is_said_with_the_reason(shipped: Facts) -> None:
+    there = stock(shipped, wheels("1.5.0+cu92", X86, pythons=["37"]))
+    with pytest.raises(DeliveryError, match=r"it cannot be built: .*1\.5\.0 builds on"):
+        decided(shipped, there, ["macos/arm64"], torch="1.5.0", variant="cu92")
+
+
+def test_pythons_are_those_that_every_platform_has(shipped: Facts) -> None:
+    files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels(
+        "1.13.1+cpu", ARM, pythons=["310", "311"]
+    )
+    decision = decided(shipped, stock(shipped, files))
+    assert decision.pythons == ("3.10", "3.11")
+    assert decision.notes == (
+        "not for Python 3.9: no wheel of torch on linux/aarch64; build with `nox -s wheel-3.9-cpu-aarch64`",
+    )
+
+
+def test_no_common_python_is_an_error_with_what_to_build(shipped: Facts) -> None:
+    files = wheels("1.13.1+cpu", X86, pythons=["39"]) + wheels("1.13.1+cpu", ARM)
+    with pytest.raises(DeliveryError, match=r"`nox -s wheel-3\.10-cpu wheel-3\.9-cpu-aarch64`"):
+        decided(shipped, stock(shipped, files))
+
+
+@pytest.mark.parametrize(
+    ("pythons", "wanted"),
+    [
+        (["3.10"], ">=3.10,<3.11"),
+        (["3.9", "3.10", "3.11"], ">=3.9,<3.12"),
+        (["3.8", "3.10", "3.13"], ">=3.8,!=3.9.*,!=3.11.*,!=3.12.*,<3.14"),
+        (["3.13t"], ">=3.13,<3.14"),
+    ],
+)
+def test_requires_python_admits_exactly_the_pythons_with_wheels(pythons: list[str], wanted: str) -> None:
+    assert python_range(pythons) == wanted
+    admitted = [f"3.{minor}" for minor in range(7, 16) if f"3.{minor}.5" in SpecifierSet(wanted)]
+    assert admitted == [python.rstrip("t") for python in pythons]
+
+
+def test_the_python_without_the_gil_counts_only_by_itself(shipped: Facts) -> None:
+    files = [f"torch-2.8.0+cpu-cp313-cp313{flag}-{X86}.whl" for flag in ("", "t")]
+    both = decided(shipped, stock(shipped, files), LINUX[:1], torch="2.8.0")
+    assert both.pythons == ("3.13",)
+    assert [offer.file for pin in both.pins for offer in pin.offers] == files[:1]
+    alone = decided(shipped, stock(shipped, files[1:]), LINUX[:1], torch="2.8.0")
+    assert alone.pythons == ("3.13t",)
+
+
+def test_numpy_is_bounded_by_what_the_wheels_are_compiled_against(shipped: Facts) -> None:
+    for torch, wanted in {"2.2.0": "numpy<2", "2.3.0": None, "2.8.0": None}.items():
+        there = stock(shipped, wheels(f"{torch}+cpu", X86))
+        assert decided(shipped, there, LINUX[:1], torch=torch).numpy == wanted, torch
+
+
+def test_a_wheel_with_another_label_is_of_the_variant_that_its_manifest_tells(shipped: Facts) -> None:
+    labelled = wheels("1.13.1+git49444c3", ARM)
+    (unknown,) = stock(shipped, labelled).offers
+    assert unknown.variant == "git49444c3"
+    decision = decided(shipped, stock(shipped, labelled), LINUX[1:], variant="git49444c3")
+    assert pinned(decision, "linux/aarch64")["torch"] == "==1.13.1+git49444c3"
+
+
+def test_the_official_label_is_preferred_and_the_newest_rebuild_is_taken(shipped: Facts) -> None:
+    files = [
+        *wheels("1.13.1+cpu", X86),
+        f"torch-1.13.1+cpu-2-cp310-cp310-{X86}.whl",
+        f"torch-1.13.1-cp310-cp310-{X86}.whl",
+    ]
+    (pin,) = decided(shipped, stock(shipped, files), LINUX[:1]).pins
+    assert (pin.version, [one.build for one in pin.offers]) == ("1.13.1+cpu", [(2, "")])
+
+
+def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipped: Facts) -> None:
+    scatter = matrix.paired_release(shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.11.0"))
+    assert scatter is not None
+    files = wheels("2.11.0+cpu", X86) + [
+        f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl"
+        for torch in ("2.10.0", "2.11.0")
+    ]
+    there = stock(shipped, files)
+    decision = decided(shipped, there, LINUX[:1], torch="2.11.0", packages=["torch-scatter"])
+    assert pinned(decision, "linux/x86_64") == {
+        "torch": "==2.11.0+cpu",
+        "torch-scatter": f"=={scatter.version}+cpu.torch2.11.0",
+    }
+
+
+def test_yanked_foreign_and_nameless_files_are_no_offers(shipped: Facts) -> None:
+    names = ["torch-1.13.1.tar.gz", "other-1.0-py3-none-any.whl", f"torch-1.13.1+cpu-cp310-cp310-{X86}.whl"]
+    files = [IndexFile(name, f"https://e.org/{name}", None, None, True) for name in names]
+    assert offers_of_index(shipped, files) == ()
+
+
+def test_a_wheel_for_every_python_serves_those_of_its_release(shipped: Facts) -> None:
+    (found,) = stock(shipped, [f"torchaudio-0.7.2-py3-none-{MAC}.whl"]).offers
+    release = matrix.find_release(shipped, "torchaudio", "0.7.2")
+    assert found.pythons == release.pythons
+
+
+@pytest.mark.parametrize("where", [LINUX[:1], LINUX, ALL, (*ALL, "windows/amd64")])
+def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[str]) -> None:
+    every = platforms_named(shipped, where)
+    for bits in range(1, 2 ** len(every)):
+        some = [arch for number, arch in enumerate(every) if bits >> number & 1]
+        marker = platforms_marker(some, every)
+        line = Requirement(f"x ; {marker}" if marker else "x")
+        told = {name for name in where if line.marker is None or line.marker.evaluate(MACHINES[name])}
+        assert told == {platform_name(arch) for arch in some}
+
+
+def test_every_string_survives_toml() -> None:
+    values = ['C:\\folder "x"', "tab\tand\x7f", "größer, ©, 𝄞", "line\nbreak\x01"]
+    text = f"a = {toml_array(values)}\nb = {toml_inlines([{'c': value} for value in values])}"
+    assert tomllib.loads(text) == {"a": values, "b": [{"c": value} for value in values]}
+
+
+# What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.
+CASES: Mapping[str, Callable[[Facts], tuple[list[SnippetDecision], Direct]]] = {
+    "one_pin": lambda facts: ([decided(facts, _both(facts), packages=["vision"])], never_direct),
+    "official_beside_ours": lambda facts: (
+        [decided(facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER))],
+        never_direct,
+    ),
+    "differs_by_machine": lambda facts: ([_by_machine(facts)], never_direct),
+    "macos_of_ours": lambda facts: (
+        [decided(facts, stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("1.13.1", MAC)), ALL)],
+        never_direct,
+    ),
+    "by_address": lambda facts: (
+        [decided(facts, stock(facts, wheels("1.13.1+cpu", X86, ARM, pythons=["39", "310"]), FOLDER))],
+        direct_if_ours,
+    ),
+}
+
+
+def _both(facts: Facts) -> WheelStock:
+    return stock(
+        facts, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"), FOLDER
+    )
+
+
+def _by_machine(facts: Facts) -> SnippetDecision:
+    files = wheels("2.4.0+cu118", X86, pythons=["310", "311"])
+    files += wheels("0.19.0+cu118", X86, pythons=["310", "311"], name="torchvision")
+    there = stock(facts, files)
+    return decided(facts, there, ALL, torch="2.4.0", packages=["vision"], variant="cu118")
+
+
+def _for_pixi(facts: Facts) -> Callable[[Sequence[SnippetDecision], Direct], str]:
+    return lambda decisions, direct: tools.render_pixi(decisions, direct, tools.subdirs_of(facts))
+
+
+def _rendered(facts: Facts, case: str, tool: str) -> str:
+    render = {
+        "uv": tools.render_uv,
+        "poetry": tools.render_poetry,
+        "pdm": tools.render_pdm,
+        "pip": tools.render_pip,
+    }
+    return render.get(tool, _for_pixi(facts))(*CASES[case](facts))
+
+
+@pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "pixi"])
+@pytest.mark.parametrize("case", [*CASES])
+def test_snippets_are_as_the_golden_files(
+    shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config
+) -> None:
+    if (case, tool) == ("by_address", "pixi"):
+        with pytest.raises(
+            ConfigError, match="pixi has no markers, and torch has a wheel for each of Python"
+        ):
+            _rendered(shipped, case, tool)
+        return
+    _compare(f"{case}.{tool}", _rendered(shipped, case, tool), pytestconfig)
+
+
+@pytest.mark.parametrize("tool", ["uv", "pixi"])
+def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: pytest.Config) -> None:
+    there = stock(shipped, wheels("2.4.0+cu118", X86) + wheels("2.4.0+cpu", X86))
+    both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")]
+    text = tools.render_uv(both, never_direct) if tool == "uv" else _for_pixi(shipped)(both, never_direct)
+    _compare(f"two_variants.{tool}", text, pytestconfig)
+
+
+def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
+    golden = GOLDEN / f"{name}.{'txt' if name.endswith('.pip') else 'toml'}"
+    if pytestconfig.getoption("--update-golden"):
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(f"{text}\n", encoding="utf-8")
+    assert golden.read_text(encoding="utf-8") == f"{text}\n"
+
+
+# The keys that pixi's documentation has for what is used of it (its reference of pixi.toml).
+PIXI = {"workspace", "dependencies", "system-requirements", "pypi-options", "pypi-dependencies", "target"}
+PIXI_VALUES = {"version", "index", "url", "path"}
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.pixi.toml")), ids=lambda path: path.stem)
+def test_pixi_is_told_nothing_that_its_documentation_does_not_have(path: Path) -> None:
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert data.keys() <= PIXI | {"feature", "environments"}
+    assert data["workspace"].keys() == {"name", "channels", "platforms"}
+    for part in (data, *data.get("feature", {}).values()):
+        for target, table in part.get("target", {}).items():
+            assert target in data["workspace"]["platforms"]
+            _require_pypi(table["pypi-dependencies"])
+        _require_pypi(part.get("pypi-dependencies", {}))
+    assert {name for names in data.get("environments", {}).values() for name in names} == data.get(
+        "feature", {}
+    ).keys()
+
+
+def _require_pypi(table: Mapping[str, Any]) -> None:
+    for value in table.values():
+        SpecifierSet(value if isinstance(value, str) else value.get("version", ""))
+        assert isinstance(value, str) or value.keys() <= PIXI_VALUES
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_label_is_only_ever_required_exactly(path: Path) -> None:
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    lines = project.get("dependencies", [])
+    lines += [line for extra in project.get("optional-dependencies", {}).values() for line in extra]
+    for one in (each for line in lines for each in Requirement(line).specifier):
+        assert one.operator == "==" or Version(one.version).local is None

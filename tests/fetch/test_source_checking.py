@@ -1,0 +1,91 @@
+"""A fetched tree that somebody changed is seen, also where neither times nor sizes tell of it."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.source_upstream import Forge, layout, package, release
+from torchmill.config.model import Source
+from torchmill.core import stat_cache
+from torchmill.core.errors import SourceError
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.fetch.source.fetcher import fetch_source
+from torchmill.fetch.source.request import SilentProgress, SourceRequest
+from torchmill.fetch.source.source_dir import check_source, read_record, verify_source
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    monkeypatch.setattr(stat_cache, "SETTLED_SECONDS", -3600.0)  # what was made just now is remembered too
+    return layout(tmp_path)
+
+
+@pytest.fixture
+def recall(tmp_path: Path) -> StatCache:
+    return StatCache(tmp_path / "recall.json")
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path, place: Layout) -> Source:
+    """Fetch a source without a history."""
+    tree = tmp_path / "torch-1"
+    tree.mkdir()
+    (tree / "setup.py").write_text("version = 1\n")
+    (tree / "link").symlink_to("setup.py")
+    request = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree)
+    )
+    return fetch_source(request, place, SilentProgress())
+
+
+@pytest.fixture
+def cloned(tmp_path: Path, place: Layout) -> Source:
+    """Fetch a source from a git repository."""
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    commit = forge.commit("a/torch", {"setup.py": "version = 1\n"}, tag="v1")
+    return fetch_source(
+        SourceRequest(package(forge.url("a/torch")), release("v1", commit)), place, SilentProgress()
+    )
+
+
+def edit(file: Path, text: str) -> None:
+    """Write a file as somebody does whose clock shows the time of the one before."""
+    seen = file.stat()
+    assert len(text) == seen.st_size
+    file.write_text(text)
+    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+
+
+@pytest.mark.parametrize("kind", ["unpacked", "cloned"])
+def test_an_edit_that_times_and_sizes_hide_is_seen(
+    kind: str, request: pytest.FixtureRequest, recall: StatCache
+) -> None:
+    source = request.getfixturevalue(kind)
+    verify_source(source, recall)
+    edit(source.path / "setup.py", "version = 2\n")
+    check_source(source)  # which looks at no more than those
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"change.*run `?.*invoke fetch"):
+            verify_source(source, recall)
+    edit(source.path / "setup.py", "version = 1\n")
+    verify_source(source, recall)
+
+
+def test_a_copy_of_the_tree_is_as_good_and_looked_through_once(unpacked: Source, recall: StatCache) -> None:
+    """As a cache of CI brings it back: every file is another to the file system."""
+    verify_source(unpacked, recall)
+    aside = unpacked.path.with_name("aside")
+    shutil.copytree(unpacked.path, aside, symlinks=True)
+    shutil.rmtree(unpacked.path)
+    aside.rename(unpacked.path)
+    verify_source(unpacked, recall)
+    record = read_record(unpacked.path.parent)
+    assert record is not None
+    assert record.contents is not None
+    (unpacked.path / "link").unlink()
+    (unpacked.path / "link").symlink_to("absent")
+    with pytest.raises(SourceError):
+        verify_source(unpacked, recall)

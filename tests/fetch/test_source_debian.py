@@ -1,0 +1,138 @@
+"""Reading what apt says and keeps; nothing here asks the network."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.support.source_upstream import layout, package, release
+from torchmill.core.errors import HostError, NetworkError, SourceError
+from torchmill.fetch.source.apt import AptArchive, machine_archives, parse_showsrc, upstream_version
+from torchmill.fetch.source.debian import explain_apt_error
+from torchmill.fetch.source.fetcher import fetch_source
+from torchmill.fetch.source.request import SilentProgress, SourceRequest
+
+KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
+
+
+def asked(version: str = "1.13.1", debian: str = "1.13.1") -> SourceRequest:
+    known = package("https://github.com/pytorch/pytorch.git", {debian: "pytorch"})
+    return SourceRequest(known, release(f"v{version}", None), origin="debian")
+
+
+@pytest.mark.parametrize(
+    ("debian", "upstream"),
+    [
+        ("1.13.1+dfsg-4", "1.13.1"),
+        ("0.14.1-2", "0.14.1"),
+        ("9.1.0+ds1-2", "9.1.0"),
+        ("2.0.8+dfsg1-1", "2.0.8"),
+        ("1:3.11.2-2", "3.11.2"),
+        ("1.13.1~repack2-1", "1.13.1"),
+        ("2.0-rc1-1", "2.0-rc1"),
+        ("1.0", "1.0"),
+    ],
+)
+def test_upstream_version(debian: str, upstream: str) -> None:
+    assert upstream_version(debian) == upstream
+
+
+def test_archives_of_a_machine(tmp_path: Path) -> None:
+    parts = tmp_path / "sources.list.d"
+    parts.mkdir()
+    (tmp_path / "sources.list").write_text(
+        dedent("""\
+        # a comment
+        deb http://archive.example.org/debian bookworm main contrib  # and another
+        deb-src http://archive.example.org/debian bookworm main contrib
+        deb [arch=amd64 signed-by=/usr/share/keyrings/k.gpg] https://m.example/debian trixie main
+        deb https://flat.example/repo ./
+        """)
+    )
+    (parts / "debian.sources").write_text(
+        dedent("""\
+        Types: deb
+        # which one
+        URIs: http://a.example/debian http://b.example/debian
+        Suites: bookworm bookworm-updates
+        Components: main
+        Signed-By: /usr/share/keyrings/k.gpg
+
+        Enabled: no
+        Types: deb
+        URIs: http://off.example/debian
+        Suites: sid
+        Components: main
+        """)
+    )
+    (parts / "off.sources.disabled").write_text("Types: deb\nURIs: http://no.example\nSuites: x\n")
+    assert machine_archives(tmp_path) == (
+        AptArchive("http://archive.example.org/debian", "bookworm", ("main", "contrib")),
+        AptArchive("https://m.example/debian", "trixie", ("main",), (KEYRING,)),
+        AptArchive("http://a.example/debian", "bookworm", ("main",), (KEYRING,)),
+        AptArchive("http://a.example/debian", "bookworm-updates", ("main",), (KEYRING,)),
+        AptArchive("http://b.example/debian", "bookworm", ("main",), (KEYRING,)),
+        AptArchive("http://b.example/debian", "bookworm-updates", ("main",), (KEYRING,)),
+    )
+
+
+def test_a_key_written_out_stays_whole(tmp_path: Path) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/d.sources").write_text(
+        "Types: deb\nURIs: http://a\nSuites: s\nComponents: c\nSigned-By:\n -----BEGIN\n .\n abc\n"
+    )
+    (archive,) = machine_archives(tmp_path)
+    assert archive.stanza() == (
+        "Types: deb-src\nURIs: http://a\nSuites: s\nComponents: c\nSigned-By: \n -----BEGIN\n .\n abc\n"
+    )
+
+
+def test_source_packages_that_apt_lists() -> None:
+    (found,) = parse_showsrc(
+        dedent("""\
+        Package: pytorch
+        Version: 1.13.1+dfsg-4
+        Files:
+         b922 3388 pytorch_1.13.1+dfsg-4.dsc
+         a096 18331132 pytorch_1.13.1+dfsg.orig.tar.xz
+        Checksums-Sha256:
+         0c8c 3388 pytorch_1.13.1+dfsg-4.dsc
+         d035 18331132 pytorch_1.13.1+dfsg.orig.tar.xz
+         b0b4 193756 pytorch_1.13.1+dfsg-4.debian.tar.xz
+        Directory: pool/main/p/pytorch
+
+        """)
+    )
+    assert (found.name, found.tarball, found.sha256) == ("pytorch", "pytorch_1.13.1+dfsg.orig.tar.xz", "d035")
+    assert found.upstream == "1.13.1"
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "said"),
+    [
+        (
+            "E: Failed to fetch http://d/x.orig.tar.gz  404  Not Found",
+            SourceError,
+            "its file any more",
+        ),
+        ("E: Failed to fetch http://d/x  Could not resolve 'd'", NetworkError, "cannot be reached.*--mirror"),
+        ("E: You don't have enough free space\nNo space left on device", HostError, "is full"),
+        ("E: Malformed entry 1", SourceError, r"apt could not get .*\(Malformed entry 1\)"),
+    ],
+)
+def test_what_apt_complains_of(tmp_path: Path, output: str, kind: type[Exception], said: str) -> None:
+    error = explain_apt_error(output, tmp_path, "torch v1.13.1", "name a mirror (`--mirror URL`)")
+    assert type(error) is kind
+    with pytest.raises(kind, match=said):
+        raise error
+
+
+def test_a_release_that_debian_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"does not carry torch 2\.4\.0 \(it has 1\.13\.1\).*--mirror URL"):
+        fetch_source(asked("2.4.0"), layout(tmp_path), SilentProgress())
+
+
+def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match=r"needs apt-get.*--mirror URL.*--from PATH"):
+        fetch_source(asked(), layout(tmp_path), SilentProgress())

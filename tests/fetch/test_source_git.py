@@ -1,0 +1,573 @@
+"""The git provider against real repositories on this disk."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+
+from tests.support.source_upstream import (
+    BRANCH,
+    Forge,
+    Link,
+    git,
+    layout,
+    make_forge,
+    package,
+    release,
+    request,
+)
+from torchmill.config.model import Source
+from torchmill.core.errors import BusyError, ConfigError, HostError, NetworkError, SourceError
+from torchmill.core.paths import Layout
+from torchmill.fetch.source.fetcher import fetch_source, load_source
+from torchmill.fetch.source.git_command import GitCheckout
+from torchmill.fetch.source.git_transport import GitTransport, run_git_quietly
+from torchmill.fetch.source.request import SilentProgress, SourceRequest
+from torchmill.fetch.source.source_dir import check_source
+
+ROOT = Path(__file__).parents[2]
+# An ssh that runs the server's side here, in a log, and hangs on repositories that the file "hang" names.
+SSH = """#!/bin/sh
+while [ $# -gt 1 ]; do shift; done
+echo "$1" >> "{folder}/log"
+[ -f "{folder}/break" ] && rm "{folder}/break" && echo "Connection reset by peer" >&2 && exit 255
+[ -f "{folder}/hang" ] && case "$1" in *"$(cat "{folder}/hang")"*) exec sleep 60;; esac
+{forget}
+eval "$1"
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the settings of whoever runs the tests out of them."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in (
+        "XDG_CONFIG_HOME",
+        "GIT_CONFIG_GLOBAL",
+        "https_proxy",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Forge:
+    """Return repositories that tests only read."""
+    folder = tmp_path_factory.mktemp("forge")
+    return make_forge(folder, folder.as_uri())
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Forge:
+    """Return repositories whose own addresses nobody can reach."""
+    return make_forge(tmp_path_factory.mktemp("remote"), "https://forge.invalid")
+
+
+@pytest.fixture(scope="module")
+def over_ssh(tmp_path_factory: pytest.TempPathFactory) -> Forge:
+    """Return repositories that are reached by ssh."""
+    folder = tmp_path_factory.mktemp("ssh")
+    return make_forge(folder, f"ssh://forge{folder}")
+
+
+@pytest.fixture(scope="module")
+def once_fetched(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """Return where v1 was fetched to; tests get copies of it."""
+    place = layout(tmp_path_factory.mktemp("fetched"))
+    fetch_source(request(forge), place, SilentProgress())
+    return place
+
+
+@pytest.fixture
+def source(once_fetched: Layout, place: Layout) -> Source:
+    """Return v1 as it was fetched, to do anything with."""
+    shutil.copytree(once_fetched.root, place.root, symlinks=True)
+    found = load_source(place, "torch")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Layout:
+    return layout(tmp_path)
+
+
+def use_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, forget: str = "") -> None:
+    script = folder / "ssh"
+    script.write_text(SSH.format(folder=folder, forget=forget), encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(script))
+
+
+def submodules_as_git_sees_them(tree: Path) -> dict[str, str]:
+    """Return path -> commit, having seen that no submodule is missing, moved or in conflict."""
+    lines = subprocess.run(
+        ["git", "-C", str(tree), "submodule", "status", "--recursive"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    assert all(line.startswith(" ") for line in lines), lines
+    return {line[42:].split(" (")[0]: line[1:41] for line in lines}
+
+
+def visible(place: Layout) -> list[str]:
+    """Return the trees that somebody could take for whole."""
+    home = place.source("torch")
+    return [path.name for path in home.iterdir() if path.name != "lock" and not path.name.startswith(".")]
+
+
+class TestAFreshFetch:
+    def test_is_the_recorded_commit_with_every_pinned_submodule(self, forge: Forge, place: Layout) -> None:
+        source = fetch_source(request(forge), place, SilentProgress())
+        assert source.verified
+        assert source.commit == git(source.path, "rev-parse", "HEAD") == forge.commits["v1"]
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+        assert source.submodules == {
+            "third_party/middle": forge.commits["middle"],
+            "third_party/middle/deps/deep": forge.commits["deep"],
+            "third_party/near": forge.commits["near"],
+        }
+        assert (source.path / "third_party/middle/deps/deep/deep.h").read_text() == "1\n"
+        assert git(source.path, "status", "--porcelain", "--ignored") == ""
+        assert load_source(place, "torch") == load_source(place, "torch", "v1") == source
+
+    def test_brings_no_history(self, source: Source) -> None:
+        for tree in ("", *source.submodules):
+            assert git(source.path / tree, "rev-list", "--all", "--count") == "1"
+
+    def test_writes_no_settings_outside(self, forge: Forge, place: Layout, tmp_path: Path) -> None:
+        fetch_source(request(forge), place, SilentProgress())
+        assert list((tmp_path / "home").iterdir()) == []
+
+    def test_is_not_led_astray_by_an_outer_git(
+        self, forge: Forge, place: Layout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GIT_DIR", "/nowhere")
+        monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
+        source = fetch_source(request(forge), place, SilentProgress())
+        monkeypatch.delenv("GIT_DIR")
+        monkeypatch.delenv("GIT_INDEX_FILE")
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+
+    def test_of_an_unknown_commit_is_not_verified(self, forge: Forge, place: Layout) -> None:
+        source = fetch_source(request(forge, commit=None), place, SilentProgress())
+        assert (source.commit, source.verified) == (forge.commits["v1"], False)
+
+
+class TestASecondFetch:
+    def test_starts_no_program(
+        self, forge: Forge, place: Layout, source: Source, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert fetch_source(request(forge), place, SilentProgress()) == source
+        check_source(source)
+
+    def test_of_another_release_reuses_objects_and_follows_its_submodules(
+        self, forge: Forge, place: Layout, source: Source
+    ) -> None:
+        second = fetch_source(request(forge, "v2"), place, SilentProgress())
+        assert submodules_as_git_sees_them(second.path) == {
+            "third_party/fresh": forge.commits["fresh"],
+            "third_party/middle": forge.commits["moved"],
+            "third_party/middle/deps/deep": forge.commits["deep"],
+        }
+        assert not (second.path / "third_party/near").exists()
+        addresses = git(second.path, "config", "--get-regexp", r"^submodule\..*\.url$")
+        assert "near" not in addresses
+        assert forge.url("elsewhere/middle") in addresses
+        middle = git(second.path / "third_party/middle", "config", "remote.origin.url")
+        assert middle == forge.url("elsewhere/middle")
+        shared = [path for path in (second.path / ".git/objects").rglob("*") if path.stat().st_nlink > 1]
+        assert any(path.is_file() for path in shared)
+        check_source(source)
+        check_source(second)
+        assert load_source(place, "torch") == second
+
+    def test_sends_only_what_is_new(
+        self, over_ssh: Forge, place: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        use_ssh(tmp_path, monkeypatch)
+        first = fetch_source(request(over_ssh), place, SilentProgress())
+        second = fetch_source(request(over_ssh, "v2"), place, SilentProgress())
+        assert 0 < self.objects_sent(second) < self.objects_sent(first)
+        calls = (tmp_path / "log").read_text()
+        assert calls.count("libs/deep") == 1  # its commit is in both releases
+
+    def objects_sent(self, source: Source) -> int:
+        log = (source.path.parent / "fetch.log").read_text()
+        return sum(int(count) for count in re.findall(r"remote: Total (\d+)", log))
+
+    def test_of_a_branch_follows_it(self, tmp_path: Path, place: Layout) -> None:
+        forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+        near = Link("third_party/near", "../near.git", forge.commit("pytorch/near", {"near.h": "1\n"}))
+        forge.commit("pytorch/torch", {"setup.py": "first\n"}, (near,))
+        wanted = request(forge, ref=BRANCH)
+        first = fetch_source(wanted, place, SilentProgress())
+        assert not first.verified
+        assert fetch_source(wanted, place, SilentProgress()) == first
+        moved = forge.commit("pytorch/torch", {"setup.py": "later\n"})
+        second = fetch_source(wanted, place, SilentProgress())
+        assert (second.commit, second.verified) == (moved, False)
+        assert (second.path / "setup.py").read_text() == "later\n"
+        assert not (second.path / "third_party").exists()
+
+
+class TestRef:
+    def test_may_be_a_commit_and_the_tag_again(self, forge: Forge, place: Layout) -> None:
+        source = fetch_source(request(forge, ref=forge.commits["v2"]), place, SilentProgress())
+        assert (source.commit, source.verified) == (forge.commits["v2"], False)
+        source = fetch_source(request(forge), place, SilentProgress())
+        assert (source.commit, source.verified) == (forge.commits["v1"], True)
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+
+    def test_that_nobody_knows(self, forge: Forge, place: Layout) -> None:
+        with pytest.raises(SourceError, match=r"no branch or tag 'abcdef0'.*40 digits"):
+            fetch_source(request(forge, ref="abcdef0"), place, SilentProgress())
+
+    def test_whose_commit_is_not_there(self, forge: Forge, place: Layout) -> None:
+        with pytest.raises(SourceError, match=f"does not have the commit {'1' * 40}"):
+            fetch_source(request(forge, ref="1" * 40), place, SilentProgress())
+        assert visible(place) == []
+
+    @pytest.mark.parametrize("ref", ["--upload-pack=touch x", "-x", "a b", "a..b", ""])
+    def test_that_git_would_misread(self, forge: Forge, place: Layout, ref: str) -> None:
+        with pytest.raises(ConfigError, match="cannot be the name"):
+            fetch_source(request(forge, ref=ref), place, SilentProgress())
+
+
+class TestAMirror:
+    def test_serves_every_repository(self, remote: Forge, place: Layout) -> None:
+        source = fetch_source(request(remote, mirror=str(remote.folder)), place, SilentProgress())
+        assert source.verified
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+        assert len(source.submodules) == 3
+        middle = git(source.path / "third_party/middle", "config", "remote.origin.url")
+        assert middle == "https://forge.invalid/libs/middle.git"
+
+    def test_may_be_flat(self, remote: Forge, place: Layout, tmp_path: Path) -> None:
+        for bare in remote.folder.glob("*/*.git"):
+            if bare.parent.name != "elsewhere":
+                shutil.copytree(bare, tmp_path / "flat" / bare.name)
+        source = fetch_source(request(remote, mirror=(tmp_path / "flat").as_uri()), place, SilentProgress())
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+
+    def test_without_the_repository(self, remote: Forge, place: Layout, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(SourceError, match=r"empty/pytorch/torch\.git or .*empty/torch\.git"):
+            fetch_source(request(remote, mirror=str(tmp_path / "empty")), place, SilentProgress())
+
+    def test_without_the_tag(self, remote: Forge, place: Layout) -> None:
+        with pytest.raises(SourceError, match=r"pytorch/torch\.git has no tag 'v9'"):
+            fetch_source(request(remote, "v9", mirror=str(remote.folder)), place, SilentProgress())
+        assert visible(place) == []
+
+    def test_whose_tag_is_another_commit(self, remote: Forge, place: Layout) -> None:
+        wanted = request(remote, commit="2" * 40, mirror=str(remote.folder))
+        with pytest.raises(SourceError, match=f"{remote.commits['v1']}.*{'2' * 40}"):
+            fetch_source(wanted, place, SilentProgress())
+        assert visible(place) == []
+        assert load_source(place, "torch") is None
+
+    @pytest.mark.parametrize(
+        "mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"]
+    )
+    def test_with_a_protocol_that_is_not_trusted(self, remote: Forge, place: Layout, mirror: str) -> None:
+        with pytest.raises(SourceError, match="is not fetched from"):
+            fetch_source(request(remote, mirror=mirror), place, SilentProgress())
+
+
+class TestAServerThatRefusesCommits:
+    """Protocol 0 gives out only what a branch or a tag points at, unless it is told otherwise."""
+
+    @pytest.mark.parametrize("allowed", ["true", "false"])
+    def test_is_asked_for_more(
+        self, over_ssh: Forge, tmp_path: Path, place: Layout, monkeypatch: pytest.MonkeyPatch, allowed: str
+    ) -> None:
+        for bare in over_ssh.folder.glob("*/*.git"):
+            git(bare, "config", "uploadpack.allowAnySHA1InWant", allowed)
+        use_ssh(tmp_path, monkeypatch, forget="unset GIT_PROTOCOL")
+        source = fetch_source(request(over_ssh), place, SilentProgress())
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+        deep = source.path / "third_party/middle/deps/deep"
+        assert git(deep, "rev-list", "--all", "--count") == ("1" if allowed == "true" else "2")
+
+
+class TestChangesInATree:
+    @pytest.mark.parametrize("path", ["setup.py", "new.txt", "third_party/middle/deps/deep/deep.h"])
+    def test_are_named_and_kept(self, forge: Forge, place: Layout, source: Source, path: str) -> None:
+        (source.path / path).write_text("mine\n")
+        with pytest.raises(SourceError, match=f"{path}.*commit or stash"):
+            check_source(source)
+        other = replace(request(forge), ref=forge.commits["v2"])
+        for wanted in (request(forge), other):
+            with pytest.raises(SourceError, match=path):
+                fetch_source(wanted, place, SilentProgress())
+        assert (source.path / path).read_text() == "mine\n"
+
+    def test_that_git_ignores_do_not_matter(self, forge: Forge, place: Layout, source: Source) -> None:
+        (source.path / "module.pyc").write_text("made by a tool\n")
+        check_source(source)
+        assert fetch_source(request(forge), place, SilentProgress()) == source
+        assert (source.path / "module.pyc").exists()
+
+    def test_that_were_undone_do_not_matter(self, source: Source) -> None:
+        text = (source.path / "setup.py").read_text()
+        (source.path / "setup.py").write_text(text)
+        check_source(source)
+
+    def test_without_a_record_are_kept_too(self, forge: Forge, place: Layout, source: Source) -> None:
+        (source.path.parent / "source.json").unlink()
+        (source.path / "setup.py").write_text("mine\n")
+        with pytest.raises(SourceError, match=r"setup\.py"):
+            fetch_source(request(forge), place, SilentProgress())
+        assert (source.path / "setup.py").read_text() == "mine\n"
+
+    def test_committed_there_stay_in_its_history(self, forge: Forge, place: Layout, source: Source) -> None:
+        git(source.path, "switch", "-q", "-c", "mine")
+        (source.path / "setup.py").write_text("mine\n")
+        git(source.path, "commit", "-q", "-a", "-m", "mine")
+        with pytest.raises(SourceError, match=r"is at .* as fetched: run `invoke fetch --tag v1`"):
+            check_source(source)
+        again = fetch_source(request(forge), place, SilentProgress())
+        check_source(again)
+        assert git(again.path, "show", "mine:setup.py") == "mine"
+
+
+class TestAHalfUpdatedTree:
+    def break_head(self, source: Source) -> None:
+        git(source.path / "third_party/near", "fetch", "-q", "origin", BRANCH)
+        git(source.path / "third_party/near", "checkout", "-q", "FETCH_HEAD")
+
+    def break_folder(self, source: Source) -> None:
+        shutil.rmtree(source.path / "third_party/middle/deps/deep")
+
+    def break_lock(self, source: Source) -> None:
+        (source.path / ".git/index.lock").touch()
+
+    def break_tree(self, source: Source) -> None:
+        shutil.rmtree(source.path)
+
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            ("head", "third_party/near is at"),
+            ("folder", "deps/deep is half-updated"),
+            ("lock", "git was stopped in the middle"),
+            ("tree", "is gone or was never whole"),
+        ],
+    )
+    def test_is_told_and_cured(
+        self, forge: Forge, place: Layout, source: Source, damage: str, said: str
+    ) -> None:
+        getattr(self, f"break_{damage}")(source)
+        with pytest.raises(SourceError, match=f"{said}.*`invoke fetch --tag v1`"):
+            check_source(source)
+        assert fetch_source(request(forge), place, SilentProgress()) == source
+        check_source(source)
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+
+    def test_with_an_unreadable_record(self, source: Source, place: Layout) -> None:
+        (source.path.parent / "source.json").write_text("{")
+        with pytest.raises(SourceError, match=r"source\.json cannot be read"):
+            load_source(place, "torch", "v1")
+
+    def test_cut_off_between_two_renames(
+        self, forge: Forge, place: Layout, source: Source, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source.path.parent.rename(place.source("torch") / ".old-v1")
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert fetch_source(request(forge), place, SilentProgress()) == source
+        check_source(source)
+
+    @pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root"
+    )
+    def test_of_somebody_else(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SUDO_UID", raising=False)
+        for path in (source.path, source.path / ".git"):
+            os.chown(path, 4321, 4321)
+        with pytest.raises(SourceError, match=r"belongs to another user.*safe\.directory"):
+            check_source(source)
+
+
+CHILD = """
+import sys
+sys.path[:0] = [{root!r}, {tests!r}]
+from pathlib import Path
+from tests.support.source_upstream import Forge, layout, request
+from torchmill.fetch.source.fetcher import fetch_source
+from torchmill.fetch.source.request import SilentProgress
+forge = Forge(Path({folder!r}), {base!r}, {commits!r})
+fetch_source(request(forge), layout(Path({place!r})), SilentProgress())
+"""
+
+
+class TestAStoppedFetch:
+    @pytest.fixture
+    def waiting(
+        self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> subprocess.Popen[str]:
+        """Return a fetch that waits for the nested submodule, in a process group of its own."""
+        use_ssh(tmp_path, monkeypatch)
+        (tmp_path / "hang").write_text("libs/deep")
+        code = CHILD.format(
+            root=str(ROOT),
+            tests=str(ROOT),
+            folder=str(over_ssh.folder),
+            base=over_ssh.base,
+            commits=over_ssh.commits,
+            place=str(tmp_path),
+        )
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 30
+        while "libs/deep" not in self.calls(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return child
+
+    @pytest.fixture
+    def killed(self, waiting: subprocess.Popen[str], tmp_path: Path) -> Path:
+        """Return where a fetch was killed, with all that it had started."""
+        child = psutil.Process(waiting.pid)
+        for process in (*child.children(recursive=True), child):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                process.kill()
+        waiting.communicate()
+        (tmp_path / "hang").unlink()
+        return tmp_path
+
+    def calls(self, folder: Path) -> str:
+        log = folder / "log"
+        return log.read_text() if log.exists() else ""
+
+    def test_by_ctrl_c_ends_at_once_and_says_so(
+        self, over_ssh: Forge, waiting: subprocess.Popen[str], tmp_path: Path
+    ) -> None:
+        os.killpg(waiting.pid, signal.SIGINT)  # as a terminal does
+        _, said = waiting.communicate(timeout=20)
+        assert "InterruptedBuildError: fetching torch v1 was interrupted" in said
+        assert visible(layout(tmp_path)) == []
+        (tmp_path / "hang").unlink()
+        assert fetch_source(request(over_ssh), layout(tmp_path), SilentProgress()).verified
+
+    def test_shows_nothing_and_is_gone_on_with(self, over_ssh: Forge, killed: Path) -> None:
+        place = layout(killed)
+        assert visible(place) == []
+        assert load_source(place, "torch") is None
+        (killed / "log").unlink()
+        partial = place.source("torch") / ".partial-v1/tree"
+        (partial / ".git/shallow.lock").touch()
+        (partial / ".git/modules/the middle/index.lock").touch()
+        source = fetch_source(request(over_ssh), place, SilentProgress())
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+        check_source(source)
+        calls = self.calls(killed)
+        assert calls.count("pytorch/torch") == 1  # to learn what the tag is; not to fetch it again
+        assert "libs/middle" not in calls
+        assert calls.count("libs/deep") == 1
+
+    def test_may_be_gone_on_with_for_another_commit(self, over_ssh: Forge, killed: Path) -> None:
+        wanted = request(over_ssh, ref=over_ssh.commits["v2"])
+        source = fetch_source(wanted, layout(killed), SilentProgress())
+        assert submodules_as_git_sees_them(source.path) == source.submodules
+        assert not (source.path / "third_party/near").exists()
+        assert git(source.path, "status", "--porcelain", "--ignored") == ""
+
+
+def test_a_connection_that_breaks_once(
+    over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_ssh(tmp_path, monkeypatch)
+    repository = GitCheckout(tmp_path, tmp_path / "repository.git")
+    repository.git("init", "-q")
+    (tmp_path / "break").touch()
+    commit = over_ssh.commits["deep"]
+    GitTransport(request(over_ssh), tmp_path).obtain(
+        repository, commit, (over_ssh.url("libs/deep"),), run_git_quietly
+    )
+    assert not (tmp_path / "break").exists()
+    assert repository.git("cat-file", "-t", commit) == "commit\n"
+
+
+class TestHostileSources:
+    def torch(self, tmp_path: Path, link: Link) -> SourceRequest:
+        forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+        commit = forge.commit("pytorch/torch", {"setup.py": "\n"}, (link,), "v1")
+        return SourceRequest(package(forge.url("pytorch/torch")), release("v1", commit))
+
+    def test_an_address_that_runs_a_command(self, tmp_path: Path, place: Layout) -> None:
+        link = Link("sub", f"ext::sh -c touch% {tmp_path}/ran", "1" * 40)
+        with pytest.raises(SourceError, match="is not fetched from"):
+            fetch_source(self.torch(tmp_path, link), place, SilentProgress())
+        assert not (tmp_path / "ran").exists()
+        assert visible(place) == []
+
+    @pytest.mark.parametrize("name", ["../../outside", "/outside", "a/../../b"])
+    def test_a_name_that_leads_outside(self, tmp_path: Path, place: Layout, name: str) -> None:
+        link = Link("sub", "../sub.git", "1" * 40, name)
+        with pytest.raises(SourceError, match="do not trust this source"):
+            fetch_source(self.torch(tmp_path, link), place, SilentProgress())
+
+
+def test_a_submodule_that_is_nowhere_is_named(tmp_path: Path, place: Layout) -> None:
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    links = (Link("sub", forge.url("libs/gone"), "1" * 40),)
+    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n"}, links, "v1")
+    with pytest.raises(SourceError, match=r"libs/gone\.git"):
+        fetch_source(request(forge), place, SilentProgress())
+    assert visible(place) == []
+
+
+@pytest.mark.parametrize(("debian", "offered"), [({"1": "pytorch"}, True), ({}, False)])
+def test_a_host_that_does_not_answer(place: Layout, debian: dict[str, str], *, offered: bool) -> None:
+    wanted = SourceRequest(package("https://127.0.0.1:1/a/b.git", debian), release("v1", None))
+    begun = time.monotonic()
+    with pytest.raises(
+        NetworkError, match=r"127\.0\.0\.1 cannot be reached.*--mirror URL.*--from PATH"
+    ) as raised:
+        fetch_source(wanted, place, SilentProgress())
+    assert ("--from debian" in str(raised.value)) is offered
+    assert time.monotonic() - begun < 20
+    assert "\n" not in str(raised.value)
+
+
+def test_two_fetches_at_once(forge: Forge, place: Layout) -> None:
+    place.source("torch").mkdir(parents=True)
+    with FileLock(place.source("torch") / "lock"), pytest.raises(BusyError, match="another run"):
+        fetch_source(request(forge), place, SilentProgress())
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="making a small disk needs root")
+def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    noise = os.urandom(600_000).hex()
+    forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n", "big": noise}, (), "v1")
+    place.root.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        with pytest.raises(HostError, match=r"disk of .* is full \(.* free\)"):
+            fetch_source(request(forge), place, SilentProgress())
+        subprocess.run(["mount", "-o", "remount,size=50m", str(place.root)], check=True)
+        assert fetch_source(request(forge), place, SilentProgress()).verified
+    finally:
+        subprocess.run(["umount", str(place.root)], check=True)

@@ -1,0 +1,358 @@
+"""`--from PATH|URL`: folders, archives and downloads."""
+
+import http.server
+import io
+import os
+import shutil
+import stat
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.source_upstream import Forge, Link, git, layout, package, release
+from torchmill.core.errors import ConfigError, NetworkError, SourceError
+from torchmill.core.paths import Layout
+from torchmill.fetch.source.fetcher import fetch_source, load_source
+from torchmill.fetch.source.request import SilentProgress, SourceRequest
+from torchmill.fetch.source.source_dir import check_source
+
+COMMIT = "c" * 40
+
+
+def asked(origin: Path | str, commit: str | None = None, tag: str = "v1") -> SourceRequest:
+    return SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin)
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Layout:
+    return layout(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a plain source with a script, a link and a backend."""
+    tree = tmp_path / "torch-1"
+    (tree / "tools").mkdir(parents=True)
+    (tree / "setup.py").write_text("version = 1\n")
+    (tree / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\n')
+    (tree / "tools/run").write_text("#!/bin/sh\n")
+    (tree / "tools/run").chmod(0o755)
+    (tree / "link").symlink_to("tools/run")
+    return tree
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return somebody's clone, with its submodule."""
+    forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    near = Link("near", "../near.git", forge.commit("a/near", {"near.h": "\n"}))
+    forge.commit("a/torch", {"setup.py": "\n", ".gitignore": "build/\n"}, (near,))
+    git(tmp_path, "clone", "-q", "--recurse-submodules", forge.url("a/torch"), "clone")
+    return tmp_path / "clone"
+
+
+def pack(tree: Path, name: str) -> Path:
+    """Return an archive of a tree, links and permissions in it."""
+    base, _, kind = name.partition(".")
+    target = tree.parent / base
+    if kind != "zip":
+        form = {"tar.gz": "gztar", "tar.xz": "xztar", "tar.bz2": "bztar"}[kind]
+        return Path(shutil.make_archive(str(target), form, tree.parent, tree.name))
+    with zipfile.ZipFile(tree.parent / name, "w") as zipped:
+        for path in sorted(tree.rglob("*")):
+            info = zipfile.ZipInfo(str(path.relative_to(tree.parent)) + ("/" if path.is_dir() else ""))
+            info.external_attr = path.lstat().st_mode << 16
+            if path.is_symlink():
+                zipped.writestr(info, str(path.readlink()))
+            else:
+                zipped.writestr(info, b"" if path.is_dir() else path.read_bytes())
+    return tree.parent / name
+
+
+class TestAFolder:
+    def test_is_copied_and_not_verified(self, folder: Path, place: Layout) -> None:
+        source = fetch_source(asked(folder, COMMIT), place, SilentProgress())
+        assert (source.provider, source.commit, source.verified) == ("path", COMMIT, False)
+        assert source.build_backend == "backend"
+        assert (source.path / "link").readlink() == Path("tools/run")
+        assert os.access(source.path / "tools/run", os.X_OK)
+        check_source(source)
+        assert load_source(place, "torch") == source
+
+    def test_that_changed_is_copied_again(self, folder: Path, place: Layout) -> None:
+        first = fetch_source(asked(folder), place, SilentProgress())
+        assert fetch_source(asked(folder), place, SilentProgress()) == first
+        (folder / "setup.py").write_text("version = 11\n")
+        second = fetch_source(asked(folder), place, SilentProgress())
+        assert (second.path / "setup.py").read_text() == "version = 11\n"
+        assert second.origin != first.origin  # what is built from it is another thing
+
+    def test_without_a_build_is_no_source(self, tmp_path: Path, place: Layout) -> None:
+        (tmp_path / "docs").mkdir()
+        with pytest.raises(SourceError, match=r"neither setup\.py nor pyproject\.toml"):
+            fetch_source(asked(tmp_path / "docs"), place, SilentProgress())
+        assert load_source(place, "torch") is None
+
+    def test_that_is_not_there(self, tmp_path: Path, place: Layout) -> None:
+        with pytest.raises(SourceError, match="neither a folder nor an archive"):
+            fetch_source(asked(tmp_path / "nothing"), place, SilentProgress())
+
+    def test_around_the_suite_is_refused(self, tmp_path: Path, place: Layout) -> None:
+        (tmp_path / "setup.py").touch()
+        with pytest.raises(SourceError, match="give the source alone"):
+            fetch_source(asked(tmp_path), place, SilentProgress())
+
+
+class TestACheckout:
+    def test_is_verified_by_its_head(self, checkout: Path, place: Layout) -> None:
+        (checkout / "build").mkdir()
+        (checkout / "build/old.so").touch()
+        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        assert source.verified
+        assert source.submodules == {"near": git(checkout / "near", "rev-parse", "HEAD")}
+        assert sorted(path.name for path in source.path.iterdir()) == [
+            ".gitignore",
+            ".gitmodules",
+            "near",
+            "setup.py",
+        ]
+
+    def test_at_another_commit_is_refused(self, checkout: Path, place: Layout) -> None:
+        actual = git(checkout, "rev-parse", "HEAD")
+        with pytest.raises(SourceError, match=f"{actual}.*{COMMIT}"):
+            fetch_source(asked(checkout, COMMIT), place, SilentProgress())
+        assert load_source(place, "torch") is None
+
+    @pytest.mark.parametrize("path", ["setup.py", "near/near.h", "new"])
+    def test_with_local_changes_is_not_verified(self, checkout: Path, place: Layout, path: str) -> None:
+        (checkout / path).write_text("mine\n")
+        source = fetch_source(asked(checkout, git(checkout, "rev-parse", "HEAD")), place, SilentProgress())
+        assert not source.verified
+        assert "with local changes" in source.origin
+        assert (source.path / path).read_text() == "mine\n"
+
+    def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
+        git(checkout, "submodule", "deinit", "-q", "-f", "near")
+        with pytest.raises(SourceError, match=r"near is not there.*submodule update --init --recursive"):
+            fetch_source(asked(checkout), place, SilentProgress())
+
+
+class TestAnArchive:
+    @pytest.mark.parametrize("name", ["t.tar.gz", "t.tar.xz", "t.tar.bz2", "t.zip"])
+    def test_is_unpacked_without_its_top_folder(self, folder: Path, place: Layout, name: str) -> None:
+        source = fetch_source(asked(pack(folder, name), COMMIT), place, SilentProgress())
+        assert (source.path / "setup.py").read_text() == "version = 1\n"
+        assert (source.path / "link").readlink() == Path("tools/run")
+        assert os.access(source.path / "tools/run", os.X_OK)
+        assert (source.commit, source.verified) == (COMMIT, False)
+        assert "sha256" in source.origin
+        check_source(source)
+
+    @pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+    def test_of_git_names_its_commit(self, checkout: Path, place: Layout, kind: str) -> None:
+        archive = checkout.parent / f"t.{kind}"
+        git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
+        actual = git(checkout, "rev-parse", "HEAD")
+        assert fetch_source(asked(archive), place, SilentProgress()).commit == actual
+        with pytest.raises(SourceError, match=f"{actual}.*{COMMIT}"):
+            fetch_source(asked(archive, COMMIT, "v2"), place, SilentProgress())
+
+    def test_cut_short_is_refused(self, folder: Path, place: Layout) -> None:
+        archive = pack(folder, "t.tar.gz")
+        archive.write_bytes(archive.read_bytes()[:-40])
+        with pytest.raises(SourceError, match="cannot be unpacked"):
+            fetch_source(asked(archive), place, SilentProgress())
+        assert load_source(place, "torch") is None
+
+    def test_of_an_unknown_kind_is_refused(self, tmp_path: Path, place: Layout) -> None:
+        (tmp_path / "t.rar").touch()
+        with pytest.raises(SourceError, match=r"no archive that can be unpacked.*\.tar\.gz"):
+            fetch_source(asked(tmp_path / "t.rar"), place, SilentProgress())
+
+    def test_changed_after_it_was_unpacked(self, folder: Path, place: Layout) -> None:
+        archive = pack(folder, "t.tar.gz")
+        source = fetch_source(asked(archive), place, SilentProgress())
+        (source.path / "setup.py").write_text("mine\n")
+        with pytest.raises(SourceError, match=r"was changed after it was fetched \(setup\.py\)"):
+            check_source(source)
+        with pytest.raises(SourceError, match=r"setup\.py"):
+            fetch_source(asked(archive), place, SilentProgress())
+        assert (source.path / "setup.py").read_text() == "mine\n"
+
+    def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
+        source = fetch_source(asked(pack(folder, "t.tar.gz")), place, SilentProgress())
+        (source.path / "tools/run").unlink()
+        with pytest.raises(SourceError, match=r"4 files.*then, 3 files"):
+            check_source(source)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, mode
+    info.uid = info.gid = 4321
+    return info
+
+
+class TestAHostileArchive:
+    def archive(self, folder: Path, *members: tarfile.TarInfo) -> Path:
+        with tarfile.open(folder / "t.tar.gz", "w:gz") as tar:
+            for info in (member("t/setup.py"), *members):
+                info.size = 4 if info.isfile() else 0
+                tar.addfile(info, io.BytesIO(b"evil"))
+        return folder / "t.tar.gz"
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            [member("../outside")],
+            [member("/tmp/outside")],  # noqa: S108 (never written)
+            [member("t/up", tarfile.SYMTYPE, "../.."), member("t/up/outside")],
+            [member("t/link", tarfile.SYMTYPE, "/etc")],
+            [member("t/hard", tarfile.LNKTYPE, "../../secret")],
+            [member("t/a", tarfile.SYMTYPE, "b/.."), member("t/b", tarfile.SYMTYPE, "../../..")],
+        ],
+        ids=["dots", "absolute", "through a link", "link", "hard link", "links in a chain"],
+    )
+    def test_writes_nothing_outside(
+        self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]
+    ) -> None:
+        (tmp_path / "secret").write_text("secret")
+        with pytest.raises(SourceError, match="outside its folder"):
+            fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
+        assert not list(tmp_path.rglob("outside"))
+        assert load_source(place, "torch") is None
+
+    def test_keeps_neither_owner_nor_special_bits_nor_devices(self, tmp_path: Path, place: Layout) -> None:
+        archive = self.archive(
+            tmp_path,
+            member("t/suid", mode=0o6777),
+            member("t/pipe", tarfile.FIFOTYPE),
+            member("t/none", mode=0),
+        )
+        source = fetch_source(asked(archive), place, SilentProgress())
+        found = (source.path / "suid").stat()
+        assert stat.S_IMODE(found.st_mode) == 0o755
+        assert found.st_uid == (source.path.parent / "source.json").stat().st_uid
+        assert not (source.path / "pipe").exists()
+        assert (source.path / "none").read_text() == "evil"
+
+    def test_zip_with_a_link_outside(self, tmp_path: Path, place: Layout) -> None:
+        with zipfile.ZipFile(tmp_path / "t.zip", "w") as zipped:
+            info = zipfile.ZipInfo("t/link")
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
+            zipped.writestr(info, "/etc")
+        with pytest.raises(SourceError, match="outside its folder"):
+            fetch_source(asked(tmp_path / "t.zip"), place, SilentProgress())
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves one file, breaking off the first answers after `whole` bytes."""
+
+    content = b""
+    breaks = 0
+    ranges: list[str | None]
+    etag = '"one"'
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.ranges.append(wanted)
+        if not self.path.endswith(".tar.gz"):
+            self.send_error(404)
+            return
+        begin = 0
+        if wanted and self.headers.get("If-Range") == self.server.etag:
+            begin = int(wanted.removeprefix("bytes=").rstrip("-"))
+        body = self.server.content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", self.server.etag)
+        self.end_headers()
+        if self.server.breaks:
+            self.server.breaks -= 1
+            body = body[: len(body) // 2]
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Answer) as running:
+        (folder / "noise").write_bytes(os.urandom(1 << 16))
+        running.content = pack(folder, "t.tar.gz").read_bytes()
+        running.ranges = []
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def url(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return lambda name: f"http://127.0.0.1:{server.server_port}/{name}"
+
+
+class TestADownload:
+    def test_is_unpacked(self, server: Server, url: Callable[[str], str], place: Layout) -> None:
+        source = fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        assert (source.path / "setup.py").exists()
+        assert fetch_source(asked(url("t.tar.gz")), place, SilentProgress()) == source
+        assert len(server.ranges) == 1  # the second time nobody was asked
+
+    def test_that_broke_off_goes_on(self, server: Server, url: Callable[[str], str], place: Layout) -> None:
+        server.breaks = 1
+        with pytest.raises(NetworkError, match="run the command again to go on"):
+            fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        assert load_source(place, "torch") is None
+        fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        assert server.ranges == [None, f"bytes={len(server.content) // 2}-"]
+
+    def test_of_a_file_that_changed_meanwhile_begins_anew(
+        self, server: Server, url: Callable[[str], str], place: Layout, folder: Path
+    ) -> None:
+        server.breaks = 1
+        with pytest.raises(NetworkError):
+            fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        (folder / "setup.py").write_text("later\n")
+        server.content, server.etag = pack(folder, "t.tar.gz").read_bytes(), '"two"'
+        source = fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
+        assert (source.path / "setup.py").read_text() == "later\n"
+
+    def test_of_nothing(self, url: Callable[[str], str], place: Layout) -> None:
+        with pytest.raises(SourceError, match="answers 404"):
+            fetch_source(asked(url("t.zip")), place, SilentProgress())
+
+    def test_from_nobody(self, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with pytest.raises(NetworkError, match=r"127\.0\.0\.1 cannot be reached.*--mirror"):
+            fetch_source(asked("http://127.0.0.1:1/t.tar.gz"), place, SilentProgress())
+
+    @pytest.mark.parametrize(
+        ("origin", "said"),
+        [("https://forge.invalid/a/b.git", "with --mirror"), ("ftp://a/b.tar.gz", "begins with https://")],
+    )
+    def test_of_something_else(self, place: Layout, origin: str, said: str) -> None:
+        with pytest.raises(SourceError, match=said):
+            fetch_source(asked(origin), place, SilentProgress())
+
+
+@pytest.mark.parametrize("more", [{"mirror": "https://m"}, {"ref": "main"}])
+def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> None:
+    wanted = SourceRequest(
+        package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x", **more
+    )
+    with pytest.raises(ConfigError, match="--from"):
+        fetch_source(wanted, place, SilentProgress())

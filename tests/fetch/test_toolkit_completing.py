@@ -1,0 +1,196 @@
+"""A toolkit that lacks parts, completed by wheels from an index on this machine."""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.index_server import Index, serving
+from tests.support.machines import file, made_up_programs, program
+from tests.support.nvidia_wheels import put, wheel
+from torchmill.commands.toolkit import describe_completion
+from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
+from torchmill.core.errors import HostError, NetworkError, SourceError
+from torchmill.fetch.source.request import SilentProgress
+from torchmill.fetch.toolkit import pypi
+from torchmill.fetch.toolkit.provision import ProvisionContext, base_toolkit, complete_lacking
+from torchmill.host import cuda_toolkits
+from torchmill.host.cuda_toolkits import FoundToolkit, lacking_toolkit_parts
+from torchmill.host.programs import make_runner
+from torchmill.host.provisioned import RECORD
+
+ARCH = platform.machine()
+HERE = f"manylinux1_{ARCH}"
+CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
+CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
+CUPTI = ToolkitPart(
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "no profiler", ""
+)
+PARTS = (CUBLAS, CCCL, CUPTI)
+PACKAGES = ("nvidia-cublas-cu11==11.11.3.6.*", "nvidia-cuda-cccl-cu11==11.8.89.*")
+WHEELS = {
+    "nvidia_cublas_cu11-11.11.3.6": {"include/cublas_v2.h": "theirs", "lib/libcublas.so.11": "library"},
+    "nvidia_cublas_cu11-11.10.3.66": {"include/cublas_v2.h": "of CUDA 11.7"},
+    "nvidia_cuda_cccl_cu11-11.8.89": {"include/thrust/version.h": ""},
+}
+
+pytestmark = [
+    made_up_programs,
+    pytest.mark.skipif(not platform.libc_ver()[1], reason="the wheels are for glibc"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+]
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """Serve the packages of parts, and let pip use them."""
+    made = Index()
+    for name, files in WHEELS.items():
+        put(made, f"{name}-py3-none-{HERE}.whl", wheel(f"nvidia/{name[7:13]}", files, name=name))
+    with serving(made):
+        monkeypatch.setenv("PIP_INDEX_URL", made.url)
+        yield made
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> FoundToolkit:
+    """Return a toolkit of which little more than the compiler is left."""
+    home = tmp_path / "cuda-11.8"
+    program(home / "bin", "nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
+    file(home / "include/cuda_runtime_api.h")
+    file(home / "include/cublas_v2.h", "its own")  # without a library: it lacks the part all the same
+    file(home / "lib64/libcudart.so")
+    return FoundToolkit("11.8", home, "system")
+
+
+def shop(tmp_path: Path, *packages: str) -> ProvisionContext:
+    known = ToolkitSource("pypi", "parts", ("11.8",), packages or PACKAGES, (ARCH,), (), None, "")
+    cache = tmp_path / ".cache/torchmill"
+    return ProvisionContext({"pypi": pypi}, (known,), cache, make_runner(os.environ), SilentProgress(), PARTS)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_toolkit_that_lacks_parts_becomes_whole(bare: FoundToolkit, tmp_path: Path) -> None:
+    made = complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+    assert made.name.startswith("11.8-completed-")
+    assert (made.home / "bin/nvcc").samefile(bare.home / "bin/nvcc")
+    assert (made.home / "lib64/libcublas.so").read_text() == "library"
+    assert (made.home / "include/thrust/version.h").exists()
+    assert (made.home / "lib64/stubs/libcuda.so").exists()
+    assert [part.name for part in lacking_toolkit_parts(made.home, "11.8", PARTS)] == ["cupti"], (
+        "nobody has it"
+    )
+    assert (made.home / "include/cublas_v2.h").read_text() == "theirs"
+    assert (bare.home / "include/cublas_v2.h").read_text() == "its own", "what was there stays as it is"
+    said = json.loads((made.home / RECORD).read_text())
+    assert (said["kind"], said["version"], said["completes"]) == ("toolkit", "11.8", str(bare.home))
+    pieces = [(one["name"], one["version"], len(one["sha256"])) for one in said["pieces"]]
+    assert pieces == [("nvidia-cublas-cu11", "11.11.3.6", 64), ("nvidia-cuda-cccl-cu11", "11.8.89", 64)]
+    assert not list((tmp_path / ".cache/torchmill/downloads/pypi").iterdir())
+
+
+@pytest.mark.usefixtures("index")
+def test_it_is_found_before_the_one_that_it_completes(bare: FoundToolkit, tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path), "CUDA_HOME": str(bare.home)}
+    machine = (environ, tmp_path, tmp_path, make_runner(os.environ))
+    assert [one.by for one in cuda_toolkits.whole_toolkits(*machine)] == ["CUDA_HOME"]
+    said = describe_completion(bare, ARCH, shop(tmp_path))
+    (made, before) = cuda_toolkits.whole_toolkits(*machine)
+    home, whole = bare.home, made.home
+    assert (made.by, before.by) == (f"completed from {bare.home}", "CUDA_HOME")
+    assert said.text.splitlines() == [
+        f"CUDA 11.8 in {home} had no cuBLAS, CCCL: it is whole in {whole}, and builds take it from there",
+        "CUPTI cannot be had: no profiler",
+    ]
+    assert said.data["kept"][0]["completes"] == str(bare.home)
+    again = describe_completion(made, ARCH, replace(shop(tmp_path), parts=(CUBLAS, CCCL)))
+    assert again.text == f"CUDA 11.8 in {made.home} lacks nothing that torch's build uses"
+
+
+def test_a_download_that_breaks_leaves_nothing_half_made(
+    index: Index, bare: FoundToolkit, tmp_path: Path
+) -> None:
+    name = f"nvidia_cuda_cccl_cu11-11.8.89-py3-none-{HERE}.whl"
+    content = index.files[name]
+    index.files[name] = content + b"changed on the way"
+    lacks = lacking_toolkit_parts(bare.home, "11.8", PARTS)
+    with pytest.raises(SourceError, match="sha256"):
+        complete_lacking(bare, lacks, ARCH, shop(tmp_path))
+    assert not list((tmp_path / ".cache/torchmill/toolkits").glob("11.8*"))
+    index.files[name] = content
+    index.asked.clear()
+    complete_lacking(bare, lacks, ARCH, shop(tmp_path))
+    assert not any("cublas_cu11-11.11" in one for one in index.asked), "what had come is used"
+
+
+@pytest.mark.usefixtures("index")
+def test_a_package_that_does_not_hold_its_part_is_refused(bare: FoundToolkit, tmp_path: Path) -> None:
+    older = shop(tmp_path, "nvidia-cublas-cu11==11.10.3.66", PACKAGES[1])
+    with pytest.raises(SourceError, match=r"as what CUDA 11\.8 in .* lacks holds no cuBLAS: "):
+        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, older)
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [
+        ("nvidia-cublas-cu11==11.99", f"pypi: it has no nvidia-cublas-cu11==11.99 for {ARCH} and glibc"),
+        ("nvidia-cufft-cu11==1", r"lacks CCCL, which no package on PyPI is known to hold for that version"),
+    ],
+)
+def test_what_cannot_be_had_is_named(package: str, told: str, bare: FoundToolkit, tmp_path: Path) -> None:
+    packages = (package, PACKAGES[1]) if "cublas" in package else (PACKAGES[0], package)
+    with pytest.raises(HostError, match=told) as raised:
+        complete_lacking(
+            bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages)
+        )
+    assert str(raised.value).endswith("bring a whole one: `invoke toolkit --cuda 11.8`")
+    assert not isinstance(raised.value, NetworkError)
+
+
+def test_a_disk_without_room_is_told_before_anything_comes(
+    index: Index, bare: FoundToolkit, tmp_path: Path
+) -> None:
+    name = f"nvidia_cublas_cu11-11.11.3.6-py3-none-{HERE}.whl"
+    index.attributes[name] = {**index.attributes[name], "size": 1 << 60}
+    with pytest.raises(HostError, match=r"what CUDA 11\.8 in .* lacks needs at least .* make room"):
+        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+    assert not any(one.startswith("GET /files") for one in index.asked)
+
+
+def test_a_compiler_that_does_not_run_here_is_told_before_anything_comes(
+    index: Index, bare: FoundToolkit, tmp_path: Path
+) -> None:
+    file(bare.home / "bin/nvcc", "of another machine")
+    with pytest.raises(HostError, match=r"nvcc in .* does not run here as CUDA 11\.8 \(it says: nothing\)"):
+        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path))
+    assert index.asked == []
+
+
+@pytest.mark.usefixtures("index")
+def test_two_toolkits_of_one_version_are_completed_apart(bare: FoundToolkit, tmp_path: Path) -> None:
+    other = replace(bare, home=shutil.copytree(bare.home, tmp_path / "another"))
+    lacks = lacking_toolkit_parts(bare.home, "11.8", PARTS)
+    homes = {complete_lacking(one, lacks, ARCH, shop(tmp_path)).home for one in (bare, other, bare)}
+    assert len(homes) == 2
+
+
+def test_the_toolkit_that_builds_take_is_completed() -> None:
+    first, second = (
+        FoundToolkit("11.8", Path("/opt/cuda"), "CUDA_HOME"),
+        FoundToolkit("11.8", Path("/cuda"), "system"),
+    )
+    assert base_toolkit("11.8", (first, second)) == first
+    with pytest.raises(
+        HostError, match=r"no toolkit .* \(there is CUDA 11\.8 in /opt/cuda\): bring a whole one"
+    ):
+        base_toolkit("12.4", (first, second))
+    with pytest.raises(HostError, match="there is none at all"):
+        base_toolkit("12.4", ())
+    with pytest.raises(HostError, match="among the files of the system"):
+        base_toolkit("11.8", (FoundToolkit("11.8", Path("/usr"), "Debian"), first))

@@ -1,0 +1,282 @@
+"""Toolkits out of conda packages, from a channel on this machine."""
+
+import asyncio
+import bz2
+import hashlib
+import io
+import json
+import platform
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_reader import read_toolkit_sources
+from torchmill.core.errors import SourceError
+from torchmill.fetch.source.request import SilentProgress
+from torchmill.fetch.toolkit import conda
+from torchmill.fetch.toolkit.conda import SUBDIRS
+from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
+
+rattler = pytest.importorskip("rattler", reason="needs py-rattler")
+
+ARCH = platform.machine()
+TARGET = "targets/x86_64-linux"
+NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release 12.6, V12.6.85'\n"
+
+pytestmark = pytest.mark.skipif(
+    ARCH not in SUBDIRS or sys.platform != "linux", reason="there are toolkits for Linux servers only"
+)
+
+
+def package(
+    channel: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str],
+    *,
+    depends: Sequence[str] = (),
+    fixed: Sequence[str] = (),
+) -> Path:
+    """Write a package: "-> TARGET" as a file's text makes a link, `fixed` files hold the prefix."""
+    entries = [
+        {
+            "_path": path,
+            "path_type": "softlink" if text.startswith("-> ") else "hardlink",
+            **({"prefix_placeholder": "/made/here", "file_mode": "text"} if path in fixed else {}),
+        }
+        for path, text in files.items()
+    ]
+    index = {
+        "name": name,
+        "version": version,
+        "build": "0",
+        "build_number": 0,
+        "depends": list(depends),
+        "subdir": SUBDIRS[ARCH],
+    }
+    about = {
+        "info/index.json": json.dumps(index),
+        "info/paths.json": json.dumps({"paths": entries, "paths_version": 1}),
+        "info/licenses/LICENSE": "terms",
+    }
+    made = channel / SUBDIRS[ARCH] / f"{name}-{version}-0.tar.bz2"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    (channel / "noarch").mkdir(exist_ok=True)
+    with bz2.open(made, "wb") as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+        for path, text in {**about, **files}.items():
+            info = tarfile.TarInfo(path)
+            info.mode = 0o755 if "bin/" in path else 0o644
+            if text.startswith("-> "):
+                info.type, info.linkname = tarfile.SYMTYPE, text.removeprefix("-> ")
+                archive.addfile(info)
+            else:
+                info.size = len(text.encode())
+                archive.addfile(info, io.BytesIO(text.encode()))
+    return made
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Path:
+    """Make a channel with the toolkits 12.6 and 12.5 in small, and a C++ compiler that one part asks for."""
+    folder = tmp_path / "channel"
+    for version in ("12.5", "12.6"):
+        package(folder, "cuda-version", version, {})
+        package(
+            folder,
+            "cuda-nvcc-impl",
+            f"{version}.85",
+            {"bin/nvcc": NVCC, f"{TARGET}/bin/nvcc": "-> ../../../bin/nvcc", "nvvm/bin/cicc": ""},
+            depends=[f"cuda-version {version}.*", "gxx_impl", f"cuda-cudart-dev {version}.*"],
+        )
+        package(
+            folder,
+            "cuda-cudart-dev",
+            f"{version}.77",
+            {
+                f"{TARGET}/include/cuda_runtime_api.h": f"runtime {version}",
+                f"{TARGET}/include/cuda.h": "",
+                f"{TARGET}/lib/libcudart.so.{version}.77": "library",
+                f"{TARGET}/lib/libcudart.so.12": f"-> libcudart.so.{version}.77",
+                f"{TARGET}/lib/stubs/libcuda.so": "stub",
+                "lib/libcudart.so.12": f"-> ../{TARGET}/lib/libcudart.so.12",
+                f"lib/libcudart.so.{version}.77": f"-> ../{TARGET}/lib/libcudart.so.{version}.77",
+                "lib/pkgconfig/cudart.pc": "prefix=/made/here",
+                f"{TARGET}/lib/cmake/where.cmake": "/made/here",
+            },
+            depends=[f"cuda-version {version}.*"],
+            fixed=["lib/pkgconfig/cudart.pc", f"{TARGET}/lib/cmake/where.cmake"],
+        )
+    package(folder, "gxx_impl", "13.3", {"bin/g++": "", "lib/libstdc++.so": ""})
+    asyncio.run(rattler.index.index_fs(folder))
+    return folder
+
+
+@pytest.fixture
+def served(channel: Path) -> Iterator[str]:
+    """Serve the channel."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's)
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(channel)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+WHOLE = ("cuda-nvcc-impl", "cuda-version {version}.*")
+
+
+def asked(cache: Path, *channels: str, packages: Sequence[str] = WHOLE) -> conda.CondaOffer | ProviderRefusal:
+    """Return what is answered to a wish for CUDA 12.6, for each channel as a source of its own."""
+    known = [
+        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "")
+        for one in channels
+    ]
+    answer = conda.offer(ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress())
+    assert isinstance(answer, conda.CondaOffer | ProviderRefusal)
+    return answer
+
+
+def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
+    offer = asked(tmp_path / "cache", served)
+    assert isinstance(offer, conda.CondaOffer), offer
+    assert [(piece.name, piece.version) for piece in offer.pieces] == [
+        ("cuda-cudart-dev", "12.6.77"),
+        ("cuda-nvcc-impl", "12.6.85"),
+        ("cuda-version", "12.6"),
+    ]
+    assert (offer.full, offer.provider) == ("12.6.85", "conda")
+    assert all(piece.size and len(piece.sha256) == 64 for piece in offer.pieces)
+    home = tmp_path / "place" / "home"
+    home.mkdir(parents=True)
+    offer.fill(home)
+    said = subprocess.run([home / "bin/nvcc"], capture_output=True, text=True, check=True).stdout
+    assert "release 12.6" in said
+    assert not (home / "bin/nvcc").is_symlink()
+    assert (home / "include/cuda_runtime_api.h").read_text() == "runtime 12.6"
+    assert (home / "lib64/libcudart.so").resolve().name == "libcudart.so.12.6.77"
+    assert (home / "lib64/stubs/libcuda.so").read_text() == "stub"
+    assert (home / "licenses/cuda-cudart-dev/LICENSE").read_text() == "terms"
+    everything = [path.name for path in home.rglob("*")]
+    assert not {"g++", "libstdc++.so", "cudart.pc", "where.cmake", "info"} & set(everything)
+    assert [path.name for path in home.parent.iterdir()] == ["home"], "no scratch is left"
+
+
+def test_links_lead_to_files_wherever_the_folder_lies(channel: Path, tmp_path: Path) -> None:
+    offer = asked(tmp_path / "cache", channel.as_uri())
+    assert isinstance(offer, conda.CondaOffer), offer
+    home = tmp_path / "place" / "home"
+    home.mkdir(parents=True)
+    offer.fill(home)
+    moved = home.rename(tmp_path / "moved")
+    assert [path for path in moved.rglob("*") if path.is_symlink() and not path.exists()] == []
+    assert not list((tmp_path / "cache").glob("downloads/conda/*")), "what lies here is not copied"
+
+
+def test_the_next_channel_is_asked_where_one_lacks_it(served: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    package(empty, "cuda-version", "12.6", {})
+    asyncio.run(rattler.index.index_fs(empty))
+    assert isinstance(asked(tmp_path / "cache", empty.as_uri(), served), conda.CondaOffer)
+
+
+def test_a_channel_without_it_says_what_it_lacks(served: str, tmp_path: Path) -> None:
+    answer = asked(tmp_path / "cache", served, packages=("cuda-nvcc-impl", "cuda-version 12.7.*"))
+    assert isinstance(answer, ProviderRefusal)
+    assert answer.sentence.startswith(f"{served} does not have all of it (")
+    assert "cuda-version 12.7.*" in answer.sentence
+    assert "\n" not in answer.sentence
+
+
+def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    answer = asked(tmp_path / "cache", f"http://127.0.0.1:{port}/closed")
+    assert isinstance(answer, ProviderRefusal)
+    assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
+
+
+def test_a_channel_that_is_none_is_told(served: str, tmp_path: Path) -> None:
+    answer = asked(tmp_path / "cache", f"{served}/nothing")
+    assert isinstance(answer, ProviderRefusal)
+    assert answer.sentence.startswith(f"{served}/nothing ")
+    misnamed = asked(tmp_path / "cache", "http://:bad")
+    assert isinstance(misnamed, ProviderRefusal)
+    assert misnamed.sentence.startswith("http://:bad names no channel (")
+
+
+def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: str, tmp_path: Path) -> None:
+    offers = asked(tmp_path / "one", served), asked(tmp_path / "two", channel.as_uri())
+    name = f"{SUBDIRS[ARCH]}/cuda-cudart-dev-12.6.77-0.tar.bz2"
+    (channel / name).write_bytes((channel / name).read_bytes() + b"changed")
+    seen = hashlib.sha256((channel / name).read_bytes()).hexdigest()
+    home = tmp_path / "home"
+    home.mkdir()
+    for offer, message in zip(offers, (seen, "not what the channel lists"), strict=True):
+        assert isinstance(offer, conda.CondaOffer)
+        with pytest.raises(SourceError, match=message):
+            offer.fill(home)
+
+
+def test_without_py_rattler_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
+    answer = asked(tmp_path, "conda-forge")
+    assert isinstance(answer, ProviderRefusal)
+    assert answer.sentence == "it needs py-rattler, which is not installed (`pip install py-rattler`)"
+
+
+def test_what_is_asked_of_channels_can_be_read() -> None:
+    problems: list[str] = []
+    known = read_toolkit_sources(Path(__file__).parents[2] / "build_configs/toolkit_sources.toml", problems)
+    toolkits = [one for one in known if one.provider == "conda"]
+    assert toolkits
+    for one in toolkits:
+        assert all(rattler.Channel(name).base_url.startswith("https://") for name in one.where)
+        for spec in one.packages:
+            rattler.MatchSpec(spec.replace("{version}", one.versions[0]))
+        if one.kind == "toolkit":
+            assert one.packages[0].split()[1].startswith(f"{one.versions[0]}.")
+
+
+def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: Path) -> None:
+    folder = tmp_path / "channel"
+    for version in ("2.5.4", "2.6.1"):
+        files = {
+            "include/magma_v2.h": version,
+            "lib/libmagma.a": version,
+            "lib/libmagma_sparse.a": "",
+            "lib/pkgconfig/magma.pc": "",
+        }
+        package(folder, "magma-cuda118", version, files, depends=["blas"])
+    package(folder, "blas", "1.0", {"lib/libblas.so": ""})
+    asyncio.run(rattler.index.index_fs(folder))
+    channel = (folder.as_uri(),)
+    spec = ToolkitSource(
+        "conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",)
+    )
+    for asked_for, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
+        answer = conda.offer(
+            ToolkitRequest("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", SilentProgress()
+        )
+        assert isinstance(answer, conda.CondaOffer), answer
+        assert (answer.wanted.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
+        home = tmp_path / version / asked_for / "home"
+        home.mkdir(parents=True)
+        answer.fill(home)
+        assert (home / "lib/libmagma.a").read_text() == version
+        names = {str(one.relative_to(home)) for one in home.rglob("*") if one.is_file()}
+        assert names == {"include/magma_v2.h", "lib/libmagma.a", "licenses/magma-cuda118/LICENSE"}

@@ -1,0 +1,115 @@
+"""MAGMA that is brought: whether it is what was asked for, and the name that it is kept under."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.fatbins import piece
+from tests.support.made_up_magma import header, install, static
+from tests.support.made_up_providers import ARCH, MadeUp, shop, source
+from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.model import Facts
+from torchmill.core.errors import HostError, SourceError
+from torchmill.fetch.toolkit import magma
+from torchmill.fetch.toolkit.provision import ProvisionContext, bring
+from torchmill.fetch.toolkit.request import ToolkitRequest
+from torchmill.host.provisioned import list_provisioned
+
+NAME = "magma-2.6.1-cu118-7.0_8.6+PTX"
+MAGMA = source("conda", "magma", cuda="11.8")
+
+
+def asked(version: str = "2.6.1", listed: str = "") -> ToolkitRequest:
+    return ToolkitRequest("magma", version, "11.8", ARCH, listed)
+
+
+def offering(
+    cache: Path, facts: Facts, put: Callable[[Path], None] = install, *codes: str
+) -> ProvisionContext:
+    sources = [replace(MAGMA, capabilities=codes)]
+    return replace(
+        shop(cache, sources, MadeUp("conda", {"2.6.1": put})), unserved=partial(unserved_capabilities, facts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("include/magma_v2.h", "include/magma_v2.h"),
+        ("usr/include/magma.h", "include/magma.h"),
+        ("lib/libmagma.a", "lib/libmagma.a"),
+        ("usr/lib/x86_64-linux-gnu/libmagma.a", "lib/libmagma.a"),
+        ("usr/lib/libmagma.so.2", None),
+        ("lib/libmagma_sparse.a", None),
+        ("usr/include/magma.mod", None),
+        ("lib/pkgconfig/magma.pc", None),
+    ],
+)
+def test_headers_and_the_static_library_have_a_place(path: str, where: str | None) -> None:
+    assert magma.place_magma_file(path) == where
+
+
+def test_its_name_says_what_its_code_is_for(tmp_path: Path, shipped: Facts) -> None:
+    made = bring(asked("2.6"), offering(tmp_path, shipped))
+    assert (made.name, list_provisioned(tmp_path, ARCH)) == (NAME, {NAME: made})
+    assert (made.record.kind, made.record.version, made.home.name) == ("magma", "2.6.1", f"{NAME}-{ARCH}")
+    unable = offering(tmp_path, shipped, lambda _: pytest.fail("it is kept"))
+    assert bring(asked(listed="7.5;8.9"), unable) == made
+    assert bring(asked(""), unable) == made
+
+
+def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts) -> None:
+    first = bring(asked(), offering(tmp_path, shipped))
+
+    def older(folder: Path) -> None:
+        install(folder)
+        (folder / "lib/libmagma.a").unlink()
+        static(folder / "lib/libmagma.a", (piece(61),))
+
+    second = bring(asked(listed="6.1"), offering(tmp_path, shipped, older))
+    assert (
+        {first.name, second.name} == set(list_provisioned(tmp_path, ARCH)) == {NAME, "magma-2.6.1-cu118-6.1"}
+    )
+
+
+def test_what_is_known_not_to_serve_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:
+    unable = offering(tmp_path, shipped, lambda _: pytest.fail("it does not serve"), "5.0", "7.0")
+    with pytest.raises(HostError) as raised:
+        bring(asked(listed="7.0;8.0"), unable)
+    assert "\n  conda: its code is for 5.0;7.0, and none for 8.0\n" in str(raised.value)
+    assert "or in an archive (`--from PATH`)" in str(raised.value)
+
+
+def test_what_turns_out_not_to_serve_is_not_kept(tmp_path: Path, shipped: Facts) -> None:
+    said = (
+        r"what conda has as magma 2\.6\.1 for CUDA 11\.8 has code for 7\.0;8\.6\+PTX and none for 5\.0: take"
+    )
+    with pytest.raises(SourceError, match=said):
+        bring(asked(listed="5.0;7.0"), offering(tmp_path, shipped))
+    assert list_provisioned(tmp_path, ARCH) == {}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda folder: (folder / "include/magma_types.h").write_text(header("2.7.0")), "calls itself 2.7.0"),
+        (lambda folder: (folder / "include/magma_types.h").unlink(), "calls itself nothing"),
+        (lambda folder: static(folder / "lib/libmagma.a", ()), "has no code for GPUs"),
+        (lambda folder: (folder / "lib/libmagma.a").unlink(), r"holds no lib/libmagma\.a"),
+    ],
+)
+def test_what_is_another_thing_is_refused(
+    tmp_path: Path, shipped: Facts, spoil: Callable[[Path], object], words: str
+) -> None:
+    def spoilt(folder: Path) -> None:
+        install(folder)
+        if (folder / "lib/libmagma.a").exists() and "code" in words:
+            (folder / "lib/libmagma.a").unlink()  # ar would add to it
+        spoil(folder)
+
+    with pytest.raises(SourceError, match=words):
+        bring(asked(), offering(tmp_path, shipped, spoilt))
+    assert list_provisioned(tmp_path, ARCH) == {}

@@ -1,0 +1,106 @@
+"""What is kept appears whole, once, and for all who want it."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from torchmill.config.delivery_model import ProviderPackage
+from torchmill.core.errors import HostError
+from torchmill.fetch.toolkit.store import make_in_store, store_folder, work_folder
+from torchmill.host.provisioned import RECORD, ProvisionRecord, list_provisioned
+
+PIECE = ProviderPackage("debian", "nvcc", "11.8.89", "nvcc.deb", "", "ab" * 32, 7)
+RECORDED = ProvisionRecord("toolkit", "11.8", "11.8.89", "debian", (PIECE,))
+
+
+def filled(folder: Path) -> ProvisionRecord:
+    assert list(folder.iterdir()) == []
+    (folder / "bin").mkdir()
+    (folder / "bin/nvcc").write_text("nvcc")
+    return RECORDED
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def refused(_: Path) -> ProvisionRecord:
+    raise AssertionError("it is there")
+
+
+def test_what_is_made_is_kept_with_its_record(tmp_path: Path) -> None:
+    assert list_provisioned(tmp_path, "x86_64") == {}
+    made = make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    assert made.home == tmp_path / "toolkits/11.8-x86_64"
+    assert (made.home / "bin/nvcc").read_text() == "nvcc"
+    assert list_provisioned(tmp_path, "x86_64") == {"11.8": made}
+    assert made.record == RECORDED
+    assert list_provisioned(tmp_path, "aarch64") == {}, "of another machine"
+    assert make_in_store(tmp_path, "11.8", "x86_64", refused, quiet) == made
+
+
+def test_what_fails_leaves_nothing_and_begins_anew(tmp_path: Path) -> None:
+    def broken(folder: Path) -> ProvisionRecord:
+        (folder / "half").write_text("half")
+        raise HostError("no")
+
+    for _ in range(2):
+        with pytest.raises(HostError, match="no"):
+            make_in_store(tmp_path, "11.8", "x86_64", broken, quiet)
+    assert list_provisioned(tmp_path, "x86_64") == {}
+    left = work_folder(tmp_path, "11.8", "x86_64") / "whole"
+    left.mkdir()
+    (left / "half").write_text("of a run that was killed")
+    make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "toolkit", "pieces": [{"nonsense": 1}]}'])
+def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> None:
+    folder = make_in_store(tmp_path, "11.8", "x86_64", filled, quiet).home
+    (folder / RECORD).write_text(text)
+    assert list_provisioned(tmp_path, "x86_64") == {}
+    (folder / "bin/nvcc").write_text("changed")
+    make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    assert (folder / "bin/nvcc").read_text() == "nvcc"
+
+
+def test_a_full_disk_is_told_in_one_sentence(tmp_path: Path) -> None:
+    def full(_: Path) -> ProvisionRecord:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(HostError, match=r"the disk of .* is full .* run the command again to go on"):
+        make_in_store(tmp_path, "11.8", "x86_64", full, quiet)
+
+
+def test_two_at_once_make_it_once(tmp_path: Path) -> None:
+    noted = threading.Event()
+    begun = threading.Event()
+    said: list[str] = []
+
+    def slow(folder: Path) -> ProvisionRecord:
+        begun.set()
+        assert noted.wait(60)
+        return filled(folder)
+
+    def note(text: str) -> None:
+        said.append(text)
+        noted.set()
+
+    first = threading.Thread(target=make_in_store, args=(tmp_path, "11.8", "x86_64", slow, quiet))
+    first.start()
+    assert begun.wait(60)
+    assert make_in_store(tmp_path, "11.8", "x86_64", refused, note).record == RECORDED
+    first.join()
+    assert said == [f"waiting for the run that brings 11.8 (process {os.getpid()})"]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "toolkits").write_text("a file")
+    with pytest.raises(HostError, match="cannot be locked"):
+        make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
+    assert list_provisioned(tmp_path, "x86_64") == {}
+    assert store_folder(tmp_path, "11.8", "x86_64").parent.is_file()

@@ -1,0 +1,140 @@
+"""What an environment is made for, and who uses a tree."""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from torchmill.build.retarget import read_last_user
+from torchmill.build.tree import BuildTree, is_prepared
+from torchmill.core.errors import BusyError
+from torchmill.host.environments import (
+    MADE_FOR,
+    hold_environment,
+    installed_distributions,
+    parse_tree_user,
+    provide_environment,
+    tree_user,
+)
+
+INTERPRETER = """\
+#!/bin/sh
+# stands for an interpreter: python -m venv --clear FOLDER
+rm -rf "$4" && mkdir -p "$4" && touch "$4/pyvenv.cfg"
+"""
+
+
+def test_cells_of_one_name_do_not_share_an_environment_at_a_time(tmp_path: Path, interpreter: Path) -> None:
+    venv = tmp_path / "wheel-3-10-cpu"
+    with hold_environment(venv, "wheel-3.10-cpu"):
+        provide_environment(venv, interpreter, "a", lambda *_: None)
+        with hold_environment(tmp_path / "wheel-3-11-cpu", "wheel-3.11-cpu"):
+            pass
+        with (
+            pytest.raises(BusyError, match=r"wheel-3\.10-cpu of another release"),
+            hold_environment(venv, "wheel-3.10-cpu"),
+        ):
+            pass
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Path:
+    program = tmp_path / "python"
+    program.write_text(INTERPRETER)
+    program.chmod(0o755)
+    return program
+
+
+def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpreter: Path) -> None:
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    left = venv / "left-by-another-release"
+    asked: list[tuple[str, ...]] = []
+    for wanted, survives in (("a", False), ("a", True), ("b", False)):
+        left.touch()
+        provide_environment(venv, interpreter, wanted, lambda *what: asked.append(what), "numpy", "wheel")
+        assert left.exists() == survives, wanted
+        assert (venv / MADE_FOR).read_text() == wanted
+    assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
+
+
+FRESH = {  # what `python -m venv` of them puts into site-packages
+    "3.6": "__pycache__ easy_install.py pip pip-18.1.dist-info pkg_resources setuptools "
+    "setuptools-40.6.2.dist-info",
+    "3.10": "_distutils_hack distutils-precedence.pth pip pip-23.0.1.dist-info pkg_resources setuptools "
+    "setuptools-65.5.0.dist-info",
+    "3.13": "pip pip-24.2.dist-info",
+}
+
+
+def fresh(venv: Path, names: str) -> Path:
+    """Lay out an environment as it was just made, and return its site-packages."""
+    packages = venv / "lib" / "python3.10" / "site-packages"
+    for name in names.split():
+        (packages / name).mkdir(parents=True)
+    return packages
+
+
+@pytest.mark.parametrize("names", FRESH.values(), ids=FRESH)
+def test_an_environment_just_made_is_not_made_twice(tmp_path: Path, interpreter: Path, names: str) -> None:
+    """As nox makes it; once something was to be put into it, it is a used one."""
+    packages = fresh(tmp_path / "venv", names)
+
+    def fails(*_: str) -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        provide_environment(tmp_path / "venv", interpreter, "a", fails)
+    assert packages.exists()
+    provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
+    assert not packages.exists(), "nobody knows what a failed installation left"
+
+
+@pytest.mark.parametrize("extra", ["numpy", "numpy-1.26.4.dist-info", "mine.pth", "setuptools_scm"])
+def test_an_environment_with_anything_in_it_is_no_fresh_one(
+    tmp_path: Path, interpreter: Path, extra: str
+) -> None:
+    packages = fresh(tmp_path / "venv", f"{FRESH['3.10']} {extra}")
+    provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
+    assert not packages.exists()
+
+
+def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
+    """As a disk leaves it after a crash."""
+    tree = BuildTree(tmp_path)
+    for note in (tmp_path / MADE_FOR, tree.interpreter_file, tree.key_file):
+        note.write_bytes(b"\xff\xfe")
+    assert installed_distributions(tmp_path, "a") is None
+    assert read_last_user(tree) is None
+    assert not is_prepared(tree, "a")
+    provide_environment(tmp_path, interpreter, "a", lambda *_: None)
+    assert installed_distributions(tmp_path, "a") == []
+
+
+def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter: Path) -> None:
+    def fails(*_: str) -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        provide_environment(tmp_path / "venv", interpreter, "a", fails)
+    assert installed_distributions(tmp_path / "venv", "a") is None
+
+
+def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path: Path) -> None:
+    venv, link = tmp_path / "venv", tmp_path / "env"
+    packages = venv / "lib" / "python3.10" / "site-packages"
+    (packages / "numpy-1.26.3.dist-info").mkdir(parents=True)
+    (venv / MADE_FOR).write_text("a")
+    first = tree_user(venv, Path(sys.executable), "a", link)
+    assert first == tree_user(venv, Path(sys.executable), "a", link) == parse_tree_user(first.text())
+    assert sysconfig.get_path("include") in first.headers
+    assert {str(link), str(venv), *first.headers} <= set(first.folders)
+    (packages / "numpy-1.26.3.dist-info").rename(packages / "numpy-1.26.4.dist-info")
+    assert tree_user(venv, Path(sys.executable), "a", link).identity != first.identity
+    assert tree_user(tmp_path / "other", Path(sys.executable), "a", link).identity != first.identity
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": "a"}', "null"])
+def test_what_says_nothing_of_a_user(text: str) -> None:
+    assert parse_tree_user(text) is None

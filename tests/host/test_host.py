@@ -1,0 +1,86 @@
+"""What a machine has: this one, made-up ones, and ones described in a file."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.machines import file, gcc, made_up_programs, program, script
+from torchmill.config.model import Gpu
+from torchmill.host import native
+from torchmill.host.machine import measure_host
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "arch"),
+    [
+        ("linux", "x86_64", "x86_64"),
+        ("linux", "aarch64", "aarch64"),
+        ("darwin", "arm64", "arm64"),
+        ("win32", "AMD64", "amd64"),
+        ("darwin", "x86_64", "macos_x86_64"),
+        ("linux", "riscv64", "linux_riscv64"),
+    ],
+)
+def test_the_same_machine_has_another_name_on_each_system(
+    monkeypatch: pytest.MonkeyPatch, platform: str, machine: str, arch: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert native.native_arch() == arch
+
+
+def test_the_native_arch_costs_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys; from torchmill.host import native; native.native_arch();"
+        "print([name for name in ('packaging', 'psutil', 'rich') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
+
+
+def test_this_machine_is_measured(tmp_path: Path) -> None:
+    measured = measure_host(tmp_path / "not/yet/made")
+    assert measured.arch == native.native_arch()
+    assert measured.system == native.native_system()
+    assert 1 <= measured.cores <= (os.cpu_count() or 1)
+    assert 0 < measured.memory <= psutil.virtual_memory().total
+    assert measured.disk is not None
+    assert 0 < measured.disk <= shutil.disk_usage(tmp_path).total
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters
+    assert measured.tools["git"] == shutil.which("git")
+    assert measured.complete
+    assert not measured.translated
+
+
+@made_up_programs
+def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> None:
+    programs, home = tmp_path / "bin", tmp_path / "home"
+    gcc(programs, "c++", "12.2.0")
+    gcc(programs, "g++-11", "11.4.0")
+    program(programs, "git", "git version 2.39.5")
+    program(programs, "ccache", "ccache version 4.7.5", "Features: file-storage")
+    program(programs, "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6")
+    script(home / ".pyenv/shims", "python3.21", "exit 127")
+    file(
+        tmp_path / "usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n"
+    )
+    file(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  535.104.05  Sat\n")
+    file(tmp_path / "usr/lib64/libcuda.so.1").rename(tmp_path / "usr/lib64/libcuda.so.550.54.15")
+    (tmp_path / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.550.54.15")
+    environ = {"PATH": f"{home}/.pyenv/shims:{programs}:/usr/bin:/bin", "CUDAHOSTCXX": "g++-11"}
+    measured = measure_host(tmp_path, environ, tmp_path, home)
+    assert str(measured.compiler) == "gcc 12.2.0"
+    assert str(measured.cuda_compiler) == "gcc 11.4.0"
+    assert str(measured.compilers["g++-11"]) == "gcc 11.4.0"
+    assert (measured.versions["git"], measured.versions["ccache"]) == ("2.39.5", "4.7.5")
+    assert measured.libraries == {"nccl": "2.14.3"}
+    assert measured.broken_interpreters == {"3.21": str(home / ".pyenv/shims/python3.21")}
+    assert (measured.driver, measured.kernel_driver) == ("550.54.15", "535.104.05")
+    assert measured.gpus == (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)

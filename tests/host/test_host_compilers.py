@@ -1,0 +1,98 @@
+"""The compilers of made-up machines, and this machine's own."""
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.machines import file, gcc, made_up_programs, only, program
+from torchmill.config.model import Compiler
+from torchmill.host import compilers
+from torchmill.host.programs import make_runner
+
+pytestmark = made_up_programs
+
+
+def used(environ: dict[str, str]) -> str:
+    return str(compilers.used_compiler(environ, make_runner(environ)))
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is not installed")
+def test_the_version_of_the_real_gcc_is_whole() -> None:
+    first = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    if "Free Software" not in first:
+        pytest.skip("g++ is clang here")
+    environ = os.environ | {"CXX": "g++"}
+    found = compilers.used_compiler(environ, make_runner(environ))
+    assert found is not None
+    assert found.family == "gcc"
+    assert found.version.count(".") == 2
+    assert found.version in first
+
+
+def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
+    gcc(tmp_path, "c++", "12.2.0")
+    gcc(tmp_path, "gcc-9", "9.5.0")
+    gcc(tmp_path, "g++-8", "8.4.0")
+    assert used(only(tmp_path)) == "gcc 12.2.0"
+    assert used(only(tmp_path, CC="gcc-9")) == "gcc 9.5.0"
+    assert used(only(tmp_path, CC="gcc-9", CXX="g++-8 -m64")) == "gcc 8.4.0"
+
+
+@pytest.mark.parametrize(
+    ("said", "compiler"),
+    [
+        ("clang version 17.0.6", "clang 17.0.6"),
+        ("Debian clang version 14.0.6", "clang 14.0.6"),
+        ("Apple clang version 15.0.0 (clang-1500.3.9.4)", "apple-clang 15.0.0"),
+        ("Apple LLVM version 10.0.1 (clang-1001.0.46.4)", "apple-clang 10.0.1"),
+        ("icpx of some year", "None"),
+    ],
+)
+def test_no_other_compiler_is_taken_for_gcc(tmp_path: Path, said: str, compiler: str) -> None:
+    program(tmp_path, "c++", said)
+    assert used(only(tmp_path)) == compiler
+    assert compilers.compiler_command(only(tmp_path)) == ["c++"]
+
+
+def test_visual_studio_is_told_by_its_prompt(tmp_path: Path) -> None:
+    program(tmp_path, "cl")
+    assert used(only(tmp_path)) == "None"
+    assert used(only(tmp_path, VCToolsVersion="14.29.30133")) == "msvc 14.29.30133"
+
+
+def test_a_compiler_that_is_named_and_missing_is_not_replaced(tmp_path: Path) -> None:
+    gcc(tmp_path, "c++", "12.2.0")
+    assert compilers.compiler_command(only(tmp_path, CXX="g++-99")) is None
+    assert used(only(tmp_path, CXX="g++-99")) == "None"
+
+
+def test_nvcc_may_be_given_another_one(tmp_path: Path) -> None:
+    gcc(tmp_path, "g++-11", "11.4.0")
+    environ = only(tmp_path, CUDAHOSTCXX="g++-11")
+    assert compilers.cuda_host_compiler(environ, make_runner(environ)) == Compiler("gcc", "11.4.0")
+    assert compilers.cuda_host_compiler(only(tmp_path), make_runner(environ)) is None
+
+
+def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
+    gcc(tmp_path / "bin", "g++", "12.2.0")
+    gcc(tmp_path / "bin", "g++-11", "11.4.0")
+    program(tmp_path / "bin", "clang++-14", "clang version 14.0.6")
+    program(tmp_path / "bin", "clang++-cuda", "clang version 1.0.0")
+    program(tmp_path / "bin", "g++-9")  # broken: it says nothing
+    file(tmp_path / "bin/g++-8")  # not executable
+    toolset = gcc(tmp_path / "opt/rh/gcc-toolset-13/root/usr/bin", "g++", "13.1.1")
+    mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
+    environ = only(tmp_path / "bin")
+    with ThreadPoolExecutor() as threads:
+        found = compilers.installed_compilers(environ, tmp_path, [mine], make_runner(environ), threads)
+    assert {name: str(one) for name, one in found.items()} == {
+        "clang++-14": "clang 14.0.6",
+        "g++": "gcc 12.2.0",
+        "g++-11": "gcc 11.4.0",
+        str(toolset): "gcc 13.1.1",
+        str(mine): "gcc 10.2.1",
+    }

@@ -1,0 +1,198 @@
+"""Machines described in a file: read strictly, written so that they are read again."""
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.config.model import Compiler, Gpu, Host
+from torchmill.core.errors import ConfigError
+from torchmill.host.machine import describe_host, load_host, save_host
+
+
+def described(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "host.toml"
+    path.write_text(dedent(text))
+    return path
+
+
+def test_a_described_host_is_loaded(tmp_path: Path) -> None:
+    path = described(
+        tmp_path,
+        """\
+        arch = "arm64"
+        system = "macos"
+        cores = 8
+        memory = "16 GiB"
+        disk = "100 GB"
+        glibc = "2.35"
+        compiler = "gcc 11.4.0"
+        [tools]
+        ninja = "/opt/homebrew/bin/ninja"
+        [toolkits]
+        "11.8" = "/usr/local/cuda-11.8"
+        [interpreters]
+        "3.10" = "/usr/bin/python3.10"
+        """,
+    )
+    assert load_host(path) == Host(
+        arch="arm64",
+        system="macos",
+        cores=8,
+        memory=16 * 2**30,
+        disk=100 * 10**9,
+        glibc="2.35",
+        compiler=Compiler("gcc", "11.4.0"),
+        tools={"ninja": "/opt/homebrew/bin/ninja"},
+        toolkits={"11.8": "/usr/local/cuda-11.8"},
+        interpreters={"3.10": "/usr/bin/python3.10"},
+    )
+
+
+FULL = Host(
+    arch="x86_64",
+    system="linux",
+    cores=16,
+    memory=64 * 2**30,
+    disk=123_456_789_012,
+    glibc="2.31",
+    complete=True,
+    translated=True,
+    compiler=Compiler("gcc", "9.4.0"),
+    cuda_compiler=Compiler("clang", "14.0.6"),
+    compilers={
+        "g++": Compiler("gcc", "9.4.0"),
+        "/opt/rh/gcc-toolset-11/root/usr/bin/g++": Compiler("gcc", "11.2.1"),
+    },
+    tools={"git": "/usr/bin/git", "c++": 'c++ "-m64" C:\\'},
+    versions={"git": "2.25.1"},
+    libraries={"cudnn": "8.6.0", "cudnn@11.8": "8.9.7", "numa": ""},
+    manager="apt",
+    packages={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
+    toolkits={"11.8": "/usr/local/cuda-11.8"},
+    completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
+    lacking={"12.4": "cublas, cufft"},
+    interpreters={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
+    broken_interpreters={"3.10": "/home/u/.pyenv/shims/python3.10"},
+    headless_interpreters={"3.8": "/usr/bin/python3.8"},
+    translated_interpreters={"3.9": "/opt/conda/bin/python3.9"},
+    driver="535.104.05",
+    kernel_driver="450.80.02",
+    compat=("/usr/local/cuda/compat",),
+    gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
+)
+
+
+@pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", 8, 16 * 2**30)])
+def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
+    path = tmp_path / "host.toml"
+    path.write_text(describe_host(machine), encoding="utf-8")
+    assert load_host(path) == machine
+
+
+def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
+    head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
+    path = described(
+        tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_host(path)
+    compiler, gpu = str(caught.value).splitlines()
+    assert compiler.startswith("host.toml: compilers: 'g++' is '12.2.0', expected one of gcc, clang,")
+    assert gpu == "host.toml: gpus 1: 'name' holds 1, expected a string"
+
+
+def test_four_fields_are_enough(tmp_path: Path) -> None:
+    path = described(tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n')
+    assert load_host(path) == Host("x86_64", "linux", 64, 2**38)
+
+
+def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
+    path = described(
+        tmp_path,
+        """\
+        system = "linus"
+        cores = "8"
+        memory = 32
+        disc = "1 GiB"
+        glibc = 2.35
+        toolkits = ["11.8"]
+        gpus = ["8.6"]
+        """,
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_host(path)
+    problems = str(caught.value).splitlines()
+    assert [line.partition(": ")[0] for line in problems] == ["host.toml"] * len(problems)
+    for expected in (
+        "key 'arch' is missing",
+        "'system' is 'linus', expected one of linux, macos, windows",
+        "'cores' is '8', expected a whole number from 1",
+        "'memory' holds 32, expected a string",
+        "unknown key 'disc'; did you mean 'disk'?",
+        "'glibc' holds the number 2.35",
+        "'toolkits' is ['11.8'], expected a table",
+        "'gpus' is ['8.6'], expected a list of tables",
+    ):
+        assert [line for line in problems if expected in line], (expected, problems)
+    assert len(problems) == 8
+
+
+@pytest.mark.parametrize("cores", ["0", "true", "1.5"])
+def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
+    path = described(tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n')
+    with pytest.raises(ConfigError, match="expected a whole number"):
+        load_host(path)
+
+
+def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_host(tmp_path / "gone.toml")
+    with pytest.raises(ConfigError, match=r"host\.toml: .*line 1"):
+        load_host(described(tmp_path, "arch = \n"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "system", "expected"),
+    [
+        ("x86_64", "macos", "arm64"),
+        ("arm64", "linux", "x86_64 or aarch64"),
+        ("sparc", "linux", "x86_64 or aarch64"),
+    ],
+)
+def test_a_machine_that_its_system_does_not_run_on_is_told(
+    tmp_path: Path, arch: str, system: str, expected: str
+) -> None:
+    path = described(tmp_path, f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n')
+    with pytest.raises(ConfigError, match=f"'arch' is '{arch}', expected {expected} where"):
+        load_host(path)
+
+
+def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Path) -> None:
+    foreign = Host("linux_riscv64", "linux", 4, 2**33)
+    path = tmp_path / "host.toml"
+    save_host(foreign, path)
+    assert load_host(path) == foreign
+
+
+@pytest.mark.parametrize(
+    "line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"']
+)
+def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
+    head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
+    with pytest.raises(ConfigError, match=r"^host\.toml: '\w+' is '[^']+', expected .*version"):
+        load_host(described(tmp_path, head + line))
+
+
+def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "host.toml"
+    for content in (b"\xff\xfea\x00", b"not toml ["):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError) as caught:
+            load_host(path)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be written \(Is a directory\): name a file"):
+        save_host(FULL, tmp_path)

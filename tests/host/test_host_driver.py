@@ -1,0 +1,101 @@
+"""The driver's two halves, compatibility libraries and GPUs, from made-up files and a made-up nvidia-smi."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.machines import file, made_up_programs, only, program, script
+from torchmill.config.model import Gpu
+from torchmill.host import gpu_driver
+from torchmill.host.programs import make_runner
+
+KERNEL = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"
+)
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (u@h)\n"
+
+
+def library(folder: Path, name: str, version: str) -> None:
+    file(folder / f"{name}.{version}")
+    (folder / f"{name}.1").symlink_to(f"{name}.{version}")
+
+
+def test_the_librarys_file_name_bears_its_version(tmp_path: Path) -> None:
+    assert gpu_driver.driver_library_version({}, tmp_path) is None
+    library(tmp_path / "usr/lib/x86_64-linux-gnu", "libnvidia-ml.so", "535.104.05")
+    assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
+    library(tmp_path / "opt/driver", "libcuda.so", "550.54.15")
+    assert (
+        gpu_driver.driver_library_version({"LD_LIBRARY_PATH": "/nowhere:/opt/driver"}, tmp_path)
+        == "550.54.15"
+    )
+
+
+def test_a_jetsons_library_says_nothing(tmp_path: Path) -> None:
+    file(tmp_path / "usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1")
+    (tmp_path / "usr/lib/aarch64-linux-gnu/libcuda.so.1").symlink_to("tegra/libcuda.so.1.1")
+    assert gpu_driver.driver_library_version({}, tmp_path) is None
+
+
+@pytest.mark.parametrize(("said", "version"), [(KERNEL, "535.104.05"), (OPEN, "570.86.10"), ("", None)])
+def test_the_kernel_tells_its_half(tmp_path: Path, said: str, version: str | None) -> None:
+    file(tmp_path / "proc/driver/nvidia/version", said)
+    assert gpu_driver.kernel_driver_version(tmp_path) == version
+
+
+def test_compatibility_libraries_are_no_driver(tmp_path: Path) -> None:
+    library(tmp_path / "usr/local/cuda-12.4/compat", "libcuda.so", "550.54.15")
+    (tmp_path / "usr/local/cuda").symlink_to(tmp_path / "usr/local/cuda-12.4")
+    library(tmp_path / "usr/lib64", "libcuda.so", "470.57.02")
+    environ = {"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}
+    assert gpu_driver.compat_folders(environ, tmp_path) == ("/usr/local/cuda/compat",)
+    assert gpu_driver.driver_library_version(environ, tmp_path) == "470.57.02"
+    assert gpu_driver.compat_folders({}, tmp_path) == ()
+    assert gpu_driver.compat_folders({"LD_LIBRARY_PATH": "/usr/lib64"}, tmp_path) == ()
+
+
+def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
+    library(tmp_path / "usr/local/cuda-12.4/compat", "libcuda.so", "550.54.15")
+    file(
+        tmp_path / "etc/ld.so.conf", "# the system's\ninclude /etc/ld.so.conf.d/*.conf\n/opt/driver  # ours\n"
+    )
+    file(tmp_path / "etc/ld.so.conf.d/000_cuda.conf", "/usr/local/cuda-12.4/compat\n")
+    file(tmp_path / "etc/ld.so.conf.d/README", "/opt/compat\n")
+    library(tmp_path / "opt/driver", "libcuda.so", "535.104.05")
+    assert gpu_driver.compat_folders({}, tmp_path) == ("/usr/local/cuda-12.4/compat",)
+    assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
+
+
+@made_up_programs
+def test_nvidia_smi_tells_gpus_and_their_capability(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6", "Tesla V100-SXM2-16GB, 7.0")
+    run = make_runner(only(tmp_path / "bin"))
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (
+        Gpu("NVIDIA GeForce RTX 3090", "8.6"),
+        Gpu("Tesla V100-SXM2-16GB", "7.0"),
+    )
+
+
+@made_up_programs
+def test_an_old_nvidia_smi_knows_no_capability(tmp_path: Path) -> None:
+    script(
+        tmp_path / "bin",
+        "nvidia-smi",
+        'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field"; exit 2;; esac\n'
+        "echo Tesla K80",
+    )
+    assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (Gpu("Tesla K80"),)
+
+
+def test_without_nvidia_smi_the_kernel_is_asked(tmp_path: Path) -> None:
+    run = make_runner(only(tmp_path / "bin"))
+    assert gpu_driver.find_host_gpus(tmp_path, run) == ()
+    file(tmp_path / "proc/device-tree/model", "Raspberry Pi 4\0")
+    assert gpu_driver.find_host_gpus(tmp_path, run) == ()
+    file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson Xavier NX\0")
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson Xavier NX"),)
+    file(
+        tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information",
+        "Model: \t\t NVIDIA A100-PCIE-40GB\nIRQ: 1\n",
+    )
+    assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA A100-PCIE-40GB"),)

@@ -1,0 +1,65 @@
+"""Libraries, told by the macros in their headers."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.machines import file
+from torchmill.host import libraries
+
+CUDNN = "#define CUDNN_MAJOR {}\n#define CUDNN_MINOR {}\n#define CUDNN_PATCHLEVEL {}\n"
+
+
+def test_each_toolkit_has_its_own_cudnn(tmp_path: Path) -> None:
+    old, new = tmp_path / "usr/local/cuda-11.8", tmp_path / "usr/local/cuda-12.4"
+    file(old / "include/cudnn_version.h", CUDNN.format(8, 6, 0))
+    file(new / "include/cudnn_version.h", CUDNN.format(9, 1, 0))
+    file(tmp_path / "usr/include/x86_64-linux-gnu/cudnn.h", CUDNN.format(7, 6, 5))  # before 8, it was in here
+    found = libraries.find_libraries({}, tmp_path, {"11.8": str(old), "12.4": str(new)})
+    assert found == {"cudnn": "7.6.5", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0"}
+
+
+def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -> None:
+    file(tmp_path / "mine/include/cudnn_version.h", CUDNN.format(8, 9, 7))
+    file(tmp_path / "usr/include/cudnn_version.h", CUDNN.format(8, 6, 0))
+    mine = str(tmp_path / "mine")
+    assert libraries.find_libraries({"CUDNN_ROOT": mine}, tmp_path, {}) == {
+        "cudnn": "8.6.0",
+        f"cudnn@{mine}": "8.9.7",
+    }
+    assert libraries.find_libraries({}, tmp_path, {}) == {"cudnn": "8.6.0"}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (
+            "usr/include/nccl.h",
+            "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n",
+            {"nccl": "2.14.3"},
+        ),
+        (
+            "usr/include/aarch64-linux-gnu/openblas-pthread/openblas_config.h",
+            '#define OPENBLAS_VERSION " OpenBLAS 0.3.21 "\n',
+            {"openblas": "0.3.21"},
+        ),
+        (
+            "opt/intel/oneapi/mkl/latest/include/mkl_version.h",
+            "#define __INTEL_MKL__ 2023\n#define __INTEL_MKL_MINOR__ 2\n#define __INTEL_MKL_UPDATE__ 0\n",
+            {"mkl": "2023.2.0"},
+        ),
+        ("usr/include/numa.h", "#define LIBNUMA_API_VERSION 2\n", {"numa": ""}),
+        ("usr/local/include/png.h", '#define PNG_LIBPNG_VER_STRING "1.6.39"\n', {"png": "1.6.39"}),
+        ("opt/homebrew/opt/libomp/include/omp.h", "", {"libomp": ""}),
+        ("usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR\n14\n", {"nccl": ""}),
+    ],
+)
+def test_headers_tell_versions(tmp_path: Path, path: str, text: str, found: dict[str, str]) -> None:
+    file(tmp_path / path, text)
+    assert libraries.find_libraries({}, tmp_path, {}) == found
+
+
+def test_a_header_that_tells_is_preferred(tmp_path: Path) -> None:
+    file(tmp_path / "usr/include/jpeglib.h")
+    file(tmp_path / "usr/include/x86_64-linux-gnu/jconfig.h", "#define LIBJPEG_TURBO_VERSION 2.1.5\n")
+    assert libraries.find_libraries({}, tmp_path, {}) == {"jpeg": "2.1.5"}

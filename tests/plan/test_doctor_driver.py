@@ -1,0 +1,115 @@
+"""Drivers and GPUs against the code that a wheel would hold."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.support.machines import made_up_programs
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Capability, Facts, Gpu, Host, Options
+from torchmill.plan import build_plan
+from torchmill.plan.doctor import gpu_driver
+from torchmill.plan.doctor.finding import BuildQuestion, Finding
+
+LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
+GPUS = (
+    Capability("7.2", "Volta", ("Jetson Xavier NX",), tegra=True),
+    Capability("8.6", "Ampere", ("GeForce RTX 3060", "GeForce RTX 3060 Ti")),
+    Capability("8.9", "Ada", ("GeForce RTX 4060",)),
+)
+A100, RTX = Gpu("NVIDIA A100-PCIE-40GB", "8.0"), Gpu("NVIDIA GeForce RTX 3060 Ti")
+
+
+@pytest.fixture
+def gpus(known: Facts) -> Facts:
+    """Return the small facts with GPUs, and drivers for the toolkits."""
+    drivers = {"10.2": "440.33", "11.8": "450.80.02", "12.4": "525.60.13"}
+    toolkits = (replace(one, driver=drivers[one.version], driver_ptx="520.61.05") for one in known.toolkits)
+    return replace(known, capabilities=GPUS, toolkits=tuple(toolkits))
+
+
+def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[str, Finding]:
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
+    )
+    computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
+    return {one.subject: one for one in gpu_driver.check_driver(BuildQuestion(facts, cell, host, computed))}
+
+
+@pytest.mark.parametrize(
+    ("listed", "gpu", "verdict"),
+    [
+        ("8.0;8.6", "8.6", "ok"),
+        ("8.0", "8.6", "ok"),  # code for an older one of the same major version
+        ("8.6", "8.0", "warning"),
+        ("7.5", "8.6", "warning"),
+        ("7.5+PTX", "8.6", "ok"),
+        ("9.0+PTX", "8.6", "warning"),
+        ("7.0", "7.2", "warning"),  # a board takes no code but its own
+        ("7.0+PTX", "7.2", "ok"),
+    ],
+)
+def test_code_runs_on_gpus_like_the_one_it_was_made_for(
+    gpus: Facts, listed: str, gpu: str, verdict: str
+) -> None:
+    host = replace(LINUX, gpus=(Gpu("some", gpu),), kernel_driver="535.104.05")
+    assert found(gpus, host, listed)["GPU"].verdict == verdict
+
+
+def test_a_gpu_is_known_by_its_name(gpus: Facts) -> None:
+    assert gpu_driver.gpu_capability(gpus, RTX) == GPUS[1]
+    assert gpu_driver.gpu_capability(gpus, Gpu("Tesla K80")) is None
+    assert found(gpus, replace(LINUX, gpus=(Gpu("Tesla K80"),)))["GPU"].verdict == "unknown"
+
+
+def test_a_gpu_that_the_toolkit_knows_nothing_of_needs_ptx(gpus: Facts) -> None:
+    newer = replace(LINUX, gpus=(Gpu("new", "10.0"),))
+    assert found(gpus, newer, "8.0;9.0")["GPU"].cure == "nox -s wheel-3.10-cu118 -- --arch-list '8.0;9.0+PTX'"
+    older = replace(LINUX, gpus=(Gpu("old", "3.0"),))
+    assert found(gpus, older, "8.0;9.0")["GPU"].cure == ""
+
+
+def test_ptx_needs_a_driver_as_new_as_the_toolkit(gpus: Facts) -> None:
+    host = replace(LINUX, gpus=(Gpu("some", "8.6"),), kernel_driver="470.57.02")
+    finding = found(gpus, host, "7.5+PTX")["GPU"]
+    assert (finding.verdict, finding.cure) == ("warning", "install driver 520.61.05 or newer")
+
+
+def test_an_old_driver_runs_what_an_older_toolkit_makes(gpus: Facts) -> None:
+    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33")
+    finding = found(gpus, host)["GPU driver"]
+    assert (finding.verdict, finding.cure) == ("warning", "nox -s wheel-3.10-cu102")
+    ancient = replace(host, kernel_driver="390.46", driver="390.46")
+    assert found(gpus, ancient)["GPU driver"].cure == "install driver 450.80.02 or newer"
+
+
+def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
+    host = replace(LINUX, gpus=(A100,), kernel_driver="440.33", driver="440.33", compat=("/cuda/compat",))
+    centre = found(gpus, host)
+    assert (centre["GPU driver"].verdict, centre["forward compatibility"].verdict) == ("ok", "ok")
+    home = found(gpus, replace(host, gpus=(RTX,)))
+    assert (home["GPU driver"].verdict, home["forward compatibility"].verdict) == ("warning", "warning")
+    assert found(gpus, replace(host, gpus=()))["forward compatibility"].verdict == "unknown"
+
+
+def test_halves_that_agree_are_not_mentioned(gpus: Facts) -> None:
+    host = replace(LINUX, gpus=(RTX,), kernel_driver="535.104.05", driver="535.104.05")
+    assert "driver's halves" not in found(gpus, host)
+    assert "driver's halves" in found(gpus, replace(host, driver="550.54.15"))
+    assert "driver's halves" not in found(gpus, replace(host, driver=None))
+
+
+def test_a_machine_without_gpu_builds(gpus: Facts) -> None:
+    assert found(gpus, LINUX)["GPU driver"].verdict == "ok"
+    assert found(gpus, replace(LINUX, complete=False))["GPU driver"].verdict == "unknown"
+    assert found(gpus, replace(LINUX, gpus=(A100,)))["GPU driver"].verdict == "unknown"
+
+
+@made_up_programs
+def test_the_path_is_mended_by_the_command() -> None:
+    script = f"{gpu_driver.command_without('/cuda/compat')}; echo $LD_LIBRARY_PATH"
+    env = {"LD_LIBRARY_PATH": "/a:/cuda/compat:/b", "PATH": "/usr/bin:/bin"}
+    said = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    assert said == "/a:/b\n"

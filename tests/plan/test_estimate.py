@@ -1,0 +1,190 @@
+"""Estimates: against the recorded runs, each left out in turn, and for plans."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.cost_model import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.model import Facts, Host, Plan
+from torchmill.plan import build_plan, estimate, link_overflow
+from torchmill.plan.estimate import Estimate, EstimateSpan
+from torchmill.plan.options import parse_options
+
+ROOT = Path(__file__).parents[2]
+GIB = 1024**3
+SMALL = Host("x86_64", "linux", cores=2, memory=24 * GIB, glibc="2.36")
+LARGE = Host("x86_64", "linux", cores=64, memory=128 * GIB, glibc="2.36")
+
+
+def planned(facts: Facts, name: str, tag: str, machine: Host = SMALL, *options: str) -> Plan:
+    release = matrix.find_release(facts, "torch", tag)
+    cell = cell_lookup.find_cell(facts, name, machine.arch, release)
+    return build_plan.compute_plan(facts, cell, machine, parse_options(options, "test"))
+
+
+def estimated(facts: Facts, made: Plan, own: tuple[MeasuredRun, ...] = ()) -> Estimate:
+    found = estimate.estimate_build(facts, made, own)
+    assert found is not None
+    return found
+
+
+def assumed(facts: Facts) -> CostAssumptions:
+    assert facts.assumed is not None
+    return facts.assumed
+
+
+def expected(facts: Facts, run: MeasuredRun) -> EstimateSpan:
+    """Return the range of a run's wall time by all the other runs."""
+    terms = assumed(facts)
+    release = estimate.find_release_version(facts, run.package, run.release)
+    assert release is not None, f"runs.toml: {run.release} is no release"
+    rest = replace(facts, runs=tuple(one for one in facts.runs if one is not run))
+    found = estimate.catalogue_work(
+        rest, release, link_overflow.count_code_images(run.capabilities), estimate.run_slots(run)
+    )
+    assert found is not None
+    span = estimate.wall_seconds(terms.serial, terms.scaling, found, estimate.run_slots(run))
+    job = terms.job if run.scope == "job" else CostRange(0, 0)
+    return EstimateSpan(span.low + job.low, span.likely + estimate.geometric_mean(job), span.high + job.high)
+
+
+def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: Facts) -> None:
+    timed = [run for run in shipped.runs if run.package == "torch" and run.wall and run.cores]
+    assert len(timed) >= 11
+    spans = [(run, expected(shipped, run)) for run in timed]
+    outside = [(run.source, span) for run, span in spans if not span.low <= (run.wall or 0) <= span.high]
+    assert outside == []
+
+
+def test_a_range_is_not_so_wide_that_it_says_nothing(shipped: Facts) -> None:
+    spread = assumed(shipped).spread
+    assert spread["own"] < spread["cpu"] < spread["cuda"] < spread["other"] <= 5
+
+
+def test_a_run_that_does_not_say_its_cores_is_still_believable(shipped: Facts) -> None:
+    """1.5 hours on an M1 Pro fit between a container with two of its cores and one with all of them."""
+    (run,) = [run for run in shipped.runs if run.wall and not run.cores]
+    few, all_ = (
+        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
+        for machine in (Host("aarch64", "linux", cores, memory=32 * GIB, glibc="2.31") for cores in (2, 10))
+    )
+    assert all_.wall.low < (run.wall or 0) < few.wall.high
+
+
+def test_disk_and_memory_contain_what_was_recorded(shipped: Facts) -> None:
+    found = estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"))
+    (run,) = [one for one in shipped.runs if one.typical]
+    assert found.tree.low <= (run.tree or 0) <= found.tree.high
+    assert found.wheel.low <= (run.wheel or 0) <= found.wheel.high
+    assert found.compile.low <= (run.peak or 0) <= found.compile.high
+    assert found.memory.low <= 2.02 * GIB <= found.memory.high
+
+
+def test_more_cores_more_capabilities_and_larger_releases(shipped: Facts) -> None:
+    small, large = (
+        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
+        for machine in (SMALL, LARGE)
+    )
+    assert large.wall.likely < small.wall.likely
+    assert large.memory.high > small.memory.high
+    one, many = (
+        estimated(shipped, planned(shipped, "wheel-3.10-cu117", "v1.13.1", LARGE, f"--arch-list={listed}"))
+        for listed in ("8.6", "6.0;7.0;7.5;8.0;8.6+PTX")
+    )
+    assert one.wall.likely < many.wall.likely
+    assert one.tree.high < many.tree.high
+    assert one.cpu.likely > large.cpu.likely
+
+
+def test_flash_attention_needs_more_memory(shipped: Facts) -> None:
+    old, new = (
+        estimated(shipped, planned(shipped, name, tag, LARGE))
+        for name, tag in (("wheel-3.10-cu117", "v1.13.1"), ("wheel-3.12-cu128", "v2.9.1"))
+    )
+    assert old.compile.high < 3 * GIB < new.compile.high
+
+
+def own_run(cpu: float, **changes: object) -> MeasuredRun:
+    run = MeasuredRun(
+        "torch", "1.13.1", "", "this machine", "compile", "mine.whl", jobs=2, cpu=cpu, wall=cpu / 2
+    )
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def test_own_builds_beat_the_catalogue(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    before = estimated(shipped, made)
+    after = estimated(shipped, made, (own_run(6000),))
+    assert after.cpu.likely == pytest.approx(6000)
+    assert after.wall.high - after.wall.low < before.wall.high - before.wall.low
+    assert after.confidence == "builds of this machine"
+
+
+def test_a_fast_machine_is_fast_with_other_releases_too(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.12-cpu", "v2.4.0")
+    before, after = estimated(shipped, made), estimated(shipped, made, (own_run(5000),))
+    assert after.cpu.likely < before.cpu.likely
+    assert after.confidence == "builds of other releases"
+
+
+@pytest.mark.parametrize("cpu", [133.5, 2793.1])
+def test_a_build_from_the_compiler_cache_is_no_measure(shipped: Facts, cpu: float) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    assert estimated(shipped, made, (own_run(cpu),)) == estimated(shipped, made)
+
+
+def test_dependent_packages(shipped: Facts) -> None:
+    vision = estimated(shipped, planned(shipped, "vision-3.10-cpu", "v1.13.1"))
+    assert vision.wall.low < 112 < vision.wall.high  # seconds that the whole session took
+    audio = estimated(shipped, planned(shipped, "audio-3.10-cpu", "v1.13.1"))
+    assert audio.confidence == "builds of other packages"
+    assert audio.cpu.high > vision.cpu.high
+
+
+def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
+    bare = replace(shipped, assumed=None)
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    assert estimate.estimate_build(bare, made) is None
+    assert estimate.estimate_as_text(bare, made, GIB) == ""
+    assert estimate.estimate_as_data(bare, made) == {"estimate": None, "overflow": None}
+    assert estimate.expected_duration(bare, made) == ""
+
+
+def test_one_sentence_says_how_long_it_takes(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    found = estimate.estimate_build(shipped, made)
+    assert found is not None
+    pattern = r"expected to take about (.+) \((.+) to (.+)\), less for all .*"
+    said = re.fullmatch(pattern, estimate.expected_duration(shipped, made))
+    assert said is not None
+    wall = found.wall
+    assert [*said.groups()] == [estimate.format_estimate(one) for one in (wall.likely, wall.low, wall.high)]
+
+
+def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
+    with_static_cudnn = replace(LARGE, libraries={"cudnn": "8.0.5"})
+    made = planned(shipped, "wheel-3.8-cu111", "v1.8.0", with_static_cudnn)
+    text = estimate.estimate_as_text(shipped, made, 8 * GIB)
+    assert "the guard then lets fewer run" in text
+    assert "relocation truncated to fit" in text
+    assert "BUILD_SPLIT_CUDA=ON" in text
+    data = estimate.estimate_as_data(shipped, made)
+    assert data["overflow"]["level"] == "possible"
+    assert data["estimate"]["wall"]["low"] < data["estimate"]["wall"]["high"]
+    assert "warning" not in estimate.estimate_as_text(
+        shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB
+    )
+
+
+def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
+    page = (ROOT / "docs" / "estimates.md").read_text(encoding="utf-8")
+    rows = []
+    for run in (one for one in shipped.runs if one.package == "torch" and one.wall and one.cores):
+        span = expected(shipped, run)
+        low, likely, high = (round(seconds / 60) for seconds in (span.low, span.likely, span.high))
+        took, jobs = round((run.wall or 0) / 60), estimate.run_slots(run)
+        rows.append(f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |")
+    assert [row for row in rows if row not in page] == []

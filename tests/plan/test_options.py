@@ -1,0 +1,143 @@
+"""What may stand after `--`."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from torchmill.config.model import Options
+from torchmill.core.errors import ConfigError
+from torchmill.plan.options import format_options, named_after, needed_by, options_of_task, parse_options
+
+
+def test_nothing_means_the_defaults() -> None:
+    assert parse_options([], "test") == Options()
+
+
+def test_everything(tmp_path: Path) -> None:
+    wheel = tmp_path / "torch-1.0-cp310-cp310-linux_x86_64.whl"
+    wheel.touch()
+    arguments = [
+        "--label=git",
+        "--set=USE_X=0",
+        "--set=CFLAGS=-O2 -g=1",
+        "--arch-list=8.6",
+        "--jobs=3",
+        "--memory=12 GiB",
+        f"--torch={wheel}",
+        "--toolkit=11.8",
+        "--plat=manylinux_2_28",
+        "--no-guard",
+    ]
+    assert parse_options(arguments, "test") == Options(
+        label="git",
+        settings={"USE_X": "0", "CFLAGS": "-O2 -g=1"},
+        arch_list="8.6",
+        jobs=3,
+        memory=12 * 1024**3,
+        torch=str(wheel),
+        toolkit="11.8",
+        platform="manylinux_2_28",
+        guard=False,
+    )
+
+
+@pytest.mark.parametrize("spelling", ["PyPI", "pypi", "PYPI"])
+def test_pypi_in_any_case(spelling: str) -> None:
+    assert parse_options(["--torch", spelling], "test").torch == "PyPI"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--labl=git"], r"test: unrecognized arguments: --labl=git; `test --help` lists"),
+        (["--label=mine"], r"invalid choice: '?mine"),
+        (["--set=USE_X"], r"--set 'USE_X': write it as NAME=VALUE"),
+        (["--set=A B=1"], r"--set 'A B=1': write it as NAME=VALUE"),
+        (["--jobs=0"], r"--jobs: '0' is no whole number from 1"),
+        (["--jobs=many"], r"--jobs: 'many' is no whole number from 1"),
+        (["--jobs=4097"], r"--jobs: '4097' is no whole number from 1 to 4096"),
+        ([f"--jobs={'9' * 5000}"], r"is no whole number from 1 to 4096"),
+        (["--memory="], r"--memory: '' is no quantity of bytes"),
+        (["--memory=0"], r"--memory 0: no compiler fits into 0 B; give a size with its unit"),
+        (["--memory=12"], r"--memory 12: no compiler fits into 12 B; .* such as '4 GiB'"),
+        (["--memory=-2G"], r"--memory: '-2G' is no quantity of bytes"),
+        (["--memory=lots"], r"--memory: .*lots"),
+        (["--torch=absent.whl"], r"there is no such wheel"),
+        (["wheel-3.10-cpu"], r"unrecognized arguments: wheel-3\.10-cpu"),
+    ],
+)
+def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_options(arguments, "test")
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "any",
+        "win_amd64",
+        "manylinux",
+        "manylinux_2",
+        "manylinux_2_028",
+        "manylinux2015",
+        "musllinux1",
+        "LINUX",
+    ],
+)
+def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--plat '{tag}': say auto, linux, or a tag"):
+        parse_options(["--plat", tag], "test")
+
+
+def test_options_of_a_task_are_those_that_were_given() -> None:
+    given = options_of_task("plan", ["USE_X=0"], arch_list="8.6", jobs="3", memory=None)
+    assert given == Options(settings={"USE_X": "0"}, arch_list="8.6", jobs=3)
+
+
+def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
+    with pytest.raises(ConfigError, match=r"invoke jobs: --memory: '' is no quantity"):
+        options_of_task("jobs", (), memory="")
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke doctor", []),
+        ("invoke doctor wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", ["build"]),
+        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", ["build"]),
+        ("invoke doctor --json wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 --host=doctor", []),
+        ("invoke doctor -j --tag v1.13.1", []),
+        ("invoke doctor --local 8.6", ["build"]),
+        ("invoke plan wheel-3.10-cpu", []),
+    ],
+)
+def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
+    assert named_after("doctor", words.split(), "build") == positional
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke plan", ["identifier"]),  # invoke says that it is missing
+        ("invoke plan --help", []),
+        ("invoke plan -h host.toml wheel-3.10-cpu", ["identifier"]),
+        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
+    ],
+)
+def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
+    assert needed_by("plan", words.split(), "identifier") == positional
+
+
+EVERY = Options(
+    "git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux", guard=False
+)
+
+
+def test_words_that_say_options_are_read_as_the_same() -> None:
+    for one in fields(Options):
+        assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
+    assert parse_options(format_options(EVERY), "test") == EVERY
+    assert format_options(Options()) == []

@@ -1,0 +1,364 @@
+"""Plans: what a build will do, for any host, without one."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from torchmill.config import cell_lookup, facts_reader, matrix
+from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Source
+from torchmill.core.errors import ConfigError
+from torchmill.plan import build_plan
+
+GIB = 1024**3
+LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
+
+
+def planned(known: Facts, name: str, tag: str, host: Host = LINUX, options: Options | None = None) -> Plan:
+    release = matrix.find_release(known, "base", tag)
+    cell = cell_lookup.find_cell(known, name, host.arch, release)
+    return build_plan.compute_plan(known, cell, host, options or Options())
+
+
+def test_the_official_label_and_name(known: Facts) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0")
+    assert made.version == "1.0.0+cpu"
+    assert made.wheel == "base-1.0.0+cpu-cp310-cp310-manylinux_2_36_x86_64.whl"
+    assert made.set["BASE_VERSION"] == "1.0.0+cpu"
+
+
+def test_macos_has_no_label(known: Facts) -> None:
+    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", mac)
+    assert made.wheel == "base-1.0.0-cp310-cp310-macosx_11_0_arm64.whl"
+
+
+def test_labels_on_request(known: Facts) -> None:
+    git = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="git"))
+    none = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="none"))
+    assert (git.version, none.version) == ("1.0.0+git1111111", "1.0.0")
+    with pytest.raises(ConfigError, match="needs the commit"):
+        planned(known, "wheel-3.10-cpu", "v2.0.0", options=Options(label="git"))
+
+
+def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", replace(LINUX, glibc=None))
+    assert made.platform_tag == "linux_x86_64"
+
+
+@pytest.mark.parametrize(
+    ("asked", "tag", "computed"),
+    [
+        ("auto", "manylinux_2_36_x86_64", True),
+        ("linux", "linux_x86_64", False),
+        ("manylinux_2_28", "manylinux_2_28_x86_64", False),
+        ("manylinux_2_28_x86_64", "manylinux_2_28_x86_64", False),
+        ("manylinux2014", "manylinux2014_x86_64", False),
+        ("manylinux1_x86_64", "manylinux1_x86_64", False),
+        ("manylinux_2_36", "manylinux_2_36_x86_64", False),
+        ("linux_x86_64", "linux_x86_64", False),
+    ],
+)
+def test_the_platform_is_computed_or_the_one_asked_for(
+    known: Facts, asked: str, tag: str, computed: bool
+) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(platform=asked))
+    assert (made.platform_tag, made.computed) == (tag, computed)
+    assert made.wheel == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "told"),
+    [
+        ("manylinux_2_28_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
+        ("linux_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
+        ("musllinux_1_2", LINUX, "this system's C library is glibc"),
+        ("manylinux_2_37", LINUX, "this system's glibc is 2.36, .*: say manylinux_2_36 or older"),
+        ("manylinux_99_0", LINUX, "this system's glibc is 2.36"),
+        ("manylinux_2_4", LINUX, "no wheel for x86_64 is for a system that old: .* is manylinux_2_5$"),
+        ("manylinux_0_0", LINUX, "no wheel for x86_64 is for a system that old"),
+        ("manylinux2014", replace(LINUX, glibc=None, complete=True), "this system's C library is not glibc"),
+        ("linux", Host("arm64", "macos", cores=8, memory=GIB), "--set MACOSX_DEPLOYMENT_TARGET=12.0"),
+    ],
+)
+def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        planned(known, "wheel-3.10-cpu", "v1.0.0", host, Options(platform=asked))
+
+
+def test_each_machine_has_its_oldest_tag_and_its_own_c_library(known: Facts) -> None:
+    """Of the system in a container for another machine nothing is known: only its wheels' tags are."""
+    name = "wheel-3.10-cpu-aarch64"
+    for old in ("manylinux1", "manylinux_2_12"):
+        with pytest.raises(ConfigError, match=f"{old}: no wheel for aarch64 .* is manylinux_2_17$"):
+            planned(known, name, "v1.0.0", options=Options(platform=old))
+    newer = planned(known, name, "v1.0.0", options=Options(platform="manylinux_2_39"))
+    assert newer.platform_tag == "manylinux_2_39_aarch64"
+
+
+def test_requirements_of_all_rules_are_joined(known: Facts) -> None:
+    assert planned(known, "wheel-3.10-cpu", "v1.0.0").requirements == ("wheel", "numpy<2")
+    assert planned(known, "wheel-3.10-cpu", "v2.0.0").requirements == ("wheel", "numpy")
+
+
+def test_what_serves_every_python_is_the_kits(known: Facts) -> None:
+    base = replace(known.packages["base"], kit=("Wheel", "cmake"))
+    facts = replace(known, packages={**known.packages, "base": base})
+    made = planned(facts, "wheel-3.10-cpu", "v2.0.0")
+    assert (made.kit, made.requirements) == (("wheel",), ("numpy",)), "cmake is required by no rule"
+    assert made.set["PATH"] == "${kit}/bin:${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" in made.compile[0].argv, "`build` would not find it in the environment"
+    without = planned(known, "wheel-3.10-cpu", "v2.0.0")
+    assert without.set["PATH"] == "${venv}/bin:${PATH}"
+    assert "--skip-dependency-check" not in without.compile[0].argv
+
+
+@pytest.mark.parametrize(("python", "family"), [("3.10", "wheel-cpu"), ("3.13t", "wheel-cpu")])
+def test_a_family_has_the_identifiers_words_but_the_python(known: Facts, python: str, family: str) -> None:
+    build = replace(planned(known, "wheel-3.10-cpu", "v2.0.0").build, python=python)
+    assert build.family("x86_64") == family
+    assert build.family("aarch64") == f"{family}-x86_64"
+
+
+def test_the_old_spelling_follows_from_the_release(known: Facts) -> None:
+    user = Options(settings={"USE_FAST": "0"})
+    old = planned(known, "wheel-3.10-cpu", "v1.0.0", options=user).set
+    assert (old["NO_CUDA"], old["NO_FAST"]) == ("1", "1")
+    new = planned(known, "wheel-3.10-cpu", "v2.0.0", options=user).set
+    assert "NO_CUDA" not in new
+    assert new["USE_FAST"] == "0"
+
+
+def test_the_user_has_the_last_word(known: Facts) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v2.0.0", options=Options(settings={"USE_CUDA": "1"}))
+    assert made.set["USE_CUDA"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "jobs"),
+    [
+        (LINUX, Options(), 8),
+        (replace(LINUX, memory=7 * GIB), Options(), 3),
+        (replace(LINUX, memory=1 * GIB), Options(), 1),
+        (LINUX, Options(memory=4 * GIB), 2),
+        (replace(LINUX, memory=7 * GIB), Options(memory=99 * GIB), 3),
+        (LINUX, Options(jobs=5), 5),
+    ],
+)
+def test_jobs_are_bounded_by_cores_and_by_memory(
+    known: Facts, host: Host, options: Options, jobs: int
+) -> None:
+    made = planned(known, "wheel-3.10-cpu", "v1.0.0", host, options)
+    assert (made.jobs, made.set["MAX_JOBS"]) == (jobs, str(jobs))
+
+
+def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> None:
+    assert planned(known, "wheel-3.10-cu102", "v1.0.0").set["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
+    assert planned(known, "wheel-3.10-cu118", "v1.0.0").set["TORCH_CUDA_ARCH_LIST"] == "3.7;7.0"
+    asked = planned(known, "wheel-3.10-cu118", "v1.0.0", options=Options(arch_list="8.6"))
+    assert asked.set["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    assert "TORCH_CUDA_ARCH_LIST" not in planned(known, "wheel-3.10-cpu", "v1.0.0").set
+
+
+def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.0.1")
+    lists = {}
+    for variant in ("cu118", "cu121"):
+        cell = cell_lookup.find_cell(shipped, f"wheel-3.10-{variant}", "x86_64", release)
+        lists[variant] = build_plan.compute_plan(shipped, cell, LINUX, Options()).set["TORCH_CUDA_ARCH_LIST"]
+    assert lists["cu118"] == "3.7;5.0;6.0;7.0;7.5;8.0;8.6;9.0"
+    assert lists["cu121"] == "5.0;6.0;7.0;7.5;8.0;8.6;9.0", "nvcc 12 refuses 3.7"
+
+
+def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
+    mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0")
+    )
+    made = build_plan.compute_plan(shipped, cell, mac, Options())
+    assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
+
+
+def test_one_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.15.0")
+    cell = cell_lookup.find_cell(shipped, "vision-3.12-cpu", "x86_64", release)
+    made = build_plan.compute_plan(shipped, cell, LINUX, Options())
+    assert made.wheel == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
+
+
+def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known: Facts) -> None:
+    made = planned(known, "vision-3.10-cpu", "v1.0.0")
+    assert made.torch == "base==1.0.0+cpu"
+    assert made.set["BASE_PIN"] == "1.0.0+cpu"
+    assert made.requirements == ("base==1.0.0+cpu",)
+    released = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch="PyPI"))
+    assert released.requirements == ("base===1.0.0",)  # not one of ours, with a label
+    wheel = "/wheels/base-1.0.0+mine-cp310-cp310-linux_x86_64.whl"
+    own = planned(known, "vision-3.10-cpu", "v1.0.0", options=Options(torch=wheel))
+    assert (own.torch, own.requirements) == ("base==1.0.0+mine", (wheel,))
+
+
+def test_the_source_decides_the_way_in(known: Facts) -> None:
+    release = matrix.find_release(known, "base", "v1.0.0")
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", release)
+    tree = Source("base", "1.0.0", "v1.0.0", "git", "somewhere", "1" * 40, path=None, verified=True)  # type: ignore[arg-type]
+    assert "bdist_wheel" in build_plan.compute_plan(known, cell, LINUX, Options()).compile[0].argv
+    for backend, word in {
+        None: "bdist_wheel",
+        "setuptools.build_meta:__legacy__": "bdist_wheel",
+        "scikit_build_core.build": "--no-isolation",
+    }.items():
+        made = build_plan.compute_plan(known, cell, LINUX, Options(), replace(tree, build_backend=backend))
+        assert word in made.compile[0].argv, backend
+
+
+def test_facts_say_the_way_in_before_there_is_a_source(known: Facts) -> None:
+    assert "--no-isolation" in planned(known, "wheel-3.10-cpu", "v2.0.0").compile[0].argv
+
+
+def ruled(configs: Path, rules: str) -> Facts:
+    file = configs / "packages" / "base.toml"
+    file.write_text(file.read_text(encoding="utf-8") + dedent(rules), encoding="utf-8")
+    return facts_reader.read_facts(configs)
+
+
+FLAGS = """
+    [[rule]]
+    reason = "every build"
+    set = { CXXFLAGS = "-g" }
+
+    [[rule]]
+    reason = "gcc 12 warns of more"
+    when = { gcc = ">=12" }
+    append = { CXXFLAGS = "-Wno-error=a" }
+
+    [[rule]]
+    reason = "gcc 13 includes less"
+    when = { gcc = ">=13" }
+    append = { CXXFLAGS = "-include cstdint" }
+"""
+
+
+def test_flags_of_all_rules_are_joined_and_the_users_come_last(configs: Path) -> None:
+    known = ruled(configs, FLAGS)
+
+    def flags(version: str, **user: str) -> str:
+        machine = replace(LINUX, compiler=Compiler("gcc", version))
+        return planned(known, "wheel-3.10-cpu", "v1.0.0", machine, Options(settings=user)).set["CXXFLAGS"]
+
+    assert (flags("11.4.0"), flags("12.2.0")) == ("-g", "-g -Wno-error=a")
+    assert flags("14.2.0") == "-g -Wno-error=a -include cstdint"
+    assert flags("14.2.0", CXXFLAGS="-O1") == "-g -Wno-error=a -include cstdint -O1"
+    assert flags("11.4.0", CXXFLAGS="-O1") == "-O1", "where no rule appends, a setting replaces"
+
+
+def test_a_plan_says_why_it_adds_flags(configs: Path) -> None:
+    known = ruled(configs, FLAGS)
+    new, old = (replace(LINUX, compiler=Compiler("gcc", version)) for version in ("12.2.0", "11.4.0"))
+    assert planned(known, "wheel-3.10-cpu", "v1.0.0", new).reasons == ("gcc 12 warns of more",)
+    assert planned(known, "wheel-3.10-cpu", "v1.0.0", old).reasons == ()
+
+
+def test_without_a_source_a_rule_for_checkouts_holds(configs: Path) -> None:
+    rule = """
+        [[rule]]
+        reason = "submodules"
+        when = { provider = ["git", "path"] }
+        set = { A = "1" }
+    """
+    assert planned(ruled(configs, rule), "wheel-3.10-cpu", "v1.0.0").set["A"] == "1"
+
+
+# What the rules for new compilers promise, tried on the compiler of this machine: flags mean the same to all.
+POOLING = "-Wno-error=dangling-reference -Wno-error=tautological-compare"
+QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized"
+MISSING = "std::array<std::uint8_t, 2> f() { if (false) throw std::logic_error({}); return {}; }\n"
+UNDEFINED = "void use(const int *);\nint f() { int x; use(&x); int y; return y; }\n"
+KERNEL = """
+    struct request { int cmd; unsigned masks[]; };
+    static int getInterfaceSpeedGLinkSettings(int) {
+      struct {
+        struct request req;
+        unsigned room[381];
+      } ecmd;
+      return sizeof(ecmd);
+    }
+    struct { int left; } alone;
+"""
+
+
+def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
+    release = matrix.find_release(known, "torch", tag)
+    machine = replace(LINUX, compiler=Compiler("gcc", gcc))
+    return build_plan.compute_plan(
+        known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options()
+    )
+
+
+def complaint(folder: Path, text: str, *flags: str) -> str:
+    """Compile a text with the machine's g++ and return what it said, "" where it had no error."""
+    source = folder / "unit.cpp"
+    source.write_text(text, encoding="utf-8")
+    argv = ("g++", *flags, "-O2", "-c", source.name, "-o", "unit.o")
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stderr if done.returncode else ""
+
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+@needs_compiler
+def test_headers_that_new_compilers_leave_out_are_added(shipped: Facts, tmp_path: Path) -> None:
+    flags = shipped_plan(shipped, "v1.8.1", "14.2.0", "wheel-3.8-cpu").set["CXXFLAGS"].split()
+    assert "cstdint" in flags
+    assert "does not name a" in complaint(tmp_path, MISSING)
+    assert complaint(tmp_path, MISSING, *flags) == ""
+
+
+@needs_compiler
+def test_a_warning_stays_one_though_a_target_says_werror_later(shipped: Facts, tmp_path: Path) -> None:
+    flags = shipped_plan(shipped, "v2.4.0", "12.2.0").set["CXXFLAGS"].split()
+    refused = complaint(tmp_path, UNDEFINED, "-Wall", "-Werror")
+    assert "Werror=maybe-uninitialized" in refused
+    assert "Werror=uninitialized" in refused
+    assert complaint(tmp_path, UNDEFINED, *flags, "-Wall", "-Werror") == ""
+
+
+@needs_compiler
+def test_the_kernels_open_array_is_kept_at_the_end(shipped: Facts, tmp_path: Path) -> None:
+    made = shipped_plan(shipped, "v1.12.1", "12.2.0")
+    edit = next(command.argv for command in made.prepare if "gloo" in command.argv[-1])
+    file = tmp_path / edit[-1]
+    file.parent.mkdir(parents=True)
+    file.write_text(dedent(KERNEL), encoding="utf-8")
+    assert "flexible array member" in complaint(tmp_path, file.read_text(encoding="utf-8"))
+    subprocess.run(edit, cwd=tmp_path, check=True)
+    mended = file.read_text(encoding="utf-8")
+    assert complaint(tmp_path, mended) == ""
+    assert (mended.count("union {"), "struct { int left" in mended) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("tag", "gcc", "name", "flags"),
+    [
+        ("v1.4.0", "9.4.0", "wheel-3.8-cpu", None),
+        ("v1.4.0", "11.4.0", "wheel-3.8-cpu", "-include limits -include stdexcept"),
+        ("v1.10.2", "12.2.0", "wheel-3.9-cpu", "-include array"),
+        ("v1.8.1", "11.4.0", "wheel-3.8-cu111", None),
+        ("v2.4.0", "11.4.0", "wheel-3.10-cpu", None),
+        ("v2.4.0", "12.2.0", "wheel-3.10-cu124", QUIET),
+        ("v2.4.0", "13.2.0", "wheel-3.10-cu124", f"{POOLING} {QUIET}"),
+        (
+            "v2.6.0",
+            "15.2.0",
+            "wheel-3.10-cpu",
+            f"-include cstdint {QUIET}",
+        ),
+        ("v2.9.1", "15.2.0", "wheel-3.10-cpu", None),
+    ],
+)
+def test_flags_by_compiler(shipped: Facts, tag: str, gcc: str, name: str, flags: str | None) -> None:
+    assert shipped_plan(shipped, tag, gcc, name).set.get("CXXFLAGS") == flags

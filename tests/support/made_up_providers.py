@@ -1,0 +1,79 @@
+"""A provider of toolkits that has what a test gives it, and facts that lead to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.support.machines import program
+from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.fetch.source.request import FetchProgress, SilentProgress
+from torchmill.fetch.toolkit.provision import ProvisionContext
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitProvider, ToolkitRequest
+from torchmill.fetch.toolkit.store import downloads_folder
+from torchmill.host.programs import make_runner
+
+ARCH = "x86_64"
+
+
+def toolkit(folder: Path, version: str = "11.8") -> None:
+    """Put what makes a toolkit into a folder."""
+    program(folder / "bin", "nvcc", f"Cuda compilation tools, release {version}, V{version}.89")
+    for name in ("include/cuda_runtime_api.h", "lib64/libcudart.so"):
+        (folder / name).parent.mkdir()
+        (folder / name).touch()
+
+
+def source(provider: str, kind: str = "toolkit", *versions: str, cuda: str | None = None) -> ToolkitSource:
+    return ToolkitSource(provider, kind, versions, ("all",), (ARCH,), (), cuda, "test")
+
+
+def wanted(version: str = "11.8", kind: str = "toolkit", major: str | None = None) -> ToolkitRequest:
+    return ToolkitRequest(kind, version, major, ARCH)
+
+
+@dataclass(frozen=True)
+class MadeUpOffer:
+    wanted: ToolkitRequest
+    provider: str
+    full: str
+    pieces: Sequence[ProviderPackage]
+    put: Callable[[Path], None]
+    cache: Path
+
+    def fill(self, folder: Path) -> None:
+        for piece in self.pieces:
+            file = downloads_folder(self.cache, piece.provider) / piece.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"downloaded")
+        self.put(folder)
+
+
+@dataclass
+class MadeUp:
+    """It has what it is given: what puts it into a folder, by its version."""
+
+    name: str
+    has: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+    size: int = 10  # bytes to download
+    asked: list[ToolkitRequest] = field(default_factory=list)
+    sentence: str = "its host cannot be reached (no answer in 5 s)"
+
+    def offer(
+        self,
+        wanted: ToolkitRequest,
+        sources: Sequence[ToolkitSource],  # noqa: ARG002 (the protocol's)
+        cache: Path,
+        progress: FetchProgress,  # noqa: ARG002 (the same)
+    ) -> ProviderOffer | ProviderRefusal:
+        self.asked.append(wanted)
+        exact = next((version for version in self.has if version.startswith(wanted.version)), None)
+        if exact is None:
+            return ProviderRefusal(self.name, self.sentence)
+        found = replace(wanted, version=exact)
+        piece = ProviderPackage(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
+        return MadeUpOffer(found, self.name, f"{exact}.89", (piece,), self.has[exact], cache)
+
+
+def shop(cache: Path, sources: Sequence[ToolkitSource], *providers: MadeUp) -> ProvisionContext:
+    known: dict[str, ToolkitProvider] = {one.name: one for one in providers}
+    return ProvisionContext(known, sources, cache, make_runner({"PATH": "/usr/bin:/bin"}), SilentProgress())

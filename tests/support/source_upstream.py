@@ -1,0 +1,166 @@
+"""Upstreams for the source tests: bare repositories with submodules, nested ones too, made by git itself."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.model import Package, Release
+from torchmill.core.paths import Layout
+from torchmill.fetch.source.request import SourceRequest
+
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always")
+BRANCH = "main"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Return what git says in a folder."""
+    command = ["git", *IDENTITY, "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A submodule as its parent writes it down."""
+
+    path: str
+    url: str
+    commit: str
+    name: str = ""
+
+
+@dataclass
+class Forge:
+    """A folder of bare repositories, OWNER/NAME.git, whose submodules are said to be at `base`."""
+
+    folder: Path
+    base: str
+    commits: dict[str, str] = field(default_factory=dict)
+
+    def url(self, name: str) -> str:
+        """Return the address that .gitmodules files use."""
+        return f"{self.base}/{name}.git"
+
+    def bare(self, name: str) -> Path:
+        """Return where a repository is."""
+        return self.folder / f"{name}.git"
+
+    def commit(
+        self, name: str, files: Mapping[str, str], links: tuple[Link, ...] = (), tag: str | None = None
+    ) -> str:
+        """Add a commit that holds exactly these files and submodules, and return its id."""
+        bare, work = self.bare(name), self.folder / "work" / name
+        if not bare.exists():
+            bare.mkdir(parents=True)
+            work.mkdir(parents=True)
+            git(bare, "init", "-q", "--bare", "-b", BRANCH)
+        there = ("--git-dir", str(bare), "--work-tree", str(work))
+        git(work, *there, "read-tree", "--empty")
+        contents = dict(files) | ({".gitmodules": modules(links)} if links else {})
+        for path, text in contents.items():
+            (work / path).parent.mkdir(parents=True, exist_ok=True)
+            (work / path).write_text(text, encoding="utf-8")
+        git(work, *there, "add", "--", *contents)
+        for link in links:
+            git(work, *there, "update-index", "--add", "--cacheinfo", f"160000,{link.commit},{link.path}")
+        git(work, *there, "commit", "-q", "--allow-empty", "-m", f"{name} {tag or ''}")
+        if tag:
+            git(bare, "tag", "-a", "-f", "-m", tag, tag)
+        return git(bare, "rev-parse", "HEAD")
+
+
+def modules(links: tuple[Link, ...]) -> str:
+    """Return a .gitmodules file."""
+    return "".join(
+        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n'
+        for link in links
+    )
+
+
+def make_forge(folder: Path, base: str) -> Forge:
+    """Make two releases of pytorch/torch.
+
+    v1: third_party/middle (nested: deep) and third_party/near (relative address). v2: middle is at
+    another address and commit, near is gone, fresh is new. No pinned commit is the tip of a branch.
+    """
+    forge = Forge(folder, base)
+    deep = forge.commit("libs/deep", {"deep.h": "1\n"})
+    nested = (Link("deps/deep", "../deep.git", deep),)
+    middle = forge.commit("libs/middle", {"middle.h": "1\n"}, nested)
+    near = forge.commit("pytorch/near", {"near.h": "1\n"})
+    links = (
+        Link("third_party/middle", forge.url("libs/middle"), middle, "the middle"),
+        Link("third_party/near", "../near.git", near),
+    )
+    files = {"setup.py": "version = 1\n", ".gitignore": "*.pyc\n", "big.txt": "same in both\n" * 1000}
+    forge.commits["v1"] = forge.commit("pytorch/torch", files, links, "v1")
+    nested = (Link("deps/deep", forge.url("libs/deep"), deep),)
+    moved = forge.commit("elsewhere/middle", {"middle.h": "2\n"}, nested)
+    fresh = forge.commit("libs/fresh", {"fresh.h": "1\n"})
+    links = (
+        Link("third_party/fresh", forge.url("libs/fresh"), fresh),
+        Link("third_party/middle", forge.url("elsewhere/middle"), moved, "the middle"),
+    )
+    forge.commits["v2"] = forge.commit("pytorch/torch", files | {"setup.py": "version = 2\n"}, links, "v2")
+    for name in (
+        "libs/deep",
+        "libs/middle",
+        "libs/fresh",
+        "elsewhere/middle",
+        "pytorch/near",
+        "pytorch/torch",
+    ):
+        forge.commit(name, {"setup.py": "tip\n"})
+    forge.commits |= {"deep": deep, "middle": middle, "near": near, "moved": moved, "fresh": fresh}
+    return forge
+
+
+def package(repository: str, debian: Mapping[str, str] | None = None) -> Package:
+    """Return a package in a repository."""
+    return Package(
+        name="torch",
+        session="wheel",
+        repository=repository,
+        import_name="torch",
+        checks="torch.py",
+        after=None,
+        tag="v{version}",
+        version_variables={},
+        unset=(),
+        off_spelling={},
+        off_spelling_releases=SpecifierSet(),
+        memory_per_job=1,
+        disk=1,
+        rules=(),
+        debian=debian or {},
+    )
+
+
+def release(tag: str, commit: str | None) -> Release:
+    """Return a release."""
+    return Release(
+        package="torch",
+        version=tag.removeprefix("v"),
+        tag=tag,
+        commit=commit,
+        pythons=("3.11",),
+        arches=("x86_64",),
+        cuda=None,
+        cuda_official={},
+        torch=None,
+        wheel_tag=None,
+        source="",
+    )
+
+
+def request(forge: Forge, tag: str = "v1", **more: str | None) -> SourceRequest:
+    """Return a request for a release of the forge's pytorch/torch, of its true commit."""
+    commit = more.pop("commit", forge.commits.get(tag))
+    return SourceRequest(package(forge.url("pytorch/torch")), release(tag, commit), **more)
+
+
+def layout(folder: Path) -> Layout:
+    """Return a layout in a folder."""
+    return Layout(folder / "suite", folder / "cache")

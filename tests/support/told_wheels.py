@@ -1,0 +1,87 @@
+"""A wheel with all that stands beside it, as a build with CUDA of an old release would leave it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support import paper_wheels
+from tests.support.paper_wheels import Members
+from torchmill.wheel import dist_files
+
+COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
+FMT, BITS = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759", "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
+WHEEL = "tinytorch-1.13.1+cu117-py3-none-any.whl"
+BUNDLED = "tinytorch.libs/libgomp-0a1b2c3d.so.1"
+GOMP = "pkg:deb/debian/libgomp1@12.2.0-14%2Bdeb12u1?arch=amd64"
+PATCH = "ef1b24cb10f91092b384b8e0d37c2055469a9713f9c129013cb7b242fd48f033"
+
+
+def manifest(wheel: Path) -> dict[str, Any]:
+    """Return what a build tells of a wheel, without what nobody reads again."""
+    content = wheel.read_bytes()
+    name, version = wheel.name.split("-")[:2]
+    return {
+        "builder": {"id": "urn:torchmill:local", "torchmill": "0.1.0"},
+        "requirements": ["setuptools==65.5.0", "cmake==3.27.9", "numpy==1.26.4"],
+        "size": len(content),
+        "bundled": [
+            {
+                "name": Path(BUNDLED).name,
+                "path": BUNDLED,
+                "source": "/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0",
+                "sha256": "aa" * 32,
+            }
+        ],
+        "origins": {"/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0": GOMP},
+        "identifier": "wheel-3.10-cu117",
+        "wheel": wheel.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "package": name,
+        "version": version,
+        "tag": "v1.13.1",
+        "commit": COMMIT,
+        "commit_verified": True,
+        "source": "https://github.com/pytorch/pytorch.git",
+        "options": {"arch_list": "8.0;8.6"},
+        "submodules": {"third_party/fmt": FMT, "third_party/nested/bits": BITS},
+        "torch": None,
+        "toolkit": "11.7",
+        "libraries": {"cudnn": "8.5.0.96"},
+        "switches": {"USE_CUDA": "1", "MAX_JOBS": "7"},
+        "patches": ["torch/gcc-12.patch"],
+        "tools": {"version": "3.10.13 (main, Aug 25 2023)", "python3.10": "bb" * 32},
+        "jobs": 7,
+        "seconds": {"compile": 4291.2},
+        "key": "cc" * 32,
+        "stages": {"compile": {"parts": {"patch torch/gcc-12.patch": PATCH}}},
+    }
+
+
+def built(
+    folder: Path, version: str = "1.13.1+cu117", *, name: str = "tinytorch", tag: str = "py3-none-any"
+) -> Path:
+    """Leave a wheel with a bundled library, and its documents."""
+    requires = ["typing-extensions", "numpy<2 ; python_version < '3.12'", "opt-einsum>=3.3 ; extra == 'opt'"]
+    wheel = paper_wheels.made(folder, name, version, tag, requires=requires, change=_with_library)
+    write(wheel, manifest(wheel))
+    return wheel
+
+
+def write(wheel: Path, told: dict[str, Any]) -> None:
+    """Write a manifest, and what follows from it."""
+    dist_files.manifest_path(wheel).write_text(json.dumps(told), encoding="utf-8")
+    for suffix, content in dist_files.compose_documents(told, wheel).items():
+        dist_files.document_path(wheel, suffix).write_bytes(content)
+
+
+def _with_library(members: Members) -> None:
+    library = b"\x7fELF a library"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(library).digest()).rstrip(b"=").decode()
+    record = next(name for name in members if name.endswith("/RECORD"))
+    line = f"{BUNDLED},sha256={digest},{len(library)}\n"
+    members[record] = line.encode() + members[record]
+    members[BUNDLED] = library

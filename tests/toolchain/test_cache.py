@@ -1,0 +1,382 @@
+"""Which compiler cache a build has, and what a real ccache does with what it is told."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import cache_servers
+from torchmill.commands.report import recording
+from torchmill.config.model import Host
+from torchmill.core.errors import ConfigError
+from torchmill.core.stat_cache import StatCache
+from torchmill.toolchain import ccache, compiler_cache, remote_cache
+from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
+
+BARE = Host("x86_64", "linux", cores=2, memory=2**33)
+FEATURES = "file-storage http-storage redis+unix-storage redis-storage"
+CLEAN = {"PATH": os.environ["PATH"], "CCACHE_CONFIGPATH": "/dev/null"}
+MAPS = ("-ffile-prefix-map={source}=.", "-ffile-prefix-map=..=.", "-ffile-prefix-map={source}/build/=")
+
+
+def script(file: Path, *lines: str) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
+    file.chmod(0o755)
+    return str(file)
+
+
+def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
+    """Return a host whose tools do nothing but say their versions."""
+    said = {"ccache": f"ccache version 4.7.5\\nFeatures: {features}", "sccache": "sccache 0.16.0"}
+    return replace(
+        BARE, tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools}
+    )
+
+
+def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
+    log, digest = folder / "logs/it.ccache", StatCache(folder / "recall.json").digest
+    return CacheSite(host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest)
+
+
+def chosen(folder: Path, host: Host, **environ: str) -> tuple[str, str, str]:
+    """Return the tool of a build, the shared cache behind it, and what was noted."""
+    noted: list[str] = []
+    found = compiler_cache.set_up_cache(site(folder, host, noted, **environ))
+    return found.tool, str(found.shared or ""), "; ".join(noted)
+
+
+def test_ccache_goes_before_sccache(tmp_path: Path) -> None:
+    assert chosen(tmp_path, imagined(tmp_path, "ccache", "sccache")) == ("ccache", "", "")
+    assert chosen(tmp_path, imagined(tmp_path, "sccache")) == ("sccache", "", "")
+    assert chosen(tmp_path, replace(BARE, system="windows")) == ("", "", "")
+
+
+def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
+    found = compiler_cache.set_up_cache(
+        site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none")
+    )
+    assert found == CompilerCache(variables={"CCACHE_DISABLE": "1"})
+
+
+def test_a_shared_cache_goes_to_who_has_a_way_to_it(tmp_path: Path) -> None:
+    both, alone = imagined(tmp_path, "ccache", "sccache"), imagined(tmp_path / "s", "sccache")
+    folder = f"file://{tmp_path}"
+    assert chosen(tmp_path, both, TORCHMILL_CACHE=folder) == ("ccache", folder, "")
+    assert chosen(tmp_path, both, TORCHMILL_CACHE="s3://bucket/x") == (
+        "sccache",
+        "s3://bucket/x",
+        "ccache 4.7.5 has no way to s3://bucket/x: sccache has, and is used",
+    )
+    assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
+        "sccache",
+        "",
+        f"sccache has no way to {folder}: building without it",
+    )
+
+
+def test_what_a_ccache_was_made_without_goes_to_sccache_or_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind of cache that it does not know would stop its every compile."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    few = imagined(tmp_path, "ccache", features="file-storage http-storage")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        tool, shared, noted = chosen(tmp_path, few, TORCHMILL_CACHE=address)
+    assert (tool, shared) == ("ccache", "")
+    assert "sccache cannot be had (" in noted
+    assert noted.endswith(f"ccache 4.7.5 has no way to {address}: building without it")
+
+
+@pytest.mark.parametrize(
+    "setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"]
+)
+def test_a_shared_cache_that_is_not_there_is_done_without(tmp_path: Path, setting: str) -> None:
+    setting = setting.format(port=cache_servers.free_port())
+    tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
+    assert (tool, shared) == ("ccache", "")
+    assert noted.startswith(f"{setting} cannot be reached (")
+    assert noted.endswith("): building without it")
+
+
+def test_a_wrong_name_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="TORCHMILL_CACHE is 'ftp://x', but 'ftp' is no kind of cache"):
+        chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE="ftp://x")
+
+
+def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
+    host = imagined(tmp_path, "ccache")
+    compilers = Path(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"])
+    said = compilers.read_bytes()
+    compilers.write_bytes(b"\xff")  # what is spoiled is written anew
+    found = dict(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables)
+    assert Path(found.pop("CCACHE_EXTRAFILES")) == compilers
+    assert compilers.parent == tmp_path / "kept/compilers"
+    assert compilers.read_bytes() == said
+    assert found == {
+        "CCACHE_DIR": f"{tmp_path}/kept/ccache",
+        "CCACHE_BASEDIR": str(tmp_path),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_COMPILERCHECK": "content",
+        "CCACHE_SLOPPINESS": "time_macros,locale",
+        "CCACHE_MAXSIZE": "30G",
+        "CCACHE_STATSLOG": f"{tmp_path}/logs/it.ccache",
+        "CMAKE_C_COMPILER_LAUNCHER": host.tools["ccache"],
+        "CMAKE_CXX_COMPILER_LAUNCHER": host.tools["ccache"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "cached"),
+    [
+        ("4.7.5", "11.8", False),
+        ("4.12.3", "11.8", True),
+        ("4.13", "10.2", True),
+        ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
+    ],
+)
+def test_nvcc_goes_through_ccache_where_that_goes_by_what_it_read(
+    version: str, cuda: str, cached: bool
+) -> None:
+    program = ccache.CcacheProgram("/ccache", version, frozenset())
+    variables = ccache.nvcc_variables(program, cuda)
+    assert variables == (
+        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
+    )
+
+
+def test_nvcc_is_cached_in_builds_that_have_one(tmp_path: Path) -> None:
+    host = imagined(tmp_path, "ccache")
+    script(tmp_path / "bin/ccache", "echo ccache version 4.13")
+    for toolkit, there in ((None, False), ("12.4", True)):
+        found = compiler_cache.set_up_cache(replace(site(tmp_path, host, []), cuda=toolkit))
+        assert ("CMAKE_CUDA_COMPILER_LAUNCHER" in found.variables) is there
+
+
+@pytest.mark.parametrize(
+    ("version", "variable"), [("4.6.3", "CCACHE_SECONDARY_STORAGE"), ("4.7.5", "CCACHE_REMOTE_STORAGE")]
+)
+def test_a_shared_cache_is_named_as_each_ccache_takes_it(version: str, variable: str) -> None:
+    program = ccache.CcacheProgram("/ccache", version, frozenset())
+    shared = remote_cache.parse_remote("http://u:p%40@example.com:8080/a/?layout=bazel#read-only")
+    variables = ccache.ccache_variables(program, Path("/root"), Path("/kept"), "1G", shared)
+    assert variables[variable] == (
+        "http://u:p%40@example.com:8080/a|connect-timeout=1000|operation-timeout=5000|layout=bazel|read-only"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [("ccache version 4.7.5\nFeatures: x\n", "4.7.5"), ("ccache version 4.12\n", "4.12"), ("ccache?", None)],
+)
+def test_the_version_is_read(said: str, version: str | None) -> None:
+    assert ccache.parse_ccache_version(said) == version
+
+
+def test_a_cache_without_a_place_is_done_without_and_told(tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()  # in place of the folder
+    for tool in ("ccache", "sccache"):
+        found, _, noted = chosen(tmp_path, imagined(tmp_path / tool, tool))
+        assert found == ""
+        assert noted.startswith(f"{tmp_path}/kept/{tool} cannot be written (")
+        assert noted.endswith("XDG_CACHE_HOME=DIR gives it another place")
+
+
+def test_hits_are_counted_and_told(tmp_path: Path) -> None:
+    log = [
+        "# a.cpp",
+        "direct_cache_hit",
+        "local_storage_hit",
+        "# b.cpp",
+        "cache_miss",
+        "remote_storage_timeout",
+    ]
+    log += ["# c.cpp", "preprocessed_cache_hit", "remote_storage_hit"]
+    found = CacheHits(
+        "ccache 4.7.5", *ccache.count_ccache_hits(f"{line}\n" for line in log), shared="redis://c"
+    )
+    said = "ccache 4.7.5: 2 of 3 compiles were known (67%), 1 of them in redis://c; redis://c failed 1 times"
+    assert str(found) == said
+    timeline = tmp_path / "v1-wheel.timeline.jsonl"
+    compiler_cache.record_hits(found, timeline, 1.0)
+    assert not timeline.exists()  # that build had no guard
+    timeline.write_text(
+        '{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n'
+    )
+    compiler_cache.record_hits(found, timeline, 1.0)
+    assert f"  cache: {said}" in recording.summarize_recording(recording.read_timeline(timeline)).splitlines()
+
+
+@pytest.fixture
+def real() -> Host:
+    programs = {name: shutil.which(name) for name in ("ccache", "g++")}
+    if not all(programs.values()):
+        pytest.skip("ccache and g++ are not both installed")
+    return replace(BARE, tools={"ccache": str(programs["ccache"])})
+
+
+def checkout(folder: Path) -> Path:
+    """Make a tree as CMake leaves one: a generated file names the real one by its absolute path."""
+    source = folder / ".torchmill/trees/v1/wheel-cpu-12345678/source"
+    (source / "include").mkdir(parents=True)
+    (source / "build").mkdir()
+    (source / "include/a.h").write_text("inline const char* header() { return __FILE__; }\n")
+    (source / "a.cpp").write_text(
+        '#include "a.h"\nconst char* a() { return __FILE__; }\nconst char* b() { return header(); }\n'
+    )
+    (source / "build/a.AVX2.cpp").write_text(f'#include "{source}/a.cpp"\n')
+    return source
+
+
+def compile_in(source: Path, variables: Mapping[str, str], *launcher: str, compiler: str = "g++") -> bytes:
+    """Compile as a build does: in its build folder, by absolute paths, with debug information."""
+    maps = [one.format(source=source) for one in MAPS]
+    argv = [*launcher, compiler, "-g", *maps, f"-I{source}/include", "-o", "a.o", "-c"]
+    environ = CLEAN | dict(variables)
+    subprocess.run([*argv, f"{source}/build/a.AVX2.cpp"], cwd=source / "build", env=environ, check=True)
+    return (source / "build/a.o").read_bytes()
+
+
+def set_up(folder: Path, host: Host, kept: Path, **environ: str) -> CompilerCache:
+    """Set up the cache of one more build."""
+    noted: list[str] = []
+    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), kept=kept))
+    assert noted == []
+    return found
+
+
+def build(folder: Path, host: Host, kept: Path, **environ: str) -> tuple[bytes, CacheHits]:
+    """Compile in a new checkout; return the object and what the cache did."""
+    found = set_up(folder, host, kept, **environ)
+    made = compile_in(checkout(folder), {**found.variables, **environ}, host.tools["ccache"])
+    said = compiler_cache.read_cache_hits(found, found.variables)
+    assert said is not None
+    return made, said
+
+
+def test_another_checkout_hits_and_nothing_of_its_place_is_in_the_object(real: Host, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    plain = compile_in(checkout(tmp_path / "plain"), {})
+    first, missed = build(tmp_path / "one", real, kept, LC_ALL="C")
+    second, hit = build(tmp_path / "at/another/depth", real, kept, LC_ALL="C.UTF-8")
+    assert (missed.hits, missed.misses) == (0, 1)
+    assert (hit.hits, hit.misses) == (1, 0)
+    assert first == second == plain  # the same with a cache and without
+    assert bytes(tmp_path) not in plain
+
+
+def test_without_our_variables_it_would_not_hit(real: Host, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    variables = {"CCACHE_DIR": str(tmp_path / "kept"), "CCACHE_STATSLOG": str(log)}
+    for name in ("one", "two"):
+        compile_in(checkout(tmp_path / name), variables, real.tools["ccache"])
+    assert ccache.count_ccache_hits(log.read_text().splitlines())[:2] == (0, 2)
+
+
+def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Path) -> None:
+    """Neither another file at its path, nor a script that stays while what it starts becomes another."""
+    gxx, compiler, behind = str(shutil.which("g++")), tmp_path / "cc/c++", tmp_path / "cc/cc1plus"
+    script(behind, "# 1")
+    asked = f'case "$1" in -print-prog-name=cc1plus) echo {behind}; exit;; esac'
+    source, counts = checkout(tmp_path), []
+    for lines in ((asked, f'exec {gxx} "$@"'), (asked, f'exec {gxx} -O1 "$@"'), None, None):
+        if lines is None:
+            script(behind, "# 2")
+        else:
+            script(compiler, *lines)
+        found = set_up(tmp_path, real, tmp_path / "kept", CXX=str(compiler))
+        compile_in(source, found.variables, real.tools["ccache"], compiler=str(compiler))
+        said = compiler_cache.read_cache_hits(found, found.variables)
+        assert said is not None
+        counts.append((said.hits, said.misses))
+    assert counts == [(0, 1), (0, 1), (0, 1), (1, 0)]
+
+
+def entries(folder: Path) -> list[Path]:
+    return [
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and file.stat().st_size > 100 and file.name[-1] in "RM"
+    ]
+
+
+@pytest.mark.parametrize("harm", ["cut off", "changed"])
+def test_a_damaged_entry_is_compiled_anew(real: Host, tmp_path: Path, harm: str) -> None:
+    kept = tmp_path / "kept"
+    first, _ = build(tmp_path / "one", real, kept)
+    harmed = entries(kept / "ccache")
+    assert harmed
+    for file in harmed:
+        content = bytearray(file.read_bytes())
+        file.chmod(0o644)
+        if harm == "cut off":
+            del content[len(content) // 2 :]
+        else:
+            content[-40] ^= 0xFF
+        file.write_bytes(content)
+    second, said = build(tmp_path / "two", real, kept)
+    assert first == second
+    assert (said.hits, said.misses) == (0, 1)
+    assert build(tmp_path / "three", real, kept)[1].hits == 1  # and it is mended
+
+
+def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real: Host, tmp_path: Path) -> None:
+    source, folder = checkout(tmp_path), tmp_path / "small"
+    folder.mkdir()
+    found = set_up(tmp_path, real, folder)
+    variables = {**found.variables, "CCACHE_TEMPDIR": f"{folder}/ccache/tmp"}
+    command = (
+        f"mount -t tmpfs -o size=64k tmpfs {folder} && mkdir -p {folder}/ccache/tmp && "
+        f"(cat /dev/zero > {folder}/zeros || true) 2> /dev/null && "
+        f"{found.program} g++ -c {source}/a.cpp -I{source}/include -o {source}/a.o"
+    )
+    space = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run(
+        [*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("no file system can be mounted here")
+    done = subprocess.run(
+        [*space, "sh", "-c", command], env=CLEAN | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (source / "a.o").stat().st_size > 0
+
+
+def in_common(folder: Path, host: Host, address: str) -> list[CacheHits]:
+    """Build on three machines, so to say, that have nothing in common but a shared cache."""
+    return [
+        build(folder / name, host, folder / name / "kept", TORCHMILL_CACHE=address)[1]
+        for name in ("one", "two", "three")
+    ]
+
+
+def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
+    with cache_servers.redis("--requirepass", "s3cret") as address:
+        first, second, third = in_common(tmp_path, real, f"redis://:s3cret@{address}/3")
+        assert (first.hits, first.misses, first.remote) == (0, 1, 0)
+        assert second == third == CacheHits(second.tool, 1, 0, 1, 0, f"redis://{address}/3")
+        found = set_up(
+            tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
+        )
+    # the server is gone now
+    made = compile_in(checkout(tmp_path / "four"), found.variables, real.tools["ccache"])
+    said = compiler_cache.read_cache_hits(found, found.variables)
+    assert made
+    assert said is not None
+    assert (said.misses, said.failures > 0) == (1, True)
+
+
+def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(real: Host, tmp_path: Path) -> None:
+    with cache_servers.apache() as address:
+        url = f"http://{address}"
+        read = in_common(tmp_path / "readers", real, f"{url}#read-only")
+        assert [(one.hits, one.misses) for one in read] == [(0, 1)] * 3
+        first, second, third = in_common(tmp_path, real, url)
+        assert (first.hits, first.misses) == (0, 1)
+        assert second == third == CacheHits(second.tool, 1, 0, 1, 0, url)

@@ -1,0 +1,284 @@
+"""The books of the units, with real sockets and real processes, where things happen at the same time."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.guards import MIB, SOON, until
+from torchmill.toolchain.guard.clients import GateClient, GateGone, UnitAsks, UnitEnded, UnitStarted
+from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
+from torchmill.toolchain.guard.jobserver import TokenPool
+from torchmill.toolchain.guard.scheduler import IDLE, RoomReading, UnitScheduler
+from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
+from torchmill.toolchain.guard.units import describe_unit
+
+PLENTY = RoomReading(headroom=8192 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+NOTHING = RoomReading(headroom=0, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+
+
+class Build:
+    """A build of which a test tells what happens, and when."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 0.0
+        self.records: list[Record] = []
+        self.history = NeedHistory(folder / "units.sqlite")
+        pool = TokenPool(folder)
+        self.admission = UnitScheduler(
+            UnitExpectations(self.history, ()), pool, ("/src",), lambda: self.now, self.records.append
+        )
+        self.sockets: dict[int, socket.socket] = {}
+        self.clients: list[GateClient] = []
+        self.compilers: dict[int, subprocess.Popen[bytes]] = {}
+        self._pool = pool
+
+    def come(self, number: int, room: RoomReading = PLENTY) -> GateClient:
+        """Let a gate come and ask."""
+        self.sockets[number], ours = socket.socketpair()
+        self.sockets[number].settimeout(SOON)
+        client = GateClient(ours, number)
+        self.clients.append(client)
+        self.admission.welcome(client)
+        self.ask(client, room)
+        return client
+
+    def ask(self, client: GateClient, room: RoomReading = PLENTY) -> None:
+        assert self.admission.take(client, UnitAsks("/src", ("cc", "-c", f"{client.number}.c")))
+        self.admission.act(room)
+
+    def run(self, client: GateClient, *argv: str, **env: str) -> subprocess.Popen[bytes]:
+        """Let its compiler run."""
+        compiler = self.compilers[client.number] = subprocess.Popen(
+            argv or ["sleep", "600"], start_new_session=True, env={**os.environ, **env}
+        )
+        assert self.admission.take(client, UnitStarted(compiler.pid))
+        return compiler
+
+    def heard(self, client: GateClient) -> str:
+        """Return the next word that a gate is told."""
+        word = b""
+        while not word.endswith(b"\n"):
+            word += self.sockets[client.number].recv(1)
+        return word.decode().strip()
+
+    def silent(self, client: GateClient) -> bool:
+        gate = self.sockets[client.number]
+        gate.setblocking(False)
+        try:
+            return not gate.recv(1)
+        except BlockingIOError:
+            return True
+        finally:
+            gate.settimeout(SOON)
+
+    def outcomes(self) -> list[str]:
+        return [one.outcome for one in self.records if isinstance(one, UnitRun)]
+
+    def kinds(self) -> list[str]:
+        return [one.kind for one in self.records if isinstance(one, TimelineEvent)]
+
+    def close(self) -> None:
+        self.admission.close()
+        self._pool.close()
+        for client in self.clients:
+            client.close()
+        for gate in self.sockets.values():
+            gate.close()
+        for compiler in self.compilers.values():
+            compiler.kill()
+            compiler.wait()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made = Build(tmp_path)
+    yield made
+    made.close()
+
+
+def two(build: Build) -> tuple[GateClient, GateClient]:
+    """Let two units run, the second of them younger."""
+    old = build.come(1)
+    build.now += 1
+    young = build.come(2)
+    assert build.heard(old) == build.heard(young) == "go"
+    return old, young
+
+
+def need_of(build: Build, number: int) -> tuple[int, float] | None:
+    need = build.history.find(describe_unit("/src", ["cc", "-c", f"{number}.c"], ["/src"]).key)
+    return None if need is None else (need.peak, need.seconds)
+
+
+def test_the_youngest_is_ended_and_asks_again(build: Build) -> None:
+    old, young = two(build)
+    compiler = build.run(young)
+    build.admission.act(NOTHING)
+    assert build.heard(young) == "again"
+    assert compiler.wait(SOON) == -signal.SIGTERM
+    build.admission.act(NOTHING)  # its effect is awaited: nobody else is ended
+    assert build.silent(old)
+    build.ask(young)
+    assert build.heard(young) == "go"
+    assert (build.outcomes(), build.kinds()) == (["ended"], ["rerun"])
+
+
+def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "header.h")
+    (tmp_path / "a.c").write_text('#include "header.h"\n')
+    (tmp_path / "temporary").mkdir()
+    words = ("cc", "-c", str(tmp_path / "a.c"), "-o", str(tmp_path / "a.o"))
+    _, young = two(build)
+    compiler = build.run(young, *words, TMPDIR=str(tmp_path / "temporary"))
+    with (tmp_path / "header.h").open("w"):  # it reads, and waits for more
+        build.admission._courses[2].pause(build.now)
+        build.admission.act(NOTHING)
+        assert compiler.wait(SOON) != 0
+    until(lambda: not any((tmp_path / "temporary").iterdir()))
+    assert not (tmp_path / "a.o").exists()
+
+
+def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> None:
+    _, young = two(build)
+    build.run(young)
+    build.admission.act(NOTHING)
+    assert build.admission.take(young, UnitEnded(137, MIB, killed=True))
+    assert build.heard(young) == "again"
+    assert build.silent(young)
+    build.ask(young)
+    assert build.heard(young) == "go"
+    assert (build.outcomes(), build.kinds()) == (["ended"], ["rerun"])
+
+
+def test_a_unit_that_ends_well_while_it_is_told_to_end_is_done(build: Build) -> None:
+    _, young = two(build)
+    build.admission.act(NOTHING)
+    assert build.admission.take(young, UnitEnded(0, 70 * MIB, killed=False))
+    assert not build.admission.take(young, GateGone())
+    assert build.outcomes() == ["done"]
+    assert need_of(build, 2) == (70 * MIB, 0.0)
+
+
+def test_a_compiler_that_was_just_about_to_start_is_ended_too(build: Build) -> None:
+    _, young = two(build)
+    build.admission.act(NOTHING)
+    assert build.heard(young) == "again"
+    compiler = build.run(young)
+    assert compiler.wait(SOON) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
+def test_a_process_that_is_not_the_gates_is_left_alone(build: Build) -> None:
+    _, young = two(build)
+    script = "setsid sleep 60 & echo $!; wait $!; echo $?"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        stranger = int(other.stdout.readline())  # its number is what a gate in another namespace says
+        until(lambda: os.getpgid(stranger) == stranger)
+        assert build.admission.take(young, UnitStarted(stranger))
+        build.admission.act(NOTHING)
+        assert build.heard(young) == "again"
+        assert not build.admission.take(young, GateGone())
+        os.kill(stranger, signal.SIGUSR1)
+        assert int(other.stdout.readline()) == 128 + signal.SIGUSR1
+
+
+def test_a_unit_that_was_ended_often_runs_alone(build: Build) -> None:
+    old, young = two(build)
+    for _ in range(2):
+        build.admission.act(NOTHING)
+        assert build.heard(young) == "again"
+        build.ask(young)
+        if build.kinds().count("rerun") < 2:
+            assert build.heard(young) == "go"
+    assert build.silent(young)
+    assert build.admission.take(old, UnitEnded(0, MIB, killed=False))
+    build.admission.act(PLENTY)
+    assert build.heard(young) == "go"
+    assert build.kinds() == ["rerun", "rerun", "alone"]
+
+
+def test_the_time_of_a_pause_is_not_learned(build: Build) -> None:
+    old, young = two(build)
+    compiler = build.run(young)
+    course = build.admission._courses[2]
+    course.pause(build.now)
+    until(lambda: Path(f"/proc/{compiler.pid}/stat").read_text().split(") ")[1][0] == "T", "a stop")
+    build.now += 100
+    course.resume(build.now)
+    build.now += 5
+    build.admission.take(young, UnitEnded(0, MIB, killed=False))
+    assert need_of(build, 2) == (MIB, 5.0)
+    assert build.silent(old)
+
+
+def test_a_stopped_compiler_whose_gate_left_is_ended(build: Build) -> None:
+    _, young = two(build)
+    compiler = build.run(young)
+    build.admission._courses[2].pause(build.now)
+    assert not build.admission.take(young, GateGone())
+    assert compiler.wait(SOON) == -signal.SIGKILL
+    assert build.outcomes() == ["failed"]
+
+
+def test_what_a_unit_has_is_looked_at(build: Build) -> None:
+    old, _ = two(build)
+    build.run(old)
+    assert build.admission.used == 0
+    build.admission.look()
+    assert 0 < build.admission.used < 10 * MIB
+    build.admission.act(PLENTY)
+    moment = build.records[-1]
+    assert isinstance(moment, TimelineMoment)
+    assert (moment.running, moment.used) == (2, build.admission.used)
+    assert moment.allowed == PLENTY.headroom + moment.used
+
+
+def test_what_fails_is_not_learned(build: Build) -> None:
+    old, _ = two(build)
+    assert build.admission.take(old, UnitEnded(1, MIB, killed=False))
+    assert build.outcomes() == ["failed"]
+    assert need_of(build, 1) is None
+
+
+def test_time_in_which_memory_kept_a_unit_waiting_is_counted(build: Build) -> None:
+    scarce = RoomReading(headroom=200 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+    build.come(1, scarce)
+    build.come(2, scarce)
+    for _ in range(3):
+        build.now += 1
+        build.admission.act(scarce)
+    moment = build.records[-1]
+    assert isinstance(moment, TimelineMoment)
+    assert (moment.running, moment.waiting, moment.short) == (1, 1, 3.0)
+
+
+def test_what_waits_is_seen_in_the_light_of_what_ended(build: Build) -> None:
+    scarce = RoomReading(headroom=200 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+    clients = [build.come(number, scarce) for number in range(1, 7)]
+    for client in clients:
+        assert build.heard(client) == "go"
+        assert build.admission.take(client, UnitEnded(0, 20 * MIB, killed=False))
+        build.now += 1
+        build.admission.act(scarce)
+    first, *_, last = [one.expected for one in build.records if isinstance(one, UnitRun)]
+    assert last == 20 * MIB < first
+
+
+def test_looks_are_rare_where_no_unit_is(build: Build) -> None:
+    assert build.admission.act(PLENTY) == IDLE
+    old, _ = two(build)
+    assert build.admission.act(PLENTY) < IDLE
+    assert not build.admission.take(old, GateGone())
+
+
+def test_all_gates_are_told_to_stop(build: Build) -> None:
+    old, young = two(build)
+    build.admission.stop()
+    assert build.heard(old) == build.heard(young) == "stop"

@@ -1,0 +1,85 @@
+"""The page that is generated from the facts."""
+
+from pathlib import Path
+
+from tools.compatibility_page import compatibility_page
+from torchmill.config.model import Facts
+
+PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+
+
+def rows(text: str, heading: str) -> dict[str, list[str]]:
+    """Return the rows of a section's table by their first cell."""
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {first: rest for first, *rest in cells}
+
+
+def test_the_page_is_that_of_the_facts(shipped: Facts) -> None:
+    assert PAGE.read_text("utf-8") == compatibility_page(shipped), "stale: run `invoke facts --table`"
+
+
+def test_releases_of_the_small_facts(known: Facts) -> None:
+    found = rows(compatibility_page(known), "Releases")
+    assert found["base"] == ["date", "Python", "machines", "glibc", "addon"]
+    assert found["1.0.0"] == ["", "3.9 3.10", "x86_64 aarch64 arm64", "", "0.1.0"]
+    assert found["2.0.0"] == ["", "3.10 3.13 3.13t", "x86_64 aarch64", "", ""]
+
+
+def test_needs_come_from_the_rules(known: Facts) -> None:
+    found = rows(compatibility_page(known), "What a build needs")
+    assert found["1.0.0"][5:] == ["<2", ""]
+    assert found["2.0.0"][5:] == ["", "pep517"]
+
+
+def test_chosen_releases(shipped: Facts) -> None:
+    text = compatibility_page(shipped)
+    releases = rows(text, "Releases")
+    everywhere = "x86_64 aarch64 arm64 amd64"
+    assert releases["2.15.0"] == [
+        "2026-10-28",
+        "3.11 3.12 3.13 3.14 3.14t 3.15 3.15t",
+        everywhere,
+        "2.28",
+        "0.29.2",
+        "2.11.0 (not 3.15 3.15t)",
+        "",
+        "",
+        "3.9.0",
+    ]
+    assert releases["1.13.1"] == [
+        "2022-12-15",
+        "3.7 3.8 3.9 3.10 3.11",
+        everywhere,
+        "2.17",
+        "0.14.1 (not 3.11)",
+        "0.13.1 (not 3.11)",
+        "",
+        "0.14.1",
+        "",
+    ]
+    assert releases["1.0.0"] == [
+        "2018-12-07",
+        "3.5 3.6 3.7",
+        "x86_64 aarch64 amd64",
+        "2.17",
+        "0.2.1",
+        "",
+        "",
+        "",
+        "",
+    ]
+    assert releases["2.11.0"][6] == "2.1.2", "of a package that declares its releases itself"
+    assert list(releases)[2] == "2.15.0", "the newest first"
+
+
+def test_official_toolkits_of_chosen_releases(shipped: Facts) -> None:
+    text = compatibility_page(shipped).partition("## CUDA of each release\n")[2].partition("\n## ")[0]
+    of = {part.split(" |", 1)[0]: part for part in text.split("\n| ") if part[0].isdigit()}
+    assert "builds with >=10.2,<=12.3" in of["1.13.1"]
+    below = text.partition("| 1.13.1 |")[2].partition("| 1.13.0 |")[0].splitlines()[1:]
+    assert below == [
+        "|  | 11.6 | 8.3.2.44 |  | 2.6.1 | 3.7;5.0;6.0;7.0;7.5;8.0;8.6 |  |",
+        "|  | 11.7* | 8.5.0.96 | 2.14.3 | 2.6.1 | 3.7;5.0;6.0;7.0;7.5;8.0;8.6 |  |",
+    ]

@@ -1,0 +1,52 @@
+"""Reading the compute capabilities out of a library of a wheel that stays on the index."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import requests
+
+from tests.support.index_server import Index, serving, wheel
+from tools.upstream_check import LIBRARY, with_capabilities
+from torchmill.fetch.package_index import project_files
+from torchmill.fetch.remote_wheel import read_remote_wheels
+from torchmill.fetch.source.request import SilentFetchBar
+
+PLATFORM = "manylinux_2_28_x86_64"
+
+
+def with_library(version: str, content: bytes, cuda: str = "'12.8'") -> bytes:
+    made = io.BytesIO(wheel("base", version, version_py=f"cuda = {cuda}\n"))
+    with zipfile.ZipFile(made, "a") as archive:
+        archive.writestr(f"base/lib/{LIBRARY}", content)
+    return made.getvalue()
+
+
+def told(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
+    with requests.Session() as session:
+        there = project_files(session, index.url, "base")
+        wheels = read_remote_wheels(there, cache, SilentFetchBar())
+    return {
+        one.name.split("-cp")[0]: one.capabilities
+        for one in with_capabilities(wheels, there, cache, SilentFetchBar())
+    }
+
+
+def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) -> None:
+    index = Index()
+    code = b"\x7fELF\x00is sm_90 there\x00\x01sm_75 sm_90a sm_100 sm_120 compute_120\x00rest"
+    index.add(f"base-2.0.0-cp310-cp310-{PLATFORM}.whl", with_library("2.0.0", code))
+    index.add(f"base-1.0.0-cp39-cp39-{PLATFORM}.whl", with_library("1.0.0", b"no list in it"))
+    index.add("base-3.0.0-cp310-cp310-win_amd64.whl", with_library("3.0.0", code))
+    index.add(f"base-4.0.0-cp310-cp310-{PLATFORM}.whl", with_library("4.0.0", code, cuda="None"))
+    with serving(index):
+        found = told(index, tmp_path)
+        assert found == {
+            "base-2.0.0": ("7.5", "9.0a", "10.0", "12.0+PTX"),
+            "base-1.0.0": (),
+            "base-3.0.0": (),
+            "base-4.0.0": (),
+        }
+        asked = len(index.asked)
+        assert told(index, tmp_path) == found
+        assert len(index.asked) == asked + 1, "only the page is asked for again"

@@ -1,0 +1,108 @@
+"""`invoke facts` against an index on this machine."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import run
+from tests.support.index_server import MILLION, Index, serving, wheel
+from tools.facts import FactsOptions, run_facts
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout
+
+PLATFORM = "manylinux1_x86_64"
+COMMIT = "1" * 40
+
+
+def index_of(configs: Path) -> Index:
+    """Return an index with one release that the small facts know; make the file agree with it."""
+    index = Index()
+    version_py = f"cuda = '10.2'\ngit_version = '{COMMIT}'\n"
+    for python in ("39", "310"):
+        content = wheel("base", "1.0.0", version_py=version_py, libraries={"libtorch_cpu.so": MILLION})
+        name = f"base-1.0.0-cp{python}-cp{python}-{PLATFORM}.whl"
+        index.add(name, content, **{"upload-time": "2020-01-02T00:00:00Z"})
+    file = configs / "releases" / "1.0.0.toml"
+    text = file.read_text("utf-8").replace('source = "test"', 'date = "2020-01-02"\nsource = "test"', 1)
+    text = text.replace('range = ">=10.2,<12"', 'range = ">=10.2,<12"\npypi = "10.2"')
+    text += f'\n[base.wheels]\n{PLATFORM} = ["3.9", "3.10"]\n\n[base.sizes]\n"libtorch_cpu.so" = {MILLION}\n'
+    file.write_text(text, encoding="utf-8")
+    return index
+
+
+def facts(home: Path, configs: Path, index: Index, *arguments: str) -> tuple[int, str, str]:
+    env = {"TORCHMILL_CONFIGS": str(configs), "PIP_INDEX_URL": index.url}
+    done = run("invoke", "facts", *arguments, home=home, env=env)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs: Path) -> None:
+    index = index_of(configs)
+    with serving(index):
+        code, out, _ = facts(tmp_path, configs, index, "--check")
+        assert (code, out.splitlines()[-3:]) == (
+            0,
+            [
+                "addon: 0 wheels of 0 releases read",
+                "base: 2 wheels of 1 releases read",
+                "0 unexplained differences, 0 explained",
+            ],
+        )
+        index.add(
+            f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl", index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"]
+        )
+        code, _, err = facts(tmp_path, configs, index, "--check")
+        assert code == 2
+        assert "DIFFERENT  base 1.0.0: the wheels for 3.9 were built again" in err
+        assert f"rebuild 1 {PLATFORM}: not explained" in err
+        file = configs / "releases" / "1.0.0.toml"
+        why = f'\n[base.explained]\n"rebuild 1 {PLATFORM}" = "tried twice"\n'
+        file.write_text(file.read_text("utf-8") + why, encoding="utf-8")
+        code, out, _ = facts(tmp_path, configs, index, "--check", "--release=1.0.0")
+        assert (code, out.splitlines()[-1]) == (0, "0 unexplained differences, 1 explained")
+
+
+def test_a_release_that_appeared_is_drafted_and_then_known(tmp_path: Path, configs: Path) -> None:
+    index = index_of(configs)
+    with serving(index):
+        code, out, _ = facts(tmp_path, configs, index, "--new")
+        assert (code, out.strip()) == (0, "every release on the index has its file")
+        index.add(f"base-3.0.0-cp313-cp313-{PLATFORM}.whl", wheel("base", "3.0.0"))
+        code, _, err = facts(tmp_path, configs, index, "--check")
+        assert code == 2
+        assert "DIFFERENT  base 3.0.0: PyPI has it, no file in releases/ speaks of it" in err
+        code, out, _ = facts(tmp_path, configs, index, "--new", "--write")
+        assert code == 0
+        assert (configs / "releases" / "3.0.0.toml").read_text("utf-8").strip() == out.strip()
+        assert facts(tmp_path, configs, index, "--check")[0] == 0
+
+
+def test_an_index_that_is_gone_has_its_own_exit_code(tmp_path: Path, configs: Path) -> None:
+    with serving(Index()) as index:
+        pass
+    code, _, err = facts(tmp_path, configs, index, "--check")
+    assert code == 6
+    assert "/simple/addon/ cannot be read" in err
+
+
+def test_a_release_that_nobody_knows_is_told(tmp_path: Path, configs: Path) -> None:
+    code, _, err = facts(tmp_path, configs, Index(), "--check", "--release=7.7")
+    assert code == 4
+    assert "no release of base is called '7.7'" in err
+
+
+def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
+    code, out, _ = facts(tmp_path, configs, Index())
+    assert code == 0
+    assert out.splitlines() == [
+        "addon: 1 releases, 0 rules",
+        "base: 2 releases, 5 rules",
+        "3 CUDA toolkits, 0 compute capabilities, 0 causes of failures",
+    ]
+
+
+def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
+    orders = FactsOptions(check=False, releases=(), new=False, write=True, table=None)
+    with pytest.raises(ConfigError, match="give both"):
+        run_facts(orders, known, Layout(tmp_path, tmp_path))

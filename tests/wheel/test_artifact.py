@@ -1,0 +1,117 @@
+"""A wheel in dist/ and its manifest: whole, or not there."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiny_wheels as tiny
+from torchmill.config.model import Plan
+from torchmill.wheel.dist_files import find_wheel, manifest_path, publish_wheel, read_manifest, withdraw_wheel
+
+
+def packed(folder: Path, text: str) -> Path:
+    file = folder / "tree" / "a.whl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_a_wheel_appears_with_its_manifest(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    made = publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "k"})
+    assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
+    assert json.loads(made.manifest.read_text()) == read_manifest(wheel) == {"key": "k"}
+
+
+def test_a_newer_wheel_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    for text in ("old", "new"):
+        publish_wheel(packed(tmp_path, text), wheel, {"key": text})
+    assert wheel.read_text() == "new"
+    assert read_manifest(wheel) == {"key": "new"}
+
+
+def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "old"})
+    publish_wheel(wheel, wheel, {"key": "new"})
+    assert (wheel.read_text(), read_manifest(wheel)) == ("wheel", {"key": "new"})
+
+
+def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> None:
+    old, wheel = tmp_path / "dist" / "old.whl", tmp_path / "dist" / "a.whl"
+    publish_wheel(packed(tmp_path, "old"), old, {"key": "k"}, documents={".cdx.json": b"old"})
+    publish_wheel(
+        packed(tmp_path, "new"), wheel, {"key": "k"}, old, {".cdx.json": b"new", ".intoto.json": b"s"}
+    )
+    assert {path.name: path.read_text() for path in wheel.parent.iterdir() if path != wheel} == {
+        "a.whl.json": '{\n "key": "k"\n}\n',
+        "a.whl.cdx.json": "new",
+        "a.whl.intoto.json": "s",
+    }
+    publish_wheel(wheel, wheel, {"key": "k"}, documents={".cdx.json": b"newer"})
+    assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.cdx.json", "a.whl.json"]
+    withdraw_wheel(wheel, tmp_path / "packed" / "a.whl")
+    assert list(wheel.parent.iterdir()) == []
+
+
+def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) -> None:
+    wheel, aside = tmp_path / "dist" / "a.whl", tmp_path / "packed" / "a.whl"
+    publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "k"})
+    withdraw_wheel(wheel, aside)
+    assert list(wheel.parent.iterdir()) == []
+    assert aside.read_text() == "wheel"
+
+
+def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")  # noqa: S108 (the other disk)
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("this machine has one disk")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        (tmp_path / "dist").symlink_to(folder)
+        wheel = tmp_path / "dist" / "a.whl"
+        source = packed(tmp_path, "wheel")
+        publish_wheel(source, wheel, {"key": "k"})
+        assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
+        assert (wheel.read_text(), source.exists()) == ("wheel", False)
+        withdraw_wheel(wheel, source)
+        assert (source.read_text(), list(wheel.parent.iterdir())) == ("wheel", [])
+
+
+def planned(platform: str, *, computed: bool) -> Plan:
+    plan = tiny.plan("tinytorch", "1.0+cpu")
+    wheel = plan.wheel.replace(plan.platform_tag, platform)
+    return replace(plan, wheel=wheel, platform_tag=platform, computed=computed)
+
+
+def test_a_wheel_lies_under_the_tag_that_its_symbols_gave_it(tmp_path: Path) -> None:
+    plan = planned("manylinux_2_36_x86_64", computed=True)
+    assert find_wheel(tmp_path, plan) == tmp_path / plan.wheel
+    older = tmp_path / plan.wheel.replace("2_36", "2_34")
+    another = tmp_path / plan.wheel.replace("manylinux_2_36", "linux")
+    publish_wheel(packed(tmp_path, "older"), older, {"planned": plan.wheel})
+    publish_wheel(packed(tmp_path, "linux"), another, {"planned": another.name})
+    assert find_wheel(tmp_path, plan) == older
+    assert find_wheel(tmp_path, planned("linux_x86_64", computed=False)) == another
+
+
+def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    plan = planned("manylinux_2_36_x86_64", computed=True)
+    for tag in ("2_35", "2_34"):
+        wheel = tmp_path / "dist" / plan.wheel.replace("2_36", tag)
+        publish_wheel(
+            packed(tmp_path, tag), wheel, {"planned": plan.wheel}, find_wheel(tmp_path / "dist", plan)
+        )
+    assert find_wheel(tmp_path / "dist", plan) == wheel
+    assert sorted(wheel.parent.iterdir()) == [wheel, manifest_path(wheel)]
+
+
+def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    assert read_manifest(wheel) == {}
+    for spoiled in ("", "[]", "{", "\0"):
+        manifest_path(wheel).write_text(spoiled)
+        assert read_manifest(wheel) == {}

@@ -1,0 +1,173 @@
+"""Wheels read: what they say of themselves, and every way in which they lie."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from tests.support.paper_wheels import Members, made
+from torchmill.core.errors import DeliveryError
+from torchmill.wheel import wheel_file
+
+INFO = "tinytorch-1.0+cpu.dist-info"
+
+
+def test_a_wheel_is_read(tmp_path: Path) -> None:
+    wheel = made(tmp_path, "tiny_vision", "0.5+cu118", "1-cp310-cp310-manylinux_2_17_x86_64", python=">=3.10")
+    content = wheel.read_bytes()
+    one = wheel_file.read_wheel(wheel)
+    assert (one.name, one.version, one.build) == ("tiny-vision", Version("0.5+cu118"), (1, ""))
+    assert (one.variant, list(one.platforms)) == ("cu118", ["manylinux_2_17_x86_64"])
+    assert (one.size, one.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert one.metadata.startswith(b"Metadata-Version: 2.1\nName: tiny_vision\n")
+    assert (one.requires_python, one.requires, one.manifest) == (">=3.10", (), {})
+
+
+def test_requirements_are_read_as_they_are_written(tmp_path: Path) -> None:
+    lines = ("tinytorch==1.0+cpu", 'numpy<2 ; python_version < "3.12"')
+    assert wheel_file.read_wheel(made(tmp_path, "tinyvision", requires=lines)).requires == lines
+
+
+def test_a_manifest_is_believed_only_of_its_own_file(tmp_path: Path) -> None:
+    wheel = made(tmp_path)
+    beside = wheel.with_name(f"{wheel.name}.json")
+    true = {"sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(), "tag": "v1"}
+    beside.write_text(json.dumps(true))
+    assert wheel_file.read_wheel(wheel).manifest == true
+    beside.write_text(json.dumps({"sha256": "0" * 64, "tag": "v1"}))
+    assert wheel_file.read_wheel(wheel).manifest == {}
+
+
+def test_wheels_are_found_in_order(tmp_path: Path) -> None:
+    for version in ("1.10", "1.9"):
+        made(tmp_path, "tinytorch", version)
+    made(tmp_path, "another", "2.0")
+    (tmp_path / ".half-1.0-py3-none-any.whl").write_bytes(b"PK")
+    (tmp_path / "another-2.0-py3-none-any.whl.json").write_text("{}")
+    found = wheel_file.read_wheels(tmp_path)
+    assert [(one.name, str(one.version)) for one in found] == [
+        ("another", "2.0"),
+        ("tinytorch", "1.9"),
+        ("tinytorch", "1.10"),
+    ]
+    assert wheel_file.read_wheels(tmp_path / "nowhere") == ()
+
+
+def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+    cases = {
+        "torch-1.0-py3-none.whl": "not the name of a wheel",
+        "torch-1.0-py3-none-any\n.whl": "no wheel is named so",
+        "torch-x-py3-none-any.whl": "not the name of a wheel",
+        "torch-1.0-py3-none-any.whl": "not a sound wheel (File is not a zip file)",
+    }
+    for name, said in cases.items():
+        path = tmp_path / name
+        path.write_text("text")
+        with pytest.raises(DeliveryError) as caught:
+            wheel_file.read_wheel(path)
+        assert said in str(caught.value)
+    folder = tmp_path / "folder-1.0-py3-none-any.whl"
+    folder.mkdir()
+    with pytest.raises(DeliveryError, match="not a file"):
+        wheel_file.read_wheel(folder)
+
+
+def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
+    return lambda members: members.update({name: members[name].replace(old, new)})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda members: members.pop(f"{INFO}/METADATA"), f"has no {INFO}/METADATA"),
+        (lambda members: members.update({"other-1.dist-info/METADATA": b""}), "has 2 .dist-info folders"),
+        (_replace(f"{INFO}/METADATA", b"+cpu", b"+cu118"), "METADATA says tinytorch 1.0+cu118, the file's"),
+        (_replace(f"{INFO}/METADATA", b"Name: tiny", b"Name: giant"), "METADATA says gianttorch 1.0+cpu"),
+        (lambda members: members.update({"../evil.py": b""}), "the member '../evil.py' leaves the wheel"),
+        (lambda members: members.update({"a/../../evil.py": b""}), "leaves the wheel"),
+        (lambda members: members.update({"/etc/evil": b""}), "the member '/etc/evil' leaves the wheel"),
+        (lambda members: members.update({"C:/evil": b""}), "leaves the wheel"),
+        (lambda members: members.update({"a\\..\\evil": b""}), "leaves the wheel"),
+        (lambda members: members.update({"a/\x1b[2J.py": b""}), "has a name that cannot be printed"),
+        (lambda members: members.update({f"{INFO}/METADATA": b"x" * (1 << 24) + b"x"}), "METADATA is larger"),
+        (
+            lambda members: members.update({f"{INFO}/RECORD": b"x" * (1 << 24) + b"x"}),
+            "RECORD is larger than",
+        ),
+    ],
+)
+def test_a_wheel_that_cannot_be_believed_is_refused(
+    tmp_path: Path, change: Callable[[Members], object], said: str
+) -> None:
+    wheel = made(tmp_path, change=change)
+    with pytest.raises(DeliveryError) as caught:
+        wheel_file.read_wheel(wheel)
+    assert said in str(caught.value)
+    assert str(wheel) in str(caught.value)
+
+
+def test_links_in_a_wheel_are_refused(tmp_path: Path) -> None:
+    wheel = made(tmp_path, links={"tinytorch/passwd": "/etc/passwd"})
+    with pytest.raises(DeliveryError, match="'tinytorch/passwd' is a link"):
+        wheel_file.read_wheel(wheel)
+
+
+def test_a_renamed_wheel_is_refused(tmp_path: Path) -> None:
+    wheel = made(tmp_path).rename(tmp_path / "tinytorch-1.1+cpu-py3-none-any.whl")
+    with pytest.raises(DeliveryError, match=r"holds tinytorch-1\.0\+cpu\.dist-info, which is another's"):
+        wheel_file.read_wheel(wheel)
+
+
+def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
+    assert list(wheel_file.wheel_problems(made(tmp_path, tag="2-cp39.cp310-abi3.none-linux_x86_64"))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda members: members.update({"tinytorch/__init__.py": b"evil = 1\n"}),
+            "tinytorch/__init__.py is not what RECORD says of it",
+        ),
+        (
+            lambda members: members.update({"tinytorch/more.py": b""}),
+            "tinytorch/more.py has no entry in RECORD",
+        ),
+        (
+            lambda members: members.pop("tinytorch/__init__.py"),
+            "RECORD lists tinytorch/__init__.py, which the wheel does not hold",
+        ),
+        (lambda members: members.pop(f"{INFO}/RECORD"), f"{INFO}/RECORD is missing"),
+        (lambda members: members.pop(f"{INFO}/WHEEL"), f"{INFO}/WHEEL is missing"),
+        (
+            lambda members: members.update({f"{INFO}/WHEEL": b"Tag: py3--\n"}),
+            "WHEEL has a tag that is none (Tag 'py3--' has an empty component: '')",
+        ),
+    ],
+)
+def test_a_wrong_record_is_named(tmp_path: Path, change: Callable[[Members], object], said: str) -> None:
+    assert said in list(wheel_file.wheel_problems(made(tmp_path, change=change)))
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    wheel = made(tmp_path, body="something = 1\n")
+    wheel.write_bytes(wheel.read_bytes().replace(b"something", b"nothing__"))
+    assert any("tinytorch/__init__.py is damaged" in each for each in wheel_file.wheel_problems(wheel))
+    whole = wheel.read_bytes()
+    wheel.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DeliveryError, match="not a sound wheel"):
+        wheel_file.read_wheel(wheel)
+
+
+def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
+    wheel = made(tmp_path, tag="cp310-cp310-linux_x86_64")
+    better = wheel.rename(tmp_path / "tinytorch-1.0+cpu-7-cp310-cp310-manylinux_2_17_x86_64.whl")
+    assert list(wheel_file.wheel_problems(better)) == [
+        "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64",
+    ]
+    numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
+    said = list(wheel_file.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered)))
+    assert "WHEEL says build 3, the file's name 7" in said

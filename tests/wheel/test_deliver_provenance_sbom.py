@@ -1,0 +1,78 @@
+"""The bill of materials of a wheel, validated by CycloneDX's own schema."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.support import told_wheels
+from torchmill.wheel import dist_files, sbom
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    return told_wheels.built(tmp_path)
+
+
+def composed(wheel: Path, **said: Any) -> dict[str, Any]:
+    told = told_wheels.manifest(wheel) | said
+    found: dict[str, Any] = json.loads(sbom.compose_sbom(told, *dist_files.read_metadata_and_record(wheel)))
+    return found
+
+
+def components(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["bom-ref"]: one for one in made["components"]}
+
+
+def test_it_is_valid_by_the_official_schema(wheel: Path) -> None:
+    validator = JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(composed(wheel))) is None
+    assert validator.validate_str(json.dumps(composed(wheel) | {"made up": 1})) is not None
+
+
+def test_it_is_about_the_wheel(wheel: Path) -> None:
+    about = composed(wheel)["metadata"]["component"]
+    assert about["purl"].startswith("pkg:pypi/tinytorch@1.13.1%2Bcu117?file_name=tinytorch-1.13.1%2Bcu117-")
+    assert about["hashes"] == [{"alg": "SHA-256", "content": told_wheels.manifest(wheel)["sha256"]}]
+
+
+def test_it_names_what_is_in_the_wheel(wheel: Path) -> None:
+    found = components(composed(wheel))
+    source = found["source:tinytorch"]
+    assert source["purl"] == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
+    assert source["pedigree"]["commits"] == [{"uid": told_wheels.COMMIT}]
+    assert found["submodule:third_party/fmt"]["version"] == told_wheels.FMT
+    assert found["patch:torch/gcc-12.patch"]["type"] == "file"
+
+
+def test_a_bundled_library_is_the_file_in_the_wheel_and_comes_from_a_package(wheel: Path) -> None:
+    library = components(composed(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
+    record = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])
+    assert [one["content"] for one in library["hashes"]] == [record[told_wheels.BUNDLED]]
+    (ancestor,) = library["pedigree"]["ancestors"]
+    assert (ancestor["purl"], ancestor["version"]) == (told_wheels.GOMP, "12.2.0-14+deb12u1")
+    assert [one["content"] for one in ancestor["hashes"]] == ["aa" * 32]
+
+
+def test_what_pip_installs_beside_it_is_required_and_what_built_it_is_not(wheel: Path) -> None:
+    made = composed(wheel)
+    found = components(made)
+    assert found["requires:typing-extensions"]["scope"] == "required"
+    assert found["requires:opt-einsum>=3.3 ; extra == 'opt'"]["scope"] == "optional"
+    assert {found[name]["scope"] for name in ("requirement:cmake", "toolkit:cuda")} == {"excluded"}
+    about = made["metadata"]["component"]["bom-ref"]
+    needed = next(one["dependsOn"] for one in made["dependencies"] if one["ref"] == about)
+    assert f"bundled library:{told_wheels.BUNDLED}" in needed
+    assert "requirement:cmake" not in needed
+
+
+def test_the_same_wheel_has_the_same_one_at_any_time(wheel: Path) -> None:
+    made = composed(wheel)
+    assert made == composed(wheel, seconds={"compile": 1.0}, jobs=1)
+    assert "timestamp" not in made["metadata"]
+    assert uuid.UUID(made["serialNumber"]).version == 5
+    assert made["serialNumber"] != composed(wheel, sha256="dd" * 32)["serialNumber"]

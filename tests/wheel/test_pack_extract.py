@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchmill.core.errors import BuildError, HostError
+from torchmill.wheel.pack.staging import unpack_wheel
+
+INFO = "tiny-1.0.dist-info"
+TEXTS = {
+    f"{INFO}/METADATA": b"Name: tiny\nVersion: 1.0\n",
+    "tiny/__init__.py": b"",
+    "tiny/large.bin": bytes(range(256)) * 20000,  # in several parts
+    **{f"tiny/include/{number}.h": b"#define A %d\n" % number for number in range(300)},
+}
+
+
+@pytest.fixture(params=[zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def raw(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    path = tmp_path / "tiny.whl"
+    with zipfile.ZipFile(path, "w", request.param) as archive:
+        archive.mkdir("tiny/empty")
+        for name, data in TEXTS.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_every_member_becomes_a_file(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    unpack_wheel(raw, out)
+    found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert found == TEXTS
+    assert (out / "tiny" / "empty").is_dir()
+
+
+def entry(data: bytes, name: str) -> int:
+    """Return where the archive's directory speaks of a member."""
+    return data.rindex(b"PK\1\2", 0, data.rindex(name.encode()))
+
+
+def flip(data: bytes) -> bytes:
+    """Change what the large member holds."""
+    at = data.index(b"tiny/large.bin") + 200
+    return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+
+
+def without_header(data: bytes) -> bytes:
+    at = data.rindex(b"PK\3\4", 0, data.index(b"tiny/large.bin"))
+    return data[:at] + b"none" + data[at + 4 :]
+
+
+def unknown_method(data: bytes) -> bytes:
+    at = entry(data, "tiny/__init__.py") + 10
+    return data[:at] + struct.pack("<H", zipfile.ZIP_LZMA) + data[at + 2 :]
+
+
+def longer_than_the_file(data: bytes) -> bytes:
+    at = entry(data, "tiny/include/299.h") + 20
+    return data[:at] + struct.pack("<L", 1 << 30) + data[at + 4 :]
+
+
+def no_directory(data: bytes) -> bytes:
+    return data[:-100]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (flip, r"tiny/large\.bin is"),
+        (without_header, "has no header"),
+        (unknown_method, "compressed as no wheel is"),
+        (longer_than_the_file, r"299\.h is cut short"),
+        (no_directory, "zip"),
+    ],
+)
+def test_damage_is_told(raw: Path, tmp_path: Path, change: Callable[[bytes], bytes], message: str) -> None:
+    raw.write_bytes(change(raw.read_bytes()))
+    with pytest.raises(BuildError, match=rf"tiny\.whl: not a wheel .*{message}"):
+        unpack_wheel(raw, tmp_path / "out")
+
+
+def test_a_folder_in_the_way_is_named(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(HostError, match=r"cannot be unpacked into .*out"):
+        unpack_wheel(raw, tmp_path / "out")

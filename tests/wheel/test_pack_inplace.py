@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from tests.support import tiny_wheels as tiny
+from torchmill.core.errors import BuildError, HostError
+from torchmill.wheel.pack import elf, elf_edit
+from torchmill.wheel.pack.elf import LOAD, open_elf
+from torchmill.wheel.pack.elf_edit import ElfEdit
+
+pytestmark = tiny.needs_compiler
+
+EDIT = ElfEdit(
+    replaced=(("libouter.so.2", "libouter-0a1b2c3d.so.2"),),
+    dropped=("libm.so.6",),
+    soname="libtiny-4e5f6071.so",
+    rpath=("$ORIGIN", "$ORIGIN/../somewhere/else"),
+)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with libtiny.so, which needs libouter.so.2, by a version, and libm."""
+    folder = tmp_path_factory.mktemp("libraries")
+    script = folder / "outer.map"
+    script.write_text("OUTER_1 { global: outer_add; local: *; };")
+    outer = "double outer_add(double a, double b) { return a + b; }"
+    tiny.shared(outer, folder / "libouter.so.2", f"-Wl,--version-script={script}")
+    tiny.shared(tiny.TINY, folder / "libtiny.so", folder / "libouter.so.2", "-lm", "-Wl,-rpath,/old")
+    return folder
+
+
+@pytest.fixture
+def library(libraries: Path, tmp_path: Path) -> Path:
+    shutil.copy(libraries / "libouter.so.2", tmp_path / "libouter-0a1b2c3d.so.2")
+    return Path(shutil.copy(libraries / "libtiny.so", tmp_path))
+
+
+def facts(path: Path) -> elf.ElfInfo:
+    found = elf.read_elf(path)
+    assert found is not None
+    return found
+
+
+def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copy(library, tmp_path / "other.so"))
+    assert elf_edit.edit_in_place(EDIT, library)
+    elf_edit.run_patchelf(EDIT, other)
+    assert facts(library) == facts(other)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert facts(library).versions["libouter-0a1b2c3d.so.2"] == {"OUTER_1"}
+
+
+def added(library: Path) -> str:
+    """Return what the library makes of 1.5 and 2, in a process of its own."""
+    code = (
+        "import ctypes, sys; add = ctypes.CDLL(sys.argv[1]).tiny_add; add.restype = ctypes.c_double; "
+        "add.argtypes = [ctypes.c_double] * 2; print(add(1.5, 2))"
+    )
+    command = [sys.executable, "-c", code, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_loader_takes_it(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    # libtiny asks for the version by the library's new name, and finds it by its new run path
+    assert added(library) == "3.5\n"
+
+
+def test_everything_else_stays_where_it_is(library: Path) -> None:
+    before = library.read_bytes()
+    with open_elf(library) as image:
+        writes = elf_edit.plan_writes(image, EDIT)
+    assert writes is not None
+    assert elf_edit.edit_in_place(EDIT, library)
+    after = bytearray(library.read_bytes())
+    for at, data in writes:
+        after[at : at + len(data)] = before[at : at + len(data)]
+    assert after[: len(before)] == before
+
+
+def test_others_read_it_as_we_do(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        dynamic = next(image.iter_segments("PT_DYNAMIC"))
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+        (path,) = (tag.runpath for tag in dynamic.iter_tags("DT_RUNPATH"))
+        needs = {need.name for need, _ in image.get_section_by_name(".gnu.version_r").iter_versions()}
+        symbols = {symbol.name for symbol in image.get_section_by_name(".dynsym").iter_symbols()}
+    assert tuple(needed) == facts(library).needed
+    assert path.split(":") == list(facts(library).rpath)
+    assert needs == facts(library).versions.keys()
+    assert elf.defined_symbols(library) | elf.undefined_symbols(library) <= symbols
+    assert {"tiny_add", "tiny_scale"} <= elf.defined_symbols(library)
+    assert "outer_add" in elf.undefined_symbols(library)
+
+
+def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    with open_elf(library) as found:
+        assert found.header[4] == 64
+        loaded = [each for each in found.segments if each.kind == LOAD]
+    assert loaded == sorted(loaded, key=lambda segment: segment.address)
+    with library.open("rb") as file:
+        image: Any = ELFFile(file)
+        notes = [note for each in image.iter_segments("PT_NOTE") for note in each.iter_notes()]
+    assert "NT_GNU_BUILD_ID" in [note["n_type"] for note in notes]
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+def test_strip_leaves_it_whole(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    subprocess.run(["strip", "--strip-unneeded", library], check=True)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert added(library) == "3.5\n"
+
+
+def test_it_can_be_edited_again(library: Path) -> None:
+    assert elf_edit.edit_in_place(EDIT, library)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=()), library)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    assert facts(library).soname == "libtiny-4e5f6071.so"
+    assert ctypes.CDLL(str(library)).tiny_scale is not None
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
+@pytest.mark.parametrize("times", range(1, 6))
+def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times: int) -> None:
+    for number in range(times):
+        edit = replace(EDIT if number == 0 else ElfEdit(), rpath=("$ORIGIN", "$ORIGIN/" + "x" * number))
+        assert elf_edit.edit_in_place(edit, library)
+    subprocess.run(["strip", library], check=True)
+    assert facts(library).rpath == ("$ORIGIN", "$ORIGIN/" + "x" * (times - 1))
+    assert added(library) == "3.5\n"
+
+
+def test_a_full_disk_is_told(library: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (library.stat().st_size, before[1]))
+    try:
+        with pytest.raises(HostError, match=r"libtiny\.so: cannot be written \(.+\): free some space"):
+            elf_edit.edit_in_place(EDIT, library)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    source = tmp_path / "program.c"
+    source.write_text("int main(void) { return 0; }")
+    assert tiny.COMPILER is not None
+    subprocess.run([tiny.COMPILER, "-o", program, source], check=True)
+    before = program.read_bytes()
+    assert not elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), program)
+    assert program.read_bytes() == before
+
+
+def filled(library: Path, spare: int) -> None:
+    """Leave so many free entries at the end of the dynamic section; the others say what nobody knows."""
+    with open_elf(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        used = len(image.dynamic)
+    data = bytearray(library.read_bytes())
+    for number in range(used, table.size // 16 - spare):
+        tag = (0x6FFFFEF5 + 0x1000 + number).to_bytes(8, sys.byteorder)
+        data[table.offset + number * 16 : table.offset + number * 16 + 16] = tag + bytes(8)
+    library.write_bytes(data)
+
+
+def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
+    library = tiny.shared(tiny.TINY, tmp_path / "libfull.so")
+    full = Path(shutil.copy(library, tmp_path / "libfuller.so"))
+    filled(library, 2)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    assert facts(library).rpath == ("$ORIGIN",)
+    filled(full, 1)
+    before = full.read_bytes()
+    assert not elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), full)
+    assert full.read_bytes() == before
+    elf_edit.run_patchelf(ElfEdit(rpath=("$ORIGIN",)), full)
+    assert facts(full) == facts(library)
+
+
+def test_section_headers_behind_the_table_of_segments_are_not_overwritten(library: Path) -> None:
+    data = bytearray(library.read_bytes())
+    with open_elf(library) as image:
+        at, count, shared = image.header[4], image.header[9], image.header[11]
+        start = image.sections[0].at
+    both = data[at : at + 56 * count] + data[start : start + 64 * shared]
+    end = -(-len(data) // 8) * 8
+    for place, number in ((32, end), (40, end + 56 * count)):
+        data[place : place + 8] = number.to_bytes(8, sys.byteorder)
+    library.write_bytes(bytes(data).ljust(end, b"\0") + both)
+    before = library.read_bytes()
+    assert not elf_edit.edit_in_place(EDIT, library)
+    assert library.read_bytes() == before
+
+
+def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
+    library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
+    with open_elf(library) as image:
+        table = next(each for each in image.segments if each.kind == 2)
+        behind = table.offset + 16 * (len(image.dynamic) + 1)
+    data = bytearray(library.read_bytes())
+    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(8, sys.byteorder)  # nobody reads so far
+    library.write_bytes(data)
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    with open_elf(library) as image:
+        assert image.dynamic[-1][0] == 29
+
+
+@pytest.mark.parametrize("length", [3, 20, 100, 1000])
+def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
+    library.write_bytes(library.read_bytes()[:length])
+    with pytest.raises(BuildError, match=r"libtiny\.so: not a sound ELF file"):
+        elf_edit.edit_in_place(EDIT, library)
+    with pytest.raises(BuildError, match="not a sound ELF file"):
+        elf.read_elf(library)

@@ -1,0 +1,54 @@
+"""Licence files of libraries that come along."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from torchmill.wheel.pack import licences
+from torchmill.wheel.pack.bundling import BundledLibrary
+from torchmill.wheel.pack.licences import LibraryOwner
+from torchmill.wheel.pack.staging import StagedWheel
+
+
+def staged(root: Path) -> StagedWheel:
+    info = root / "torch-1.0.dist-info"
+    info.mkdir(parents=True)
+    return StagedWheel("torch-1.0-cp310-cp310-linux_x86_64.whl", root, info, "torch", "1.0", "torch")
+
+
+def library(path: Path) -> BundledLibrary:
+    return BundledLibrary(f"{path.stem}-0a1b2c3d.so", f"torch/lib/{path.stem}-0a1b2c3d.so", path, "0a1b2c3d")
+
+
+def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) -> None:
+    text = tmp_path / "COPYING"
+    text.write_text("free")
+    owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
+    wheel = staged(tmp_path / "stage")
+    came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
+    (note,) = licences.copy_licences(wheel, came, lambda path: owners.get(path.name))
+    assert (wheel.dist_info / "licenses/bundled/good/COPYING").read_text() == "free"
+    assert "no licence file was found for libbare.so, libstray.so" in note
+    assert licences.copy_licences(wheel, came[:1], lambda path: owners.get(path.name)) == ()
+
+
+def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
+    info = tmp_path / "lib/python3.11/site-packages/mkl-2022.2.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "LICENSE.txt").write_text("Intel's")
+    (info / "RECORD").write_text("../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n")
+    found = licences.find_owner(tmp_path / "lib" / "libmkl_core.so.2")
+    assert found == LibraryOwner("mkl-2022.2.1", (info / "LICENSE.txt",))
+    assert licences.find_owner(tmp_path / "lib" / "libmkl_core.so") is None
+
+
+def test_what_debian_installed_is_found_by_its_package_manager() -> None:
+    if shutil.which("dpkg-query") is None:
+        pytest.skip("no dpkg here")
+    (libc, *_) = sorted(Path("/usr/lib").glob("*/libc.so.6"))
+    found = licences.find_owner(libc.resolve())
+    assert found is not None
+    assert found.name == "libc6"

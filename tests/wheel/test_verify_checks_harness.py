@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from torchmill.wheel.verify.clean_environment import CHECK_SCRIPTS
+
+CONFIG = """PyTorch built with:
+  - GCC 12.2
+  - Build settings: BLAS_INFO=mkl, CXX_FLAGS= -Wno-deprecated -DUSE_KINETO -DUSE_FBGEMM -DUSE_LEVEL=2 -O2, \
+TORCH_VERSION=1.13.1, USE_CUDA=0, USE_MKLDNN=ON, USE_NCCL=OFF, USE_EXCEPTION_PTR=1, USE_OPENMP=ON,
+"""
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """Import the scripts as they import each other: by plain name, from their own folder."""
+    monkeypatch.syspath_prepend(str(CHECK_SCRIPTS))
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    return {name: importlib.import_module(name) for name in ("harness", "torch_checks", "torch_cuda")}
+
+
+@pytest.mark.parametrize("path", sorted(CHECK_SCRIPTS.glob("*.py")), ids=lambda path: path.name)
+def test_old_interpreters_can_read_the_scripts(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 5))
+    assert not any(isinstance(node, ast.JoinedStr | ast.AnnAssign) for node in ast.walk(tree))
+
+
+def test_switches_of_a_wheel_are_read_from_its_own_words(scripts: dict[str, ModuleType]) -> None:
+    assert scripts["torch_checks"].parse_config(CONFIG) == {
+        "USE_CUDA": False,
+        "USE_MKLDNN": True,
+        "USE_NCCL": False,
+        "USE_EXCEPTION_PTR": True,
+        "USE_OPENMP": True,
+        "USE_KINETO": True,
+        "USE_FBGEMM": True,
+    }
+
+
+def test_old_spellings_mean_the_opposite(scripts: dict[str, ModuleType]) -> None:
+    settings = {"NO_CUDA": "1", "USE_MKLDNN": "on", "USE_NCCL": "0", "BLAS": "MKL", "USE_LEVEL": "2"}
+    assert scripts["harness"].switches_of(settings) == {
+        "USE_CUDA": False,
+        "USE_MKLDNN": True,
+        "USE_NCCL": False,
+    }
+
+
+def test_only_switches_that_both_know_can_differ(scripts: dict[str, ModuleType]) -> None:
+    differing = scripts["harness"].differing
+    assert differing({"USE_A": True, "USE_B": False}, {"USE_A": True, "USE_C": True}) == []
+    assert differing({"USE_A": True}, {"USE_A": False}) == ["USE_A is off, the plan says on"]
+
+
+def test_nan_is_close_to_nothing(scripts: dict[str, ModuleType]) -> None:
+    harness = scripts["harness"]
+    harness.expect_close([1.0, 2.0], [1.0, 2.05], 0.1, "x")
+    for found in ([1.0, float("nan")], [1.0], [1.0, 3.0]):
+        with pytest.raises(harness.CheckError, match="x"):
+            harness.expect_close(found, [1.0, 2.0], 0.1, "x")
+
+
+def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -> None:
+    def broken(expected: object) -> None:
+        raise ImportError(f"libfoo.so.1: cannot open {expected}")
+
+    result = scripts["harness"].outcome(broken, "x")
+    assert result["ok"] is False
+    assert result["detail"].startswith(
+        "ImportError: libfoo.so.1: cannot open x (test_verify_checks_harness.py:"
+    )
+
+
+def package_check(expected: dict[str, object]) -> dict[str, tuple[bool, str]]:
+    """Run the checks of a package that the facts alone know of, with this interpreter."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "expectations.json"
+        file.write_text(json.dumps(expected))
+        command = [sys.executable, str(CHECK_SCRIPTS / "package_checks.py"), str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    return {name: (one["ok"], one["detail"]) for name, one in said.items()}
+
+
+def test_a_package_is_tried_by_the_lines_of_its_facts() -> None:
+    known = {"package": "packaging", "import": "packaging", "version": metadata.version("packaging")}
+    base = f"pytest=={metadata.version('pytest')}"
+    lines = ["import packaging", "for one in (1, 2):", "    assert one < 3, 'three'", "packaging.lost = 1"]
+    good = package_check({**known, "base": base, "smoke": lines})
+    assert [name for name, (ok, _) in good.items() if not ok] == []
+    assert (good["smoke"][1], good["base"][1]) == ("4 lines", base.replace("==", " "))
+    bad = package_check({**known, "base": "pytest==0.1", "version": "1", "smoke": [*lines, "packaging.gone"]})
+    assert {name for name, (ok, _) in bad.items() if not ok} == {"version", "base", "smoke"}
+    assert bad["smoke"][1].startswith("'packaging.gone' of its facts: AttributeError: ")
+    assert package_check({**known, "smoke": ["assert 1 == 2"]})["smoke"] == (
+        False,
+        "'assert 1 == 2' of its facts: AssertionError",
+    )
+
+
+def torch_that(monkeypatch: pytest.MonkeyPatch, **told: object) -> None:
+    """Stand in for an installed torch that tells some things of itself."""
+    version = SimpleNamespace(cuda=told.pop("toolkit", "11.8"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version, **told))
+
+
+@pytest.mark.parametrize(
+    ("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)]
+)
+def test_the_list_that_torch_tells_is_compared(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, listed: str, ok: bool
+) -> None:
+    inner = SimpleNamespace(_cuda_getArchFlags=lambda: "sm_70 sm_86 compute_86")
+    torch_that(monkeypatch, _C=inner)
+    check = scripts["torch_cuda"].check_capabilities
+    assert scripts["harness"].outcome(check, {"cuda": "11.8", "capabilities": listed})["ok"] == ok
+
+
+@pytest.mark.parametrize(
+    ("version", "libraries", "switches", "ok"),
+    [
+        (8500, {"cudnn": "8.5.0.96"}, {}, True),
+        (90100, {"cudnn": "9.1.0.70"}, {"USE_CUDNN": "1"}, True),
+        (8907, {"cudnn": "8.5.0.96"}, {}, False),
+        (None, {}, {"USE_CUDNN": "1"}, False),
+        (None, {}, {"USE_CUDNN": "0"}, True),
+        (8500, {}, {"USE_CUDNN": "0"}, False),
+    ],
+)
+def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
+    scripts: dict[str, ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int | None,
+    libraries: dict[str, str],
+    switches: dict[str, str],
+    ok: bool,
+) -> None:
+    torch_that(monkeypatch, backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: version)))
+    expected = {"libraries": libraries, "switches": switches}
+    result = scripts["harness"].outcome(scripts["torch_cuda"].check_cudnn, expected)
+    assert result["ok"] == ok, result
+
+
+@pytest.mark.parametrize(
+    ("linked", "said", "ok"),
+    [(True, "1", True), (True, "0", False), (False, "0", True), (False, "1", False), (False, None, True)],
+)
+def test_the_planned_magma_answers(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, linked: bool, said: str | None, ok: bool
+) -> None:
+    asked = []
+
+    def prefer(name: str) -> None:
+        asked.append(name)
+        if name == "magma" and not linked:
+            raise RuntimeError("PyTorch has not been compiled with MAGMA.")
+
+    torch_that(monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer)))
+    expected = {"switches": {} if said is None else {"USE_MAGMA": said}}
+    result = scripts["harness"].outcome(scripts["torch_cuda"].check_magma, expected)
+    assert result["ok"] == ok, result
+    assert asked == (["magma", "default"] if linked else ["magma"])
+
+
+def test_without_a_driver_torch_says_so_and_goes_on(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check")
+
+    cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
+    torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=refused, count=count))
+    found = scripts["harness"].outcome(scripts["torch_cuda"].check_driverless, {})
+    assert found == {"ok": True, "detail": "Found no NVIDIA driver on your system."}
+    torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=lambda: count))
+    assert not scripts["harness"].outcome(scripts["torch_cuda"].check_driverless, {})["ok"]

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiny_wheels as tiny
+from torchmill.wheel.verify import static_checks
+from torchmill.wheel.verify.static_checks import TargetInterpreter, foreign_files
+
+pytestmark = tiny.needs_compiler
+
+PLAN = tiny.plan("tinytorch", "1.0+cpu")
+RECORD = "tinytorch-1.0+cpu.dist-info/RECORD"
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> tiny.Raw:
+    return tiny.build(tmp_path_factory.mktemp("raw"))
+
+
+@pytest.fixture(scope="module")
+def wheel(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    return tiny.finish(raw.torch, folder / "dist", folder / "stage", folders=(raw.outside,))[0]
+
+
+@pytest.fixture(scope="module")
+def here() -> TargetInterpreter:
+    return static_checks.probe_interpreter(Path(sys.executable))
+
+
+def lines(pattern: str, replacement: str) -> Callable[[str, bytes], bytes]:
+    """Return a change of the text of RECORD."""
+
+    def change(name: str, data: bytes) -> bytes:
+        return re.sub(pattern, replacement, data.decode()).encode() if name == RECORD else data
+
+    return change
+
+
+def test_the_interpreter_says_what_it_is(here: TargetInterpreter) -> None:
+    assert here.suffix == tiny.SUFFIX
+    assert here.abi == tiny.ABI
+    assert here.version == sys.version_info[:2]
+
+
+def test_a_sound_wheel_has_no_problems(wheel: Path, here: TargetInterpreter) -> None:
+    assert static_checks.static_problems(wheel, PLAN, here) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "sound"),
+    [
+        (tiny.PLATFORM, True),
+        (f"manylinux_2_17_{tiny.ARCH}", True),
+        (f"manylinux_2_99_{tiny.ARCH}", False),
+        ("manylinux_2_17_s390x", False),
+        (f"musllinux_1_2_{tiny.ARCH}", False),
+        (f"linux_{tiny.ARCH}", False),
+    ],
+)
+def test_a_computed_tag_may_be_older_than_the_plans(
+    wheel: Path, here: TargetInterpreter, tmp_path: Path, platform: str, sound: bool
+) -> None:
+    name = wheel.name.replace(tiny.PLATFORM, platform)
+    renamed = tiny.rewrite(wheel, tmp_path / name, lambda _, data: data)
+    found = static_checks.static_problems(renamed, replace(PLAN, computed=True), here)
+    assert any("the plan says" in each for each in found) is not sound
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lines(r"tinytorch/version\.py.*\n", ""), "tinytorch/version.py has no entry in RECORD"),
+        (lines("$", "ghost.py,sha256=x,1\n"), "RECORD lists ghost.py, which the wheel does not hold"),
+        (lines(r"(version\.py,\S+,)\d+", r"\g<1>9"), "tinytorch/version.py is not what RECORD says of it"),
+        (lines(r"(version\.py),sha256=", r"\1,md5="), "tinytorch/version.py has no sound hash in RECORD"),
+        (lambda name, data: None if name == RECORD else data, f"{RECORD} is missing"),
+        (
+            lambda name, data: data + b"#" if name.endswith("version.py") else data,
+            "tinytorch/version.py is not what RECORD says of it",
+        ),
+        (
+            lambda name, data: data.replace(b"Version: 1.0+cpu", b"Version: 1.0") if "META" in name else data,
+            "METADATA says version 1.0, not 1.0+cpu",
+        ),
+        (
+            lambda name, data: data.replace(b"manylinux", b"linux") if name.endswith("WHEEL") else data,
+            f"WHEEL says {tiny.PYTHON}-{tiny.ABI}-linux",
+        ),
+        (
+            lambda name, data: data.replace(b"PyInit__C", b"PyInit__D") if "/_C" in name else data,
+            "has no PyInit__C",
+        ),
+    ],
+)
+def test_a_change_is_caught(
+    wheel: Path,
+    here: TargetInterpreter,
+    tmp_path: Path,
+    change: Callable[[str, bytes], bytes | None],
+    expected: str,
+) -> None:
+    changed = tiny.rewrite(wheel, tmp_path / wheel.name, change)
+    assert any(expected in each for each in static_checks.static_problems(changed, PLAN, here))
+
+
+def test_a_damaged_archive_is_a_problem(wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+    half = tmp_path / wheel.name
+    half.write_bytes(wheel.read_bytes()[: wheel.stat().st_size // 2])
+    (found,) = static_checks.static_problems(half, PLAN, here)
+    assert "no zip archive" in found
+
+
+def test_a_wheel_for_another_interpreter_is_caught(
+    wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    other = tmp_path / wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
+    other.write_bytes(wheel.read_bytes())
+    found = static_checks.static_problems(other, PLAN, here)
+    assert any(each.startswith(f"the file is named {other.name}, the plan says") for each in found)
+    assert any(f"do not fit the interpreter, {tiny.ABI}" in each for each in found)
+
+
+def test_a_requirement_must_be_the_plans(raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path) -> None:
+    vision, _ = tiny.finish(
+        raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
+    )
+    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
+    assert static_checks.static_problems(vision, plan, here) == []
+    assert static_checks.static_problems(vision, replace(plan, torch="tinytorch==1.0"), here) == [
+        "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
+    ]
+    none = tiny.rewrite(
+        vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
+    )
+    assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in static_checks.static_problems(
+        none, plan, here
+    )
+
+
+CP310 = TargetInterpreter("3.10.13", "cp310", ".cpython-310-x86_64-linux-gnu.so")
+CP313T = TargetInterpreter("3.13.0", "cp313t", ".cpython-313t-x86_64-linux-gnu.so")
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "name"),
+    [
+        (CP310, "torch/_C.cpython-310-x86_64-linux-gnu.so"),
+        (CP310, "torch/lib/libtorch.so"),
+        (CP310, "torchvision/image.so"),
+        (CP310, "torchaudio/_C.abi3.so"),
+        (CP310, "torch/__pycache__/version.cpython-310.pyc"),
+        (CP313T, "torch/_C.cpython-313t-x86_64-linux-gnu.so"),
+        (CP313T, "torch/__pycache__/version.cpython-313.pyc"),
+    ],
+)
+def test_files_for_this_interpreter(interpreter: TargetInterpreter, name: str) -> None:
+    assert list(foreign_files([name], interpreter)) == []
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "name"),
+    [
+        (CP310, "torch/_C.cpython-311-x86_64-linux-gnu.so"),
+        (CP310, "torch/_C.cpython-310-aarch64-linux-gnu.so"),
+        (CP310, "torch/_C.cp310-win_amd64.pyd"),
+        (CP310, "functorch/_C.pypy310-pp73-x86_64-linux-gnu.so"),
+        (CP310, "torch/__pycache__/version.cpython-311.pyc"),
+        (CP310, "build/lib.linux-x86_64-cpython-39/torch/x.py"),
+        (CP313T, "torch/_C.cpython-313-x86_64-linux-gnu.so"),
+    ],
+)
+def test_files_for_another_interpreter(interpreter: TargetInterpreter, name: str) -> None:
+    (found,) = foreign_files([name], interpreter)
+    assert name in found

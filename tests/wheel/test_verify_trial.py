@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiny_wheels as tiny
+from tests.support.fatbins import PTX, fatbin, library, piece
+from torchmill.config.arch_list import ArchTarget
+from torchmill.config.model import Plan
+from torchmill.core.errors import HostError, VerifyError
+from torchmill.wheel.verify import clean_environment
+from torchmill.wheel.verify.clean_environment import CheckResult, clean_variables, parse_results
+from torchmill.wheel.verify.verification import VerifyReport, verify_wheel
+
+PYTHON = Path(sys.executable)
+
+
+@dataclass(frozen=True)
+class Dist:
+    """Finished wheels, and nothing left of what they were made from but the raw one."""
+
+    torch: Path
+    vision: Path
+    raw: Path
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Dist:
+    folder = tmp_path_factory.mktemp("made")
+    raw = tiny.build(folder / "raw")
+    torch, _ = tiny.finish(raw.torch, folder / "dist", folder / "stage1", folders=(raw.outside,))
+    vision, _ = tiny.finish(
+        raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch
+    )
+    for each in (raw.outside, folder / "stage1", folder / "stage2"):
+        shutil.rmtree(each)
+    return Dist(torch, vision, raw.torch)
+
+
+@tiny.needs_compiler
+def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: Path) -> None:
+    plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
+    report = tried(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
+    assert report.checks["value"] == CheckResult(ok=True, detail="")
+    assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= set(report.installed)
+    # the same environment serves to try what is under it, against a plan that it breaks in three ways
+    venv = tmp_path / "scratch" / "venv" / "bin" / "python"
+    expected = {"import": "tinytorch", "version": "2.0", "commit": "f" * 40, "switches": {"USE_SLOW": "1"}}
+    found = clean_environment.run_checks(venv, "sample_checks.py", expected, io.StringIO())
+    assert {name for name, check in found.items() if not check.ok} == {"version", "git_version", "switches"}
+    assert found["switches"].detail == "USE_SLOW is off, the plan says on"
+    assert found["git_version"].detail.startswith(f"tinytorch.version.git_version is '{tiny.COMMIT}'")
+    assert found["library"] == CheckResult(ok=True, detail="libtiny.so")
+
+
+def tried(
+    wheel: Path,
+    plan: Plan,
+    name: str,
+    tmp_path: Path,
+    *extra: Path,
+    targets: tuple[ArchTarget, ...] | None = None,
+) -> VerifyReport:
+    with (tmp_path / "log").open("w") as log:
+        return verify_wheel(
+            wheel,
+            plan,
+            tiny.package(name),
+            python=PYTHON,
+            scratch=tmp_path / "scratch",
+            extra=extra,
+            log=log,
+            targets=targets,
+        )
+
+
+@tiny.needs_compiler
+def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> None:
+    wrong = replace(tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"}), commit="f" * 40)
+    with pytest.raises(VerifyError) as caught:
+        tried(dist.torch, wrong, "tinytorch", tmp_path)
+    text = str(caught.value)
+    assert "2 checks failed" in text
+    assert "git_version: tinytorch.version.git_version is" in text
+    assert "switches: USE_FAST is on, the plan says off; USE_SLOW is off, the plan says on" in text
+
+
+@tiny.needs_compiler
+def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Path) -> None:
+    with pytest.raises(VerifyError, match="the plan says tinytorch-9"):
+        tried(dist.raw, tiny.plan("tinytorch", "9"), "tinytorch", tmp_path)
+    assert not (tmp_path / "scratch").exists()
+
+
+@tiny.needs_compiler
+def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
+    raw = Path(shutil.copy(dist.torch, tmp_path))
+    kernels = library(tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))})
+    with zipfile.ZipFile(raw, "a") as archive:
+        archive.write(kernels, "tinytorch/lib/libkernels.so")
+    wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
+    plan = tiny.plan("tinytorch", "1.0+cpu")
+    cuda = replace(plan, build=replace(plan.build, cuda="11.8"), toolkit="11.8")
+    report = tried(
+        wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
+    )
+    assert report.device_code == {"tinytorch/lib/libkernels.so": {"7.0": 64, "8.6": 64, "8.6 PTX": 64}}
+    with pytest.raises(VerifyError, match=r"libkernels\.so lacks 9\.0 of 9\.0\n.*\.so holds 7\.0, 8\.6"):
+        tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
+
+
+def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'No module named venv' >&2\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(HostError, match=r"cannot make a virtual environment .*No module named venv"):
+        clean_environment.create_environment(python, tmp_path / "venv", io.StringIO())
+
+
+def test_a_crash_names_the_check_it_happened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crash.py").write_text(
+        "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\n"
+        "os.abort()\n"
+    )
+    monkeypatch.setattr(clean_environment, "CHECK_SCRIPTS", tmp_path)
+    with pytest.raises(VerifyError, match=r"crash\.py broke off while checking matmul: .*SIGABRT"):
+        clean_environment.run_checks(PYTHON, "crash.py", {}, io.StringIO())
+
+
+def test_results_are_the_last_line() -> None:
+    assert parse_results('a library says hello\n\n{"import": {"ok": true, "detail": "x"}}\n') == {
+        "import": CheckResult(ok=True, detail="x")
+    }
+
+
+def test_a_clean_environment_borrows_nothing() -> None:
+    borrowed = {
+        "PYTHONPATH": "x",
+        "LD_LIBRARY_PATH": "x",
+        "VIRTUAL_ENV": "x",
+        "PIP_TARGET": "x",
+        "TORCH_HOME": "x",
+    }
+    kept = {"PATH": "/bin", "PIP_INDEX_URL": "https://mirror", "PIP_PREFER_BINARY": "1"}
+    assert clean_variables({**borrowed, **kept}) == kept

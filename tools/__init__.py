@@ -1,0 +1,1 @@
+"""What maintainers run: figures of the structure, facts against upstream."""

@@ -1,0 +1,102 @@
+"""What `invoke facts` does: summarize build_configs/, compare it with an index, draft releases."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import compatibility_page, failures_page, upstream_check, upstream_draft
+from torchmill.config import matrix
+from torchmill.config.model import Facts
+from torchmill.core import console
+from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout
+from torchmill.fetch import package_index
+
+HELP = {
+    "check": "compare the facts with every wheel on the index that pip uses",
+    "release": "compare only this release of torch and what pairs with it; may be repeated",
+    "new": "draft the file of each release that appeared on the index",
+    "write": "with --new: write the drafts into build_configs/releases/",
+    "table": "write the pages that are generated: docs/compatibility.md and docs/diagnose.md",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FactsOptions:
+    """What is asked for; nothing means a summary."""
+
+    check: bool
+    releases: tuple[str, ...]  # that the check is restricted to; (): all
+    new: bool
+    write: bool  # the drafts
+    table: Path | None  # where the table goes; the page of failures lies beside it
+
+
+def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
+    """Do what is asked for and return what there is to say.
+
+    Raises ConfigError for orders that make no sense, and as the parts do.
+    """
+    said = []
+    if orders.write and not orders.new:
+        raise ConfigError("--write writes what --new drafts: give both")
+    if orders.table:
+        orders.table.write_text(compatibility_page.compatibility_page(facts), encoding="utf-8")
+        failures = orders.table.with_name("diagnose.md")
+        failures.write_text(
+            failures_page.renew_page(failures.read_text(encoding="utf-8"), facts.causes), encoding="utf-8"
+        )
+        said.append(f"{orders.table.name} and {failures.name} are written")
+    if orders.new:
+        found = draft_releases(facts, layout)
+        for version, text in found.items() if orders.write else ():
+            (facts.patches.parent / "releases" / f"{version}.toml").write_text(text, encoding="utf-8")
+        said.extend(found.values() or ["every release on the index has its file"])
+    if orders.check or orders.releases:
+        said.append(check_against_index(facts, orders.releases, layout))
+    return "\n".join(said) or summarize_facts(facts)
+
+
+def summarize_facts(facts: Facts) -> str:
+    """Return what the facts hold, in numbers; raises ConfigError for rules without effect."""
+    matrix.refuse_unused_rules(facts)
+    lines = [
+        f"{package.name}: {len(facts.releases[package.name])} releases, {len(package.rules)} rules"
+        for package in facts.packages.values()
+    ]
+    capabilities = f"{len(facts.capabilities)} compute capabilities"
+    lines.append(
+        f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures"
+    )
+    return "\n".join(lines)
+
+
+def check_against_index(facts: Facts, versions: Collection[str], layout: Layout) -> str:
+    """Compare the facts with the index that pip uses: of some releases of the base package, or all.
+
+    Raises ConfigError where a difference has no explanation, UnknownReleaseError and NetworkError.
+    """
+    chosen = {matrix.find_release(facts, matrix.base_package(facts).name, name).version for name in versions}
+    with console.show_progress() as bars:
+        report = upstream_check.compare_with_index(
+            facts, chosen, package_index.configured_index(), layout.cache / "upstream", bars
+        )
+    text = "\n".join(report.lines())
+    if report.unexplained:
+        raise ConfigError(
+            f"build_configs and the index differ:\n{text}\nCorrect the release file, or say in its table "
+            "'explained' why the index is odd"
+        )
+    return text
+
+
+def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
+    """Return the drafted file of each release that appeared, by its version; raises NetworkError."""
+    with console.show_progress() as bars:
+        observed = upstream_check.observe_index(
+            facts, (), package_index.configured_index(), layout.cache / "upstream", bars
+        )
+    return {
+        version: upstream_draft.draft_release(facts, observed, version)
+        for version in upstream_draft.new_releases(facts, observed)
+    }

@@ -1,0 +1,254 @@
+"""Compile one raw wheel under the memory guard: environment, command, log, and the error where it fails."""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from torchmill.build import tree
+from torchmill.build.context import BuildContext, build_environment, set_up_compiler_cache
+from torchmill.build.progress_line import ProgressLine
+from torchmill.config.model import Command
+from torchmill.core.errors import BuildError, MemoryBuildError, TorchmillError
+from torchmill.core.ninja import parse_edge
+from torchmill.core.process import CommandError, stream
+from torchmill.plan.build_plan import usable_memory
+from torchmill.plan.diagnosis import causes
+from torchmill.plan.job_count import count_jobs, guarded_slots, largest_compile
+from torchmill.toolchain import sccache
+from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
+from torchmill.toolchain.guard import jobserver, units
+from torchmill.toolchain.guard.expectations import relevant_units
+from torchmill.toolchain.guard.gate import install
+from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
+from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
+from torchmill.toolchain.sccache import watch_shared_cache
+
+_COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
+
+
+def compiler_environment(
+    job: BuildContext, guard: GuardedBuild, cache: CompilerCache, note: Callable[[str], None]
+) -> dict[str, str]:
+    """Return the whole environment of the build; more compilers are started only where the gate holds all.
+
+    What goes past the gate is noted, and what the compiler cache has to do without.
+    """
+    if guard.gate is None:
+        return build_environment(job, cache.variables)
+    own_server = sccache.server_variables(guard.folder) if cache.tool == "sccache" else {}
+    found = build_environment(job, {**cache.variables, **own_server, **guard.environment})
+    if own_server:
+        found = sccache.start_server(cache.program, found, note)
+    found |= _stand_ins(job, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found)
+    if guard.fifo is not None:
+        found |= jobserver.jobserver_environment(guard.fifo, found)
+    # the gate stands behind these
+    cached = {name: cache.variables[name] for name in install.LAUNCHERS if name in cache.variables}
+    leading = {**cached, **guard.hooks}
+    past = [*find_replaced_hooks(leading, found), *_forgotten(job, leading)]
+    for sentence in past:
+        note(f"{sentence}: compiling {job.plan.jobs} at a time")
+    if not past and "MAX_JOBS" not in job.options.settings:
+        memory = usable_memory(job.host, job.options)
+        found["MAX_JOBS"] = str(guarded_slots(job.options.jobs or job.host.cores, memory))
+    return found
+
+
+def _stand_ins(
+    job: BuildContext, there: Path, cache: CompilerCache, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what leads compilers that know no launcher to the gate, behind the cache if that knows of it."""
+    folder = job.tree.folder / "bin"
+    found: dict[str, str] = {}
+    by_path = job.package.compilers == "path"
+    if by_path:
+        found |= install.make_stand_ins(folder, there, cache.program or None, environ)
+    if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
+        cuda = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
+        found |= install.make_nvcc_stand_in(folder, there, cuda, environ)
+        found |= install.surround_nvcc(folder, environ) if by_path else {}
+    return found
+
+
+def _forgotten(job: BuildContext, hooks: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence where the tree was configured by a run that had no gate."""
+    file = job.tree.source / "build" / "CMakeCache.txt"
+    if file.is_file():
+        launchers = {hooks[name] for name in install.LAUNCHERS}
+        languages = languages_past_gate(file.read_text(encoding="utf-8", errors="replace"), launchers)
+        if languages:
+            where = f"{job.tree.folder} was configured without a gate for {' and '.join(languages)}"
+            yield f"{where} (delete it for the guard to see those compilers)"
+
+
+def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable that should lead to the gate and is the user's own."""
+    for name, value in hooks.items():
+        if variables.get(name) != value:
+            yield f"{name} stays {variables.get(name)!r}, as you set it, so the guard sees not all compilers"
+
+
+def languages_past_gate(configured: str, launchers: Collection[str]) -> tuple[str, ...]:
+    """Return the languages that CMake compiles past the gate, read from the text of its cache.
+
+    It keeps the launchers of its first run. `launchers` are those behind which a gate stands.
+    """
+    found = (match[1] for match in _COMPILER.finditer(configured))
+    return tuple(language for language in found if _launcher(configured, language) not in launchers)
+
+
+def _launcher(configured: str, language: str) -> str:
+    match = re.search(rf"^CMAKE_{language}_COMPILER_LAUNCHER:\w+=(.*)$", configured, re.MULTILINE)
+    return match[1] if match else ""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """What compiling left behind."""
+
+    raw: Path  # the wheel as the build made it
+    edges: int  # that ninja counted
+    cpu: float  # seconds
+    slots: str  # how many compilers the build was told to start at a time
+    account: BuildAccount | None  # None: there was no guard
+    seconds: Mapping[str, float] = field(default_factory=dict)  # of each step that led to it
+    waited: float = 0.0  # seconds, for another run that was in the tree
+    read: Mapping[str, str] = field(default_factory=dict)  # outside the tree, with digests
+    cache: CacheHits | None = None  # what the compiler cache did; None: there was none, or it does not say
+
+
+def compile_wheel(job: BuildContext, line: ProgressLine) -> CompileResult:
+    """Run the build and return what it left.
+
+    Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
+    """
+    shutil.rmtree(job.outputs.raw, ignore_errors=True)
+    job.outputs.raw.mkdir(parents=True)
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    edges = 0
+    with contextlib.suppress(OSError):  # the guard tells of it
+        timeline_file(job).unlink()  # one of an earlier build would be taken for this one's
+    cache = set_up_compiler_cache(job, line.note)
+    with guard_build(_site(job), cache.variables) as guard, job.log.open("w", 1, "utf-8") as log:
+
+        def seen(text: str) -> None:
+            nonlocal edges
+            edge = parse_edge(text)
+            edges = max(edges, edge.total if edge else 0)
+            line.edge(text, guard.account)
+            _tell(guard, line)
+
+        variables = compiler_environment(job, guard, cache, line.note)
+        before = _children_cpu()
+        try:
+            with watch_shared_cache(
+                cache.watched if guard.gate else None, variables, guard.folder, guard.news.put
+            ):
+                for command in job.plan.compile:
+                    _run(job, command, variables, log, seen, guard.account)
+        finally:
+            _tell(guard, line)
+        spent = _children_cpu() - before
+        known = read_cache_hits(cache, variables)  # while its server is there
+    _tell(guard, line)  # what could not be kept, it says only at its end
+    books = guard.account if guard.gate else None
+    if books is not None and books.units:
+        line.note(books.summary())
+    if known is not None:
+        line.note(str(known))
+        record_hits(known, timeline_file(job), guard.account.now.at)
+    return CompileResult(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books, cache=known)
+
+
+def timeline_file(job: BuildContext) -> Path:
+    """Return the file that holds what the guard saw and did."""
+    return job.log.with_suffix(SUFFIX)
+
+
+def _site(job: BuildContext) -> GuardSite:
+    return GuardSite(
+        tree=job.tree.folder,
+        cache=job.layout.cache,
+        timeline=timeline_file(job),
+        compiler=shlex.split(job.host.tools.get("c++", "c++")),
+        unguarded=_unwatched(job),
+        cores=job.options.jobs,
+        memory=job.options.memory,
+        roots=(str(job.tree.source.resolve()),),
+        known=relevant_units(job.facts.units, job.package.name, job.plan.release.version),
+        wanted=job.options.guard,
+    )
+
+
+def _unwatched(job: BuildContext) -> int:
+    """Return how many compilers may run where the guard is gone: what was asked for, if memory carries it."""
+    need = largest_compile(job.facts, job.plan.build, job.plan.release.version)
+    memory = usable_memory(job.host, job.options)
+    return min(job.plan.jobs, count_jobs(job.host.cores, memory, int(need.high)).count)
+
+
+def _tell(guard: GuardedBuild, line: ProgressLine) -> None:
+    while not guard.news.empty():
+        line.note(guard.news.get())
+
+
+def _run(  # noqa: PLR0917 - one command and those who watch it
+    job: BuildContext,
+    command: Command,
+    variables: Mapping[str, str],
+    log: TextIO,
+    seen: Callable[[str], None],
+    account: BuildAccount,
+) -> None:
+    argv = [tree.fill_placeholders(word, job.placeholders) for word in command.argv]
+    cwd = Path(tree.fill_placeholders(command.cwd, job.placeholders))
+    try:
+        stream(argv, cwd=cwd, env=variables, log=log, on_line=seen)
+    except CommandError as error:
+        log.flush()
+        raise _failure(job, error, account) from error
+
+
+def _failure(job: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
+    """Return the failure of the build in one message, its cause first."""
+    go_on = [
+        f"  the whole log: {job.log}",
+        f"  the tree:      {job.tree.source}",
+        f"  to go on where it stopped: nox -s {job.plan.identifier}",
+    ]
+    if account.gave_up:
+        unit = account.gave_up[-1]
+        cure = "give the machine, its container or its job more, or add swap"
+        too_large = (
+            f"{units.unit_title(unit.key)} was killed or ran out of memory, even alone: it {unit.text}; "
+            f"{cure} (`invoke jobs` says what binds, `dmesg` what was killed and why)"
+        )
+        return MemoryBuildError("\n".join([f"{job.plan.identifier}: {too_large}", *go_on]))
+    with job.log.open(encoding="utf-8", errors="replace") as lines:
+        said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
+    headline = said.headline if said.number else error
+    return BuildError(
+        "\n".join([f"{job.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(said)])
+    )
+
+
+def _only_wheel(job: BuildContext) -> Path:
+    wheels = list(job.outputs.raw.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(
+            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.outputs.raw}, not one: "
+            f"see {job.log}"
+        )
+    return wheels[0]
+
+
+def _children_cpu() -> float:
+    """Return the processor seconds of all children that ended (and zero on Windows, which does not tell)."""
+    times = os.times()
+    return times.children_user + times.children_system

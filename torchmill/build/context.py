@@ -1,0 +1,236 @@
+"""All that one session works with: plan, source, folders, interpreter and machine inputs of a cell."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from torchmill.build import tree
+from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
+from torchmill.core.errors import HostError, SourceError
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.fetch.source import fetcher, source_dir
+from torchmill.host.environments import base_interpreter, in_environment
+from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
+from torchmill.plan.cuda_toolkit import compiler_variables, describe_passed_over
+from torchmill.plan.options import format_options, parse_options
+from torchmill.toolchain import compiler_cache, remote_cache
+from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
+from torchmill.wheel import dist_files
+
+# Never the build's business.
+UNSET_PATTERNS = ("PYTHON*", "VIRTUAL_ENV", "PIP_FIND_LINKS", "LD_PRELOAD", "TORCHMILL_*")
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """One cell on this machine."""
+
+    layout: Layout
+    facts: Facts
+    host: Host
+    cell: Cell
+    options: Options
+    source: Source
+    plan: Plan
+    venv: Path
+    interpreter: Path  # the base interpreter, for the clean environment of the checks
+    tools: Mapping[str, str]  # what tells the interpreter from others, by name
+    ground: Mapping[str, str]  # what the machine puts into every build: compilers, libraries, variables
+    recall: StatCache  # what files held and programs said
+
+    @property
+    def package(self) -> Package:
+        """Return the facts of the package that is built."""
+        return self.facts.packages[self.plan.build.package]
+
+    @property
+    def base(self) -> Package | None:
+        """Return the package that this one is built against."""
+        return self.facts.packages[self.package.after] if self.package.after else None
+
+    @property
+    def outputs(self) -> tree.CellOutputs:
+        """Return the folders of what the cell makes."""
+        return tree.CellOutputs(self.layout.tree(self.plan.release.tag, self.plan.identifier))
+
+    @property
+    def shares_tree(self) -> bool:
+        """Tell whether all interpreters are built in one tree: not what is built against another package.
+
+        All of that depends on the interpreter. Nor is it done where links are not everyone's to make.
+        """
+        return self.package.after is None and self.host.system != "windows"
+
+    @cached_property
+    def tree(self) -> tree.BuildTree:
+        """Return the tree that the cell is built in."""
+        if not self.shares_tree:
+            return tree.BuildTree(self.outputs.folder)
+        return tree.BuildTree(self.layout.tree(self.plan.release.tag, f"{self.family}-{self.tree_key[:8]}"))
+
+    @property
+    def family(self) -> str:
+        """Return what the identifiers of all interpreters have in common."""
+        return self.plan.build.family(self.host.arch)
+
+    @property
+    def python(self) -> Path:
+        """Return the interpreter of the session's environment."""
+        return in_environment(self.venv)
+
+    @cached_property
+    def tree_key(self) -> str:
+        """Return the digest of everything that can change what is the same for every interpreter."""
+        return keys.tree_key(self.plan, self.source, self.facts.patches, self.ground)
+
+    @cached_property
+    def environment_key(self) -> str:
+        """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
+        tools = {**self.tools, "base": _base_digest(self)}
+        return keys.environment_key(self.plan, tools)
+
+    @cached_property
+    def compile_key(self) -> str:
+        """Return the digest of everything that can change what is compiled."""
+        return keys.compile_key(self.tree_key, self.environment_key, self.plan)
+
+    @property
+    def wheel(self) -> Path:
+        """Return where the verified wheel lies, or will appear."""
+        return dist_files.find_wheel(self.layout.dist, self.plan)
+
+    @property
+    def log(self) -> Path:
+        """Return the file that holds everything the build says."""
+        return self.layout.logs / f"{self.plan.release.tag}-{self.plan.identifier}.log"
+
+    @property
+    def placeholders(self) -> Mapping[str, str]:
+        """Return what the ${…} of the plan stand for here."""
+        venv = self.tree.env if self.shares_tree else self.venv
+        found = {
+            "tree": str(self.tree.folder),
+            "source": str(self.tree.source),
+            "raw": str(self.outputs.raw),
+            "kit": str(self.tree.kit if self.shares_tree else venv),
+            "venv": str(venv),
+            "python": str(in_environment(venv)),
+            "patches": str(self.facts.patches),
+            "PATH": os.environ.get("PATH", os.defpath),
+        }
+        return found | cuda_selection.cuda_placeholders(self.plan, self.host)
+
+
+def create_context(
+    root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path
+) -> BuildContext:
+    """Bring together what tells whether there is anything to do; nothing is changed yet.
+
+    Of the machine, no more is measured than a plan needs: see `equipped`. Raises SuiteError for everything
+    that forbids the build before it starts.
+    """
+    layout = Layout.of_checkout(root)
+    recall = StatCache(layout.cache / "recall.json")
+    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
+    options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
+    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    if fetched is None:
+        from torchmill.plan.doctor.system import fetch_command
+
+        raise SourceError(
+            f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`"
+        )
+    source_dir.verify_source(fetched, recall)
+    computed = build_plan.compute_plan(facts, cell, machine, options, fetched)
+    base = base_interpreter(venv, cell.build.python)
+    tools = describe_interpreter(base, recall)
+    around = collect_machine_inputs(machine, computed, os.environ, recall)
+    return BuildContext(
+        layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, recall
+    )
+
+
+def with_measured_host(job: BuildContext) -> BuildContext:
+    """Return the job with all that is to be known of the machine before something is done on it."""
+    return job if job.host.complete else replace(job, host=measure_host(job.layout.root))
+
+
+def missing_base_session(job: BuildContext) -> list[str] | None:
+    """Return nox's arguments for the build that must come first, None when its wheel is there."""
+    if job.base is None or job.options.torch is not None or base_wheel(job) is not None:
+        return None
+    build, options = job.plan.build, job.options
+    base = replace(build, package=job.base.name, session=job.base.session)
+    # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    words = format_options(replace(options, settings={}))
+    return ["-s", base.identifier(job.host.arch), *(("--", *words) if words else ())]
+
+
+def base_wheel(job: BuildContext) -> Path | None:
+    """Return the wheel in dist/ that a dependent package is built against."""
+    if job.base is None or job.plan.torch is None:
+        return None
+    stem = f"{wheel_name.distribution_name(job.base)}-{job.plan.torch.partition('==')[2]}"
+    build = job.plan.build  # what containers made for other machines lies there, too
+    pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
+    return max(job.layout.dist.glob(pattern), default=None)
+
+
+def _base_digest(job: BuildContext) -> str:
+    """Return the sha256 of the wheel that a dependent package is built against, "" where there is none."""
+    own = Path(job.options.torch) if job.options.torch and job.options.torch != "PyPI" else None
+    wheel = own or (base_wheel(job) if job.options.torch is None else None)
+    return (wheel and job.recall.digest(wheel)) or ""
+
+
+def preflight(job: BuildContext, note: Callable[[str], None]) -> None:
+    """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
+
+    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
+    """
+    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
+    from torchmill.build import disk_space
+    from torchmill.plan.doctor import examination
+
+    folders = disk_space.BuildFolders(job.tree.folder, job.outputs.folder, job.venv)
+    machine = examination.survey_host(job.facts, job.host, os.environ)
+    machine = disk_space.with_disk_space(machine, job.facts, job.layout, folders, job.source)
+    if sentence := describe_passed_over(os.environ, machine, job.plan.toolkit):
+        note(sentence)
+    findings = examination.examine_build(job.facts, job.cell, machine, job.plan, job.source)
+    if not examination.can_start(findings):
+        lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
+        raise HostError(f"{job.plan.identifier} cannot be built on this machine yet:\n{lines}")
+    for one in findings:
+        if one.verdict == "warning":
+            note(one.sentence())
+
+
+def set_up_compiler_cache(job: BuildContext, note: Callable[[str], None]) -> CompilerCache:
+    """Return the compiler cache of the build; what it has to do without is noted."""
+    log, root, kept = job.log.with_suffix(".ccache"), job.layout.root, job.layout.cache
+    environ = {**os.environ, **compiler_variables(job.plan.set)}
+    site = CacheSite(job.host, root, kept, log, environ, note, job.recall.digest, job.plan.toolkit)
+    return compiler_cache.set_up_cache(site)
+
+
+def build_environment(job: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
+
+    `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
+    """
+    patterns = (*job.plan.unset, *UNSET_PATTERNS)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    planned = {name: tree.fill_placeholders(value, job.placeholders) for name, value in job.plan.set.items()}
+    return {**ours, **kept, **planned}

@@ -1,0 +1,59 @@
+#!/bin/sh
+# What runs in the container: the suite, in an environment of its own where the image does not bring what it needs,
+# and then nox.
+#     inside.sh ENVIRONMENT SESSION [-- OPTIONS]
+set -eu
+suite=${0%/torchmill/build/cross/inside.sh}
+environment=$1
+session=$2
+shift 2
+
+serves='
+import sys
+from importlib.util import find_spec
+needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "matplotlib")
+sys.exit(sys.version_info < (3, 11) or not all(map(find_spec, needed)))'
+can_serve='
+import sys, venv, ensurepip
+sys.exit(sys.version_info < (3, 11))'
+
+# Sets $python to the first of the image that a question holds for.
+find_python() {
+  for python in python3 python3.14 python3.13 python3.12 python3.11 \
+    /opt/python/cp314-cp314/bin/python /opt/python/cp313-cp313/bin/python \
+    /opt/python/cp312-cp312/bin/python /opt/python/cp311-cp311/bin/python; do
+    if "$python" -c "$1" 2>/dev/null; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+is_whole() {
+  [ -e "$environment/whole" ] && "$environment/bin/python" -c "$serves" 2>/dev/null
+}
+
+make_environment() {
+  if ! find_python "$can_serve"; then
+    echo "the image has no Python 3.11 or newer with its venv module, on which the suite runs: install it there" >&2
+    exit 3
+  fi
+  echo "installing what the suite needs into $environment, once" >&2
+  rm -rf "$environment"
+  "$python" -m venv "$environment"
+  "$environment/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -r "$suite/requirements.txt"
+  touch "$environment/whole"
+}
+
+if is_whole; then
+  python=$environment/bin/python
+elif ! find_python "$serves"; then
+  if command -v flock >/dev/null; then # two sessions may begin at once
+    exec 9>"$environment.lock"
+    flock 9
+  fi
+  is_whole || make_environment
+  exec 9>&-
+  python=$environment/bin/python
+fi
+exec "$python" -m nox -f "$suite/noxfile.py" --envdir "$NOX_ENVDIR" -s "$session" "$@"

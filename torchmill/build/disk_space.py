@@ -1,0 +1,107 @@
+"""How much disk space a build has and will need, before it starts."""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchmill.config.model import DiskSpace, Facts, Host, Source
+from torchmill.core.errors import SourceError
+from torchmill.core.files import list_contents
+from torchmill.core.paths import Layout
+from torchmill.fetch.source.source_dir import read_record
+from torchmill.host import disk_usage
+from torchmill.host.disk_usage import list_children, nearest_existing
+
+_KIT = "kit"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFolders:
+    """Where one build writes to; none of them need be there yet."""
+
+    tree: Path
+    outputs: Path  # of the cell; the tree's own folder, where no other cell shares that
+    environment: Path
+
+
+def with_disk_space(
+    host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
+) -> Host:
+    """Return this machine with the disks of a build, and with the builds that it has made before."""
+    from torchmill.plan import estimate
+
+    return replace(
+        host,
+        rooms=disk_spaces(folders, layout.cache, source),
+        runs=estimate.read_own_runs(facts, layout.dist),
+    )
+
+
+def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:
+    """Return the disks that a build writes to, and what of its parts is there already."""
+    tree = folders.tree
+    there = {
+        "tree": (tree, _size(_inside(folders))),
+        "kit": (tree, _size([tree / _KIT])),
+        "environment": (folders.environment, _size([folders.environment])),
+        "cache": (cache, 0),
+    }
+    files = 0 if (tree / "source").is_dir() or source is None else _files(source)
+    disks: dict[int, tuple[Path, dict[str, int]]] = {}
+    for part, (folder, size) in there.items():
+        existing = nearest_existing(folder)
+        disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
+    return tuple(_room(folder, parts, files) for folder, parts in disks.values())
+
+
+def _room(folder: Path, there: Mapping[str, int], files: int) -> DiskSpace:
+    return DiskSpace(
+        str(folder), shutil.disk_usage(folder).free, there, _inodes(folder), files if "tree" in there else 0
+    )
+
+
+def written_bytes(folders: BuildFolders) -> dict[str, int]:
+    """Return the bytes that a finished build has written, by part: by them the next one is foreseen.
+
+    The kit is left out: what requirements take is known.
+    """
+    mine = {path for path in _inside(folders) if path.parent != folders.tree}
+    tree = {path for path in _inside(folders) if path not in mine}
+    return {"tree": _size(tree), "outputs": _size(mine), "environment": _size([folders.environment])}
+
+
+def _inside(folders: BuildFolders) -> list[Path]:
+    """Return what lies in a tree, but for its kit, and in the folder of a cell's outputs."""
+    both = (folder for folder in dict.fromkeys((folders.tree, folders.outputs)) if folder.is_dir())
+    return [path for folder in both for path in list_contents(folder) if path != folders.tree / _KIT]
+
+
+def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
+    """Return the tree that a build of a cell may go on in, before its key is known; it need not be there."""
+    mine = layout.tree(tag, identifier)
+    shared = [path for path in list_children(layout.trees / tag) if path.name.startswith(f"{family}-")]
+    trees = [path for path in (*shared, mine) if (path / "source").is_dir()]
+    return max(trees, key=lambda path: path.stat().st_mtime, default=mine)
+
+
+def _size(paths: Iterable[Path]) -> int:
+    return disk_usage.measure_paths(paths).size
+
+
+def _inodes(folder: Path) -> int | None:
+    """Return how many files a disk still takes; None where that has no limit, or is not said."""
+    if not hasattr(os, "statvfs"):
+        return None
+    said = os.statvfs(folder)
+    return said.f_favail if said.f_files else None
+
+
+def _files(source: Source) -> int:
+    """Return how many files a fetched source has, as they were counted then."""
+    try:
+        record = read_record(source.path.parent)
+    except SourceError:
+        return 0
+    return record.fingerprint.files if record else 0

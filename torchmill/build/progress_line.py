@@ -1,0 +1,216 @@
+"""The progress of a build: edges, time and memory, on one moving line or in log lines."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Protocol, Self, TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
+from torchmill.core.ninja import Edge, EdgePace, parse_edge, strip_colours
+from torchmill.core.units import format_share
+from torchmill.toolchain.guard.timeline import TimelineMoment
+
+
+@contextmanager
+def show_build_progress(file: TextIO | None = None) -> Iterator["ProgressLine"]:
+    """Show how far a build is for as long as the context lasts."""
+    file = file or sys.stderr
+    if is_live_terminal(file):
+        with LiveProgressLine(Console(file=file)) as line:
+            yield line
+    else:
+        yield PlainProgressLine(file)
+
+
+_WIDEST = 100  # characters of a line of output that are shown
+
+
+class UnitAccount(Protocol):
+    """What knows a build's memory and units: an account that a guard keeps, or that nobody does."""
+
+    @property
+    def now(self) -> TimelineMoment:
+        """Return what was seen last."""
+
+
+class ProgressLine(Protocol):
+    """Where a build says how far it is."""
+
+    def note(self, text: str) -> None:
+        """Say one thing, which stays."""
+
+    def edge(self, line: str, books: UnitAccount) -> None:
+        """Take one line of the build's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildStatus:
+    """How far a build is at one moment; times in seconds."""
+
+    edge: Edge | None
+    title: str
+    elapsed: float
+    left: float | None
+    now: TimelineMoment
+
+    def __str__(self) -> str:
+        """Return it as one line, what matters most first."""
+        return f"{', '.join(filter(None, (self.pace, self.load)))}: {self.title}"
+
+    @property
+    def pace(self) -> str:
+        """Return what there is of edges and time."""
+        parts = [f"{format_clock(self.elapsed)} so far"]
+        if self.edge is not None:
+            percent = 100 * self.edge.done // self.edge.total
+            parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %)")
+        if self.left is not None:
+            parts.append(f"about {format_clock(self.left)} left")
+        return ", ".join(parts)
+
+    @property
+    def load(self) -> str:
+        """Return what there is of units and memory; "" where nobody knows."""
+        units = {"running": self.now.running, "waiting": self.now.waiting, "paused": self.now.paused}
+        parts = [f"{count} {doing}" for doing, count in units.items() if count]
+        if self.now.allowed:
+            parts.append(f"memory {format_share(self.now.used, self.now.allowed)}")
+        return ", ".join(parts)
+
+
+class BuildTrack:
+    """What the lines of a build said so far."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._begun = clock()
+        self._pace = EdgePace()
+        self._title = "starting"
+
+    def see(self, line: str) -> None:
+        """Take note of a line; before the first edge it is itself what goes on."""
+        edge = parse_edge(line)
+        if edge is not None:
+            self._pace.record(edge, self._clock())
+            self._title = _made(edge.title)
+        elif self._pace.edge is None and line.strip():
+            self._title = strip_colours(line).strip()[:_WIDEST]
+
+    def status(self, books: UnitAccount) -> BuildStatus:
+        """Return how far the build is now."""
+        at = self._clock()
+        return BuildStatus(
+            self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), books.now
+        )
+
+
+class PlainProgressLine:
+    """The line of a build where nothing can move."""
+
+    def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
+        self._out = ThrottledOutput(file, clock)
+        self._track = BuildTrack(clock)
+
+    def note(self, text: str) -> None:
+        """Write a line."""
+        self._out.write(text)
+
+    def edge(self, line: str, books: UnitAccount) -> None:
+        """Take one line of the build's output, and write one now and then."""
+        self._track.see(line)
+        self._out.write_throttled(lambda: str(self._track.status(books)))
+
+
+class LiveProgressLine:
+    """The line of a build on a terminal: it appears with the first output and goes with a note."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._track: BuildTrack | None = None
+        self._live: Live | None = None
+        self._shown: tuple[BuildStatus, float, UnitAccount] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._settle()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays; whatever comes next has the terminal to itself."""
+        self._settle()
+        self._console.print(Text(text), soft_wrap=True)
+
+    def edge(self, line: str, books: UnitAccount) -> None:
+        """Take one line of the build's output."""
+        self._track = self._track or BuildTrack(self._clock)
+        self._track.see(line)
+        self._shown = self._track.status(books), self._clock(), books
+        if self._live is None:
+            self._live = Live(
+                console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4
+            )
+            self._live.start(refresh=True)
+
+    def _settle(self) -> None:
+        """Take the moving line away and leave what it said last."""
+        if self._live is not None:
+            self._live.stop()
+            if (status := self._now()) is not None:
+                self._console.print(Text(str(status)), soft_wrap=True)
+        self._live = self._shown = None
+
+    def _now(self) -> BuildStatus | None:
+        """Return the last status as it is by now: a large file keeps a build silent for minutes."""
+        shown = self._shown  # one look: lines arrive on another thread than the one that draws
+        if shown is None:
+            return None
+        status, at, books = shown
+        passed = self._clock() - at
+        left = None if status.left is None else max(0.0, status.left - passed)
+        return replace(status, elapsed=status.elapsed + passed, left=left, now=books.now)
+
+    def _drawn(self) -> Group:
+        """Return it as two lines: one would not hold it on a terminal of 80 columns."""
+        status = self._now()
+        if status is None:
+            return Group()
+        edge = status.edge
+        bar = ProgressBar(total=edge.total if edge else None, completed=edge.done if edge else 0, width=20)
+        first = Table.grid(padding=(0, 1))
+        first.add_row(bar, _whole(status.pace))
+        return Group(first, _whole(": ".join(filter(None, (status.load, status.title)))))
+
+
+def _whole(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def format_clock(seconds: float) -> str:
+    """Return seconds as "4:05" or "1:02:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _made(title: str) -> str:
+    """Return what an edge makes, without the folders: a build system's are long and say little."""
+    words = title.split()
+    if title.startswith(("Building ", "Linking ")):
+        return PurePosixPath(words[-1]).name
+    # setuptools gives ninja no descriptions: its edges are whole commands
+    made = [word for flag, word in pairwise(words) if flag in {"-o", "--output-file"}]
+    return PurePosixPath(made[-1]).name if made else title

@@ -1,0 +1,304 @@
+"""`invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmill.build import disk_space
+from torchmill.build.containers import run
+from torchmill.build.containers.engine import (
+    Engine,
+    explain_no_emulation,
+    find_engine,
+    find_handler,
+    read_binfmt_entries,
+)
+from torchmill.build.containers.run import EngineHost
+from torchmill.build.cross import container
+from torchmill.build.disk_space import BuildFolders
+from torchmill.commands import cross_build
+from torchmill.commands.clean.in_use import nox_environment_name
+from torchmill.commands.cross_build import CrossPace
+from torchmill.config import cell_lookup
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts, Host, Options, Release
+from torchmill.core import console
+from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.paths import Layout, nox_environments_folder
+from torchmill.fetch.source import fetcher
+from torchmill.host import machine
+from torchmill.plan import build_plan
+from torchmill.plan.doctor import disk_and_memory, examination
+from torchmill.plan.doctor.finding import VERDICTS, BuildQuestion, Finding, Verdict
+from torchmill.plan.doctor.system import fetch_command
+
+
+def findings_as_text(findings: Sequence[Finding]) -> str:
+    """Return the table, and below it what the verdicts mean and the commands that cure them."""
+    rows = [(one.verdict, one.subject, one.found, one.needed) for one in findings]
+    table = console.format_table(("verdict", "check", "found", "needed"), rows)
+    return "\n".join([table, *_remarks(findings)])
+
+
+def _remarks(findings: Iterable[Finding]) -> Iterator[str]:
+    for one in findings:
+        cure = one.cure if one.verdict in {"warning", "failure"} else ""
+        if one.because or cure:
+            yield f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}"
+        if cure:
+            yield f"    {cure}"
+
+
+def findings_as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return the findings as JSON-ready data."""
+    return [asdict(one) for one in findings]
+
+
+def summarize_findings(findings: Iterable[Finding]) -> str:
+    """Return how many checks ended in which way: "14 ok, 1 warning"."""
+    counts = Counter(one.verdict for one in findings)
+    return ", ".join(f"{counts[one]} {_counted(one, counts[one])}" for one in VERDICTS if one in counts)
+
+
+def _counted(verdict: Verdict, count: int) -> str:
+    return f"{verdict}s" if verdict in {"warning", "failure"} and count > 1 else verdict
+
+
+HELP = {
+    "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
+    "tag": "the release; default: the selected one",
+    "host": "a TOML file that describes another machine",
+    "json": "print JSON",
+    "save": "write what this machine has to a TOML file, to be examined elsewhere",
+    "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
+    "torch": "for a build against this wheel, or PyPI's",
+    "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
+}
+
+_NONE = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """What was asked, and what was found."""
+
+    subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
+    findings: Sequence[Finding]
+    refusal: str  # what the subject cannot, where something is missing
+
+    def as_text(self) -> str:
+        """Return the table and the cures, with the outcome as the last line."""
+        return f"{findings_as_text(self.findings)}\n\n{self.subject}: {summarize_findings(self.findings)}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the visit as JSON-ready data."""
+        return {
+            "subject": self.subject,
+            "can_start": examination.can_start(self.findings),
+            "findings": findings_as_data(self.findings),
+        }
+
+    def require(self) -> None:
+        """Raise HostError unless a build can start."""
+        if not examination.can_start(self.findings):
+            failed = ", ".join(one.subject for one in self.findings if one.verdict == "failure")
+            raise HostError(f"{self.subject} {self.refusal} ({failed}): the cures stand above")
+
+
+def load_host_to_examine(facts: Facts, layout: Layout, described: str, saved: str) -> Host:
+    """Return this machine, or the one that a file describes, and save it where a file is named.
+
+    Raises ConfigError for a file that cannot be read or written.
+    """
+    if described:
+        found = machine.load_host(Path(described))
+    else:
+        found = examination.survey_host(facts, machine.measure_host(layout.root), os.environ)
+    if saved:
+        machine.save_host(found, Path(saved))
+    return found
+
+
+def examine_host(  # noqa: PLR0917 - what is examined, and for what
+    facts: Facts,
+    layout: Layout | None,
+    host: Host,
+    identifier: str,
+    release: Release | None,
+    options: Options = _NONE,
+) -> DoctorReport:
+    """Examine a host for the cell of that name, with its options, or for itself where the name is empty.
+
+    Without a layout the host is another machine, and what was fetched here does not count.
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
+    ConfigError for options that contradict it, or that are given without a cell.
+    """
+    if not identifier:
+        if options != _NONE:
+            raise ConfigError("invoke doctor: name the build that these options are for, as wheel-3.10-cu118")
+        subject = "this machine" if layout else "the machine"
+        return DoctorReport(
+            subject, examination.examine_machine(facts, host, release), "cannot build anything yet"
+        )
+    cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
+    if layout is None:
+        findings = examination.examine_build(
+            facts, cell, host, build_plan.compute_plan(facts, cell, host, options)
+        )
+        return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
+    folders = _folders(layout, cell, host)
+    here = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+    findings = examination.examine_build(facts, cell, here, computed, fetched)
+    return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+
+
+def _folders(layout: Layout, cell: Cell, host: Host) -> BuildFolders:
+    """Return where a build would go on, in the newest tree that may be its own."""
+    tag, identifier = cell.release.tag, cell.build.identifier(host.arch)
+    tree = disk_space.newest_tree(layout, tag, cell.build.family(host.arch), identifier)
+    return BuildFolders(
+        tree, layout.tree(tag, identifier), nox_environments_folder() / nox_environment_name(identifier)
+    )
+
+
+_NO_IMAGE = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """What is there of the way into a container."""
+
+    engine: Engine | None
+    refusal: str  # why there is no engine, with the cure
+    ground: EngineHost | None = None
+    image: str = ""
+    has_image: bool = False
+    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None where another kernel decides
+
+
+def examine_for_any_arch(  # noqa: PLR0917 - what is examined, and for what
+    facts: Facts,
+    layout: Layout | None,
+    host: Host,
+    identifier: str,
+    release: Release | None,
+    options: Options = _NO_IMAGE,
+) -> DoctorReport:
+    """Return what the doctor says; of a build for another machine, what this one lacks to build it.
+
+    Takes and raises what `torchmill.doctor.consultation.visit` does, which answers for all other builds.
+    """
+    cell = cell_lookup.find_cell(facts, identifier, host.arch, release) if identifier else None
+    if layout is None or cell is None or not _needs_container(facts, cell, host):
+        return examine_host(facts, layout, host, identifier, release, options)
+    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
+    inner = container.guest_layout(layout, cell.build.arch)
+    there = disk_space.with_disk_space(host, facts, layout, _container_folders(inner, cell), fetched)
+    question = BuildQuestion(facts, cell, there, computed, fetched)
+    asked = cross_build.choose_options(options)
+    seen = look_for_container(facts, cell, asked.image, host.system)
+    emulated = seen.ground is None or seen.ground.arch != cell.build.arch
+    said = container_findings(question, seen, cross_build.estimate_pace(facts, computed, emulated=emulated))
+    return DoctorReport(f"{identifier} ({cell.release})", tuple(said), "cannot be built here yet")
+
+
+def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
+    arch = facts.arches[cell.build.arch]
+    return arch.name != host.arch and container.has_containers(arch)
+
+
+def look_for_container(facts: Facts, cell: Cell, image: str, system: str) -> ContainerFacts:
+    """Return what is there for the container of a cell; `image` was asked for, "" where none was."""
+    handlers = read_binfmt_entries() if system == "linux" else None
+    try:
+        found = find_engine(os.environ)
+        ground = run.find_engine_host(found, os.environ, system)
+    except HostError as error:
+        return ContainerFacts(None, str(error), handlers=handlers)
+    name, there = cross_build.find_image(found, facts, cell, image)
+    return ContainerFacts(found, "", ground, name, there, handlers)
+
+
+def container_findings(
+    question: BuildQuestion, seen: ContainerFacts, expected: CrossPace
+) -> Iterator[Finding]:
+    """Yield the findings on the way into a container, in the order in which a session needs it."""
+    yield from _engine(seen)
+    yield from _emulation(question, seen, expected)
+    yield _image(question, seen)
+    yield _source(question)
+    yield from disk_and_memory.check_room(question)
+    yield Finding(
+        "compilers, Pythons",
+        "those of the image",
+        "as for any build",
+        "unknown",
+        because="the session examines them in the container, before anything is compiled",
+    )
+
+
+def _engine(seen: ContainerFacts) -> Iterator[Finding]:
+    subject, needed = "container engine", "docker, podman or buildah"
+    if seen.engine is None:
+        because, _, cure = seen.refusal.partition(": ")
+        yield Finding(subject, "none that answers", needed, "failure", cure, because)
+        return
+    yield Finding(subject, f"{seen.engine.name} {seen.engine.version}".rstrip(), needed, "ok")
+    if seen.ground is not None and seen.ground.remote:
+        cure = "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"
+        because = "it does not see the files of this one"
+        yield Finding("engine's machine", "another one", "this one", "failure", cure, because)
+
+
+def _emulation(question: BuildQuestion, seen: ContainerFacts, expected: CrossPace) -> Iterator[Finding]:
+    arch = question.build.arch
+    subject, needed = f"programs for {arch}", "a processor or QEMU that runs them"
+    if seen.ground is not None and not expected.emulated:
+        yield Finding(subject, "run by the processor", needed, "ok")
+        return
+    why = None if seen.handlers is None else explain_no_emulation(arch, seen.handlers)
+    if why is not None:
+        because, _, cure = why.partition(": ")
+        yield Finding(subject, "not run", needed, "failure", cure, because)
+        return
+    known = find_handler(arch, seen.handlers) if seen.handlers else None
+    by = f"emulated by {known.name}" if known else "emulated"
+    first, *more = cross_build.describe_pace(expected)
+    yield Finding(subject, by, needed, "warning", more.pop(), "; ".join((first, *more)))
+
+
+def _image(question: BuildQuestion, seen: ContainerFacts) -> Finding:
+    subject, needed = "image", f"a builder for {question.build.arch}"
+    if seen.has_image:
+        return Finding(subject, seen.image, needed, "ok")
+    cure = cross_build.builder_command(question.facts, question.cell)
+    because = f"another one is named with {container.IMAGE_VARIABLE}=NAME, or after -- with --image NAME"
+    found = f"no {seen.image}" if seen.image else "not known without an engine"
+    return Finding(subject, found, needed, "failure" if seen.image else "unknown", cure, because)
+
+
+def _source(question: BuildQuestion) -> Finding:
+    tag = question.cell.release.tag
+    if question.source is None:
+        cure = fetch_command(question.facts, question.cell)
+        because = "the session starts when it is there; the container sees it"
+        return Finding("source", "not fetched", tag, "warning", cure, because)
+    return Finding("source", f"{question.source.tag} from {question.source.provider}", tag, "ok")
+
+
+def _container_folders(inner: Layout, cell: Cell) -> BuildFolders:
+    """Return where a build in the container goes on, as this machine sees it."""
+    tag, arch = cell.release.tag, cell.build.arch
+    identifier = cell.build.identifier(arch)
+    tree = disk_space.newest_tree(inner, tag, cell.build.family(arch), identifier)
+    return BuildFolders(
+        tree, inner.tree(tag, identifier), inner.state / "environments" / nox_environment_name(identifier)
+    )

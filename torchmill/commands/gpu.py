@@ -1,0 +1,143 @@
+"""`nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU."""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from torchmill.config.model import Facts
+from torchmill.core.console import format_table
+from torchmill.core.errors import ConfigError, GpuError, VerifyError
+from torchmill.core.paths import Layout, nox_environments_folder
+from torchmill.host import interpreters, native
+from torchmill.host.machine import measure_host
+from torchmill.plan.doctor import gpu_driver
+from torchmill.wheel import dist_files
+from torchmill.wheel.verify import clean_environment
+from torchmill.wheel.verify.clean_environment import CheckResult
+
+_SCRIPT = "gpu_checks.py"
+_VISION = "torchvision"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWheel:
+    """A wheel, and what its manifest tells of it."""
+
+    path: Path
+    told: Mapping[str, Any]
+
+    @property
+    def base(self) -> str:
+        """Return which torch it is, or is built against: "torch==1.13.1+cu117"."""
+        return str(self.told.get("torch") or f"{self.told.get('package')}=={self.told.get('version')}")
+
+    @property
+    def pythons(self) -> frozenset[str]:
+        """Return the Pythons that it is for, "3.10" or "3.13t"; none where it takes any.
+
+        Raises ConfigError where its name is not one of a wheel.
+        """
+        try:
+            tags = parse_wheel_filename(self.path.name)[3]
+        except InvalidWheelFilename as error:
+            raise ConfigError(f"{self.path}: not a wheel ({error}): name wheels, or nothing") from None
+        own = (tag for tag in tags if tag.interpreter.startswith("cp") and tag.abi.startswith("cp"))
+        return frozenset(
+            f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own
+        )
+
+
+def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
+    """Try wheels on the GPU, and return what came of it as a table.
+
+    `named` are their paths; without any, the newest in dist/ that hold code for GPUs are tried. Raises
+    GpuError where no GPU answers, VerifyError where it answers wrongly.
+    """
+    layout = Layout.of_checkout(root)
+    wheels = [_read(Path(name)) for name in named] or newest_cuda_wheels(layout.dist, native.native_arch())
+    version = common_python(wheels)
+    machine = measure_host(layout.root)
+    if reason := gpu_driver.why_no_gpu(machine):
+        raise GpuError(reason)
+    for folder in (layout.logs, nox_environments_folder()):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (layout.logs / "gpu.log").open("w", encoding="utf-8") as log:
+        checks = check_on_gpu(
+            wheels, interpreters.resolve_interpreter(version), nox_environments_folder(), log
+        )
+    names = ", ".join(wheel.path.name for wheel in wheels)
+    if not checks["device"].ok and checks["import"].ok:
+        toolkit = next((wheel.told["toolkit"] for wheel in wheels if wheel.told.get("toolkit")), None)
+        raise GpuError(
+            f"{names}: {gpu_driver.explain_no_gpu(facts, machine, toolkit, checks['device'].detail)}"
+        )
+    wrong = [f"\n  {name}: {check.detail}" for name, check in checks.items() if not check.ok]
+    if wrong:
+        raise VerifyError(f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}")
+    return format_table(
+        ["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items())
+    )
+
+
+def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
+    """Return the newest wheel in `dist` for this arch that holds code for GPUs, and those that go with it.
+
+    Raises ConfigError where there is none.
+    """
+    files = sorted(dist.glob(f"*_{arch}.whl"), key=lambda path: path.stat().st_mtime)
+    every = [_read(path) for path in files]
+    able = [wheel for wheel in every if wheel.told.get("device_code")]
+    if not able:
+        raise ConfigError(
+            f"{dist} holds no wheel with code for GPUs: build one (`invoke matrix` lists them), or name "
+            "others: nox -s gpu -- WHEEL …"
+        )
+    newest = able[-1]
+    fitting = [wheel for wheel in able if wheel.base == newest.base and wheel.pythons & newest.pythons]
+    return list({wheel.told["package"]: wheel for wheel in fitting}.values())
+
+
+def common_python(wheels: Iterable[GpuWheel]) -> str:
+    """Return the Python that all of some wheels are for; raise ConfigError where they have none in common."""
+    wanted = [wheel.pythons for wheel in wheels if wheel.pythons]
+    common = frozenset.intersection(*wanted) if wanted else frozenset()
+    if len(common) != 1:
+        listed = ", ".join(sorted(frozenset().union(*wanted))) or "any"
+        raise ConfigError(f"the wheels are for Python {listed}: name such as are for one and the same")
+    return next(iter(common))
+
+
+def check_on_gpu(
+    wheels: Sequence[GpuWheel], python: Path, scratch: Path, log: TextIO
+) -> dict[str, CheckResult]:
+    """Install wheels in a new environment below `scratch`, and return what came of each check there.
+
+    What pip says goes to `log`.
+    """
+    pins = (str(pin) for wheel in wheels for pin in wheel.told.get("requirements", ()))
+    numpy = sorted({pin for pin in pins if pin.startswith("numpy==")})
+    with tempfile.TemporaryDirectory(prefix="gpu-", dir=scratch) as folder:
+        venv = clean_environment.create_environment(python, Path(folder), log)
+        clean_environment.install_packages(venv, [*(wheel.path for wheel in wheels), *numpy[:1]], log)
+        return clean_environment.run_checks(venv, _SCRIPT, expectations(wheels), log)
+
+
+def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
+    """Return what the checks compare with, by the manifest of the torch that is among the wheels."""
+    base = next((wheel.told for wheel in wheels if wheel.told and not wheel.told.get("torch")), {})
+    return {
+        "cuda": base.get("toolkit"),
+        "switches": base.get("switches", {}),
+        "libraries": base.get("libraries", {}),
+        "vision": any(wheel.path.name.startswith(f"{_VISION}-") for wheel in wheels),
+    }
+
+
+def _read(path: Path) -> GpuWheel:
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such wheel: name wheels, or nothing for the newest in dist/")
+    return GpuWheel(path, dist_files.read_manifest(path))

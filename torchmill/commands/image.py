@@ -1,0 +1,140 @@
+"""`invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchmill.build.containers import image
+from torchmill.build.containers.engine import Engine, find_engine
+from torchmill.config import selection
+from torchmill.config.model import Facts
+from torchmill.core import locks
+from torchmill.core.errors import ConfigError
+from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.deliver.image import builder, folder, request, runtime
+from torchmill.deliver.image.dockerfile import ImageRecipe
+from torchmill.deliver.image.request import KINDS, PURPOSES, ImageOptions, ImageRequest
+from torchmill.host.native import native_arch
+
+HELP = {
+    "kind": "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
+    "tag": "the release; default: the selected one, else the newest",
+    "python": "the Python, such as 3.10; a builder may have several: repeat it; default: all of the release",
+    "toolkit": "with this CUDA toolkit, such as 11.8; default: none, for the CPU",
+    "arch": "x86_64 or aarch64; default: this machine's",
+    "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
+    "base": "build on this image instead of the one in build_configs/images.toml, best NAME@sha256:DIGEST",
+    "index": "a runtime image takes torch from this index instead of dist/",
+    "into": "write into this folder; default: .torchmill/images/NAME, for a dev container "
+    ".devcontainer/NAME in the checkout",
+    "build": f"build it too. A runtime image is run with {runtime.ADVICE} (or --ipc=host): {runtime.WHY}",
+    "engine": "docker, podman or buildah; default: the first that answers",
+}
+OPTIONS: dict[str, Any] = {"iterable": ["python"], "help": HELP}
+
+
+def write_image(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    kind: str = "",
+    tag: str = "",
+    python: list[str] | None = None,
+    toolkit: str = "",
+    arch: str = "",
+    purpose: str = "",
+    base: str = "",
+    index: str = "",
+    into: str = "",
+    build: bool = False,
+    engine: str = "",
+) -> str:
+    """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
+    release = selection.selected_or_newest(facts, layout, tag)
+    said = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index)
+    wanted = request.make_image_request(facts, said, release, native_arch())
+    recipe, brought = recipe_of(facts, wanted, layout.dist)
+    with_engine = _engine(engine, asked=build)  # refused before anything is written
+    place = Path(into).expanduser().resolve() if into else default_folder(layout, wanted)
+    notes = [f"note: {note}" for note in recipe.notes]
+    with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
+        root = CHECKOUT
+        folder.write_image_folder(
+            place, recipe, {path.name: path for path in brought}, root, facts.patches.parent
+        )
+        if with_engine is None:
+            return "\n".join((*notes, f"{place}: written", *_how_to_build(wanted, place, recipe)))
+        log = layout.logs / f"image-{wanted.name}.log"
+        built = _built(facts, with_engine, wanted, place, log)
+    return "\n".join((*notes, built, *_how_to_run(wanted, recipe, with_engine)))
+
+
+def recipe_of(facts: Facts, wanted: ImageRequest, dist: Path) -> tuple[ImageRecipe, tuple[Path, ...]]:
+    """Return the files of an image, and the wheels that go into it.
+
+    Raises what the kinds' own recipes raise.
+    """
+    if wanted.kind == "builder":
+        return builder.builder_recipe(facts, wanted), ()
+    if wanted.kind == "devcontainer":
+        return builder.devcontainer_recipe(facts, wanted), ()
+    if wanted.index:
+        return runtime.runtime_recipe(facts, wanted, (), runtime.image_requirements(facts, wanted)), ()
+    brought = runtime.image_wheels(facts, wanted, dist)
+    recipe = runtime.runtime_recipe(facts, wanted, [path.name for path in brought], ())
+    lacking = runtime.missing_releases(facts, wanted, brought)
+    notes = tuple(f"{dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
+    return replace(recipe, notes=recipe.notes + notes), brought
+
+
+def default_folder(layout: Layout, wanted: ImageRequest) -> Path:
+    """Return where an image is written unless --into says otherwise."""
+    if wanted.kind == "devcontainer":
+        return layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
+    return layout.images / wanted.name
+
+
+def _built(facts: Facts, with_engine: Engine, wanted: ImageRequest, place: Path, log: Path) -> str:
+    """Build an image and say what came of it."""
+    native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
+    job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)
+    built = image.build_image(job, log, os.environ, _say, facts.causes)
+    return f"{built.tag}: built by {with_engine.name}, {built.size}"
+
+
+def _engine(name: str, *, asked: bool) -> Engine | None:
+    if not asked:
+        if name:
+            raise ConfigError("invoke image: --engine says with what to build: give --build too")
+        return None
+    return find_engine(os.environ, name)
+
+
+def _how_to_build(wanted: ImageRequest, place: Path, recipe: ImageRecipe) -> tuple[str, ...]:
+    if wanted.kind == "devcontainer":
+        return (f"use it: {recipe.run}",)
+    build = f"docker build --tag {wanted.tag} {shlex.quote(str(place))}"
+    run = recipe.run.format(engine="docker", image=wanted.tag)
+    return (f"build it: invoke image … --build, or {build}", f"run it: {run}", *_advice(wanted))
+
+
+def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, built: Engine) -> tuple[str, ...]:
+    if wanted.kind == "devcontainer":
+        return (f"use it: {recipe.run}",)
+    # buildah keeps its images where podman does, and runs none itself
+    name = "podman" if built.name == "buildah" else built.name
+    return (f"run it: {recipe.run.format(engine=name, image=wanted.tag)}", *_advice(wanted))
+
+
+def _advice(wanted: ImageRequest) -> tuple[str, ...]:
+    if wanted.kind != "runtime":
+        return ()
+    return (f"{runtime.ADVICE}, or --ipc=host: {runtime.WHY}; with less they can end with {runtime.FAILURE}",)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")

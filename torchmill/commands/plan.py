@@ -1,0 +1,130 @@
+"""`invoke plan`: everything a session will do and what it will cost, without doing any of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchmill.build.containers.run import Container, ContainerCommands
+from torchmill.build.cross.container import CrossBuild
+from torchmill.commands import cross_build
+from torchmill.config import cell_lookup
+from torchmill.config.cost_model import MeasuredRun
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts, Host, Options, Plan, Release
+from torchmill.core.errors import HostError, ImpossibleBuildError
+from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.fetch.source import fetcher
+from torchmill.plan import estimate, render
+from torchmill.plan.build_plan import compute_plan, usable_memory
+
+
+@dataclass(frozen=True, slots=True)
+class CrossPreview:
+    """What would run, or why nothing can."""
+
+    missing: str  # "" where there is an engine
+    sentences: tuple[str, ...] = ()
+    container: Container | None = None
+    steps: ContainerCommands | None = None
+
+    def as_text(self) -> str:
+        """Return it for a person to read."""
+        if self.container is None or self.steps is None:
+            return f"\nin a container, which cannot be had: {self.missing}"
+        lines = ["", "in a container", *(f"  {sentence}" for sentence in self.sentences)]
+        commands = (*self.steps.before, self.steps.main, self.steps.after)
+        return "\n".join([*lines, *(f"  {shlex.join(argv)}" for argv in commands)])
+
+    def as_data(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready data."""
+        if self.container is None or self.steps is None:
+            return {"missing": self.missing}
+        return {
+            "image": self.container.image,
+            "arch": self.container.arch,
+            "mounts": [
+                {"source": one.source, "target": one.target, "writable": one.writable}
+                for one in self.container.mounts
+            ],
+            "variables": dict(self.container.variables),
+            "passed": list(self.container.passed),
+            "commands": [list(argv) for argv in (*self.steps.before, self.steps.main, self.steps.after)],
+            "sentences": list(self.sentences),
+        }
+
+
+def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> CrossPreview:
+    """Return the container of a cell on this machine, or what there is none for.
+
+    Raises ConfigError where a path cannot be given to one.
+    """
+    root = CHECKOUT
+    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
+    asked = cross_build.choose_options(options)
+    try:
+        made = cross_build.prepare_run(root, facts, goal, asked, machine)
+    except (HostError, ImpossibleBuildError) as error:
+        return CrossPreview(str(error))
+    missing = (f"missing: {why}" for why in cross_build.find_hindrances(facts, machine, made))
+    sentences = (*cross_build.describe_run(facts, machine, asked, made), *missing)
+    return CrossPreview("", sentences, made.container, made.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPreview:
+    """A plan, the machine it is for, and the builds that this machine has made."""
+
+    facts: Facts
+    plan: Plan
+    host: Host
+    memory: int  # bytes that the build may use
+    runs: tuple[MeasuredRun, ...]
+    container: CrossPreview | None = None  # in which this machine would carry it out, being another
+
+    def as_text(self) -> str:
+        """Return the plan and its cost for a person to read."""
+        cost = estimate.estimate_as_text(self.facts, self.plan, self.memory, self.runs)
+        inside = f"\n{self.container.as_text()}" if self.container else ""
+        return f"{render.plan_as_text(self.plan, self.host)}\n{cost}{inside}"
+
+    def as_json(self) -> str:
+        """Return the plan and its cost as a JSON document."""
+        data = render.plan_as_data(self.plan) | estimate.estimate_as_data(self.facts, self.plan, self.runs)
+        inside = {"container": self.container.as_data()} if self.container else {}
+        return json.dumps(data | inside, indent=2)
+
+    def choice(self) -> str:
+        """Return a sentence on the release that stands for the cell where none is selected."""
+        return f"no release is selected: {self.plan.release.tag} is the newest that supports it"
+
+    def as_script(self) -> str:
+        """Return a bash script that carries the plan out with nothing of the suite installed."""
+        return render.plan_as_script(self.plan, self.facts, self.host)
+
+
+def preview_plan(  # noqa: PLR0917 - what a plan follows from
+    facts: Facts,
+    layout: Layout | None,
+    host: Host,
+    identifier: str,
+    release: Release | None,
+    options: Options,
+) -> PlanPreview:
+    """Return the plan of the cell of that name on a host.
+
+    Without a layout the host is another machine, and what was fetched and built here does not count.
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible,
+    ConfigError for options that contradict it.
+    """
+    cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
+    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag) if layout else None
+    runs = estimate.read_own_runs(facts, layout.dist) if layout else ()
+    computed = compute_plan(facts, cell, host, options, fetched)
+    container = None
+    if layout is not None and cell.build.arch != host.arch:
+        container = preview_cross_build(facts, cell, host, options)
+    return PlanPreview(facts, computed, host, usable_memory(host, options), runs, container)

@@ -1,0 +1,242 @@
+"""Draw a recording as a PNG: memory, running units, events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from torchmill.build.progress_line import format_clock
+from torchmill.commands.report.recording import (
+    PictureColumn,
+    Recording,
+    Totals,
+    build_headline,
+    longest_runs,
+    picture_columns,
+    sum_up,
+)
+from torchmill.core.units import format_bytes, format_share
+from torchmill.toolchain.guard.timeline import TimelineEvent, UnitRun
+from torchmill.toolchain.guard.units import unit_title
+
+GIB = 2**30
+WIDTH, DPI = 13.0, 140  # inches, and dots in each
+LEFT, RIGHT, TOP, BOTTOM, GAP = 0.62, 0.3, 1.2, 0.6, 0.44  # inches around the parts, and between them
+BARS = 20  # units whose time is shown
+FINE, COARSE = 1400, 360  # columns of the memory, and of the units, which change all the time
+FAR = 4  # times the memory used
+LONGEST_TITLE = 48  # characters
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)  # seconds
+TICKS = 12
+
+INK, FAINT, GRID = "#22272e", "#6b7480", "#e3e6ea"
+USED, ALLOWED = "#4c86c6", "#22272e"
+RUNNING, PAUSED, WAITING, SHORT = "#5aa469", "#e0872f", "#d3d8de", "#d9534f"
+FAMILIES = {"c": "#4a93ad", "c++": "#4c86c6", "cuda": "#5aa469", "link": "#8d6cab"}
+CUT_SHORT = {"failed": "#22272e", "ended": "#e0872f", "killed": "#c0392b"}
+MARKS = {  # of an event's kind: its sign, colour, and name
+    "pause": ("|", "#e0872f", "paused"),
+    "rerun": ("v", "#e0872f", "run again"),
+    "alone": ("s", "#8d6cab", "built alone"),
+    "too large": ("^", "#8d6cab", "too large"),
+    "kill": ("X", "#c0392b", "killed"),
+    "gave up": ("P", "#22272e", "given up"),
+}
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar in a path is a dollar
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": FAINT,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.labelcolor": FAINT,
+}
+
+
+def write_picture(recording: Recording, path: Path) -> None:
+    """Write the picture of a recording as a PNG."""
+    with mpl.rc_context(STYLE):
+        draw_picture(recording).savefig(path, format="png", dpi=DPI)
+
+
+def draw_picture(recording: Recording) -> Figure:
+    """Return the picture, not yet drawn to a file."""
+    shown = sorted(longest_runs(recording, BARS), key=lambda one: one.begun)
+    heights = (3.0, 1.7, 0.22 * max(len(shown), 4))
+    figure = Figure(figsize=(WIDTH, TOP + sum(heights) + 2 * GAP + BOTTOM), facecolor="white")
+    memory, units, bars = figure.subplots(3, 1, sharex=True)
+    _place(figure, (memory, units, bars), heights)
+    _title(figure, recording, sum_up(recording))
+    _memory(memory, picture_columns(recording.moments, FINE), sum_up(recording))
+    _events(memory, recording.events)
+    _units(units, picture_columns(recording.moments, COARSE))
+    _bars(bars, shown, recording.wall)
+    _time(bars, recording.wall)
+    for one in (memory, units, bars):
+        _legend(one)
+    return figure
+
+
+def _place(figure: Figure, axes: tuple[Axes, ...], heights: tuple[float, ...]) -> None:
+    """Lay the parts out in inches, so that more bars make a taller picture and nothing else."""
+    tall = figure.get_figheight()
+    top = tall - TOP
+    for one, height in zip(axes, heights, strict=True):
+        one.set_position((LEFT / WIDTH, (top - height) / tall, (WIDTH - LEFT - RIGHT) / WIDTH, height / tall))
+        one.tick_params(labelbottom=one is axes[-1])
+        top -= height + GAP
+
+
+def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
+    tall = figure.get_figheight()
+    left = LEFT / WIDTH
+    figure.text(left, 1 - 0.46 / tall, recording.name, fontsize=15, fontweight="bold")
+    said = [build_headline(sums)]
+    if sums.peak is not None:
+        said.append(f"at most {format_share(sums.peak.used, sums.peak.allowed)}")
+    if sums.short:
+        said.append(f"{format_clock(sums.short)} short of memory")
+    figure.text(left, 1 - 0.74 / tall, "  ·  ".join(said), fontsize=9.5, color=FAINT)
+    if recording.notes:
+        figure.text(left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"])
+
+
+def _memory(axes: Axes, shown: list[PictureColumn], sums: Totals) -> None:
+    _label(axes, "memory, GiB")
+    if not shown or sums.peak is None:
+        return
+    times = [one.at for one in shown]
+    used = [one.used / GIB for one in shown]
+    axes.fill_between(times, used, step="post", color=USED, alpha=0.35, linewidth=0)
+    axes.step(times, used, where="post", color=USED, linewidth=1.0, label="used")
+    allowed = [one.allowed / GIB for one in shown]
+    highest, least = max(*used, 0.1), min(allowed)
+    if least > FAR * highest:  # to scale, what is used would be a line at the bottom
+        axes.plot([], [], color=ALLOWED, linewidth=1.1, label=f"allowed: {least:.1f} GiB and more, far above")
+    else:
+        axes.step(times, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
+        highest = max(highest, *allowed)
+    axes.set_ylim(0, highest * 1.14)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.plot([sums.peak.at], [sums.peak.used / GIB], "o", color=USED, markeredgecolor="white", markersize=6)
+
+
+def _events(axes: Axes, events: tuple[TimelineEvent, ...]) -> None:
+    """Mark what the guard did, above the memory that it did it for."""
+    for kind, (sign, colour, name) in MARKS.items():
+        times = [one.at for one in events if one.kind == kind]
+        if times:
+            edge = colour if sign == "|" else "white"
+            axes.plot(
+                times, [0.965] * len(times), sign, color=colour, markersize=8, markeredgecolor=edge,
+                markeredgewidth=1.4 if sign == "|" else 0.6, label=f"{len(times)} {name}",
+                transform=axes.get_xaxis_transform(),
+            )  # fmt: skip
+
+
+def _units(axes: Axes, shown: list[PictureColumn]) -> None:
+    _label(axes, "units")
+    if not shown:
+        return
+    times = [one.at for one in shown]
+    stacks = (
+        ("running", RUNNING, [one.running for one in shown]),
+        ("paused", PAUSED, [one.paused for one in shown]),
+        ("waiting", WAITING, [one.waiting for one in shown]),
+    )
+    floor = [0.0] * len(times)
+    for name, colour, counts in stacks:
+        roof = [low + count for low, count in zip(floor, counts, strict=True)]
+        if any(counts):
+            axes.fill_between(times, floor, roof, step="post", color=colour, linewidth=0, label=name)
+        floor = roof
+    if any(one.cores for one in shown):
+        cores = [one.cores for one in shown]
+        axes.step(times, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
+        floor = [*floor, *cores]
+    axes.set_ylim(0, max(*floor, 1) * 1.12)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    short = [one.short > 0.5 for one in shown]  # noqa: PLR2004 - most of the time
+    if any(short):
+        axes.fill_between(
+            times, 0, 0.03, where=short, step="post", color=SHORT, linewidth=0, label="short of memory",
+            transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
+
+
+def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
+    """Draw when the longest units ran."""
+    _label(axes, f"the {len(shown)} longest units" if shown else "no unit ended")
+    axes.set_yticks([])
+    axes.set_ylim(max(len(shown), 4) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    for row, run in enumerate(shown):
+        colour = FAMILIES.get(run.family, FAINT)
+        axes.barh(
+            row, run.seconds, left=run.begun, height=0.72, color=colour, edgecolor=colour, linewidth=0.8
+        )
+        if run.outcome in CUT_SHORT:
+            axes.plot([run.ended], [row], "X", color=CUT_SHORT[run.outcome], markeredgecolor="white")
+        _beside(axes, row, run, wall)
+    for name, colour in FAMILIES.items():
+        if any(one.family == name for one in shown):
+            axes.barh(0, 0, color=colour, label=name)
+    for name, colour in CUT_SHORT.items():
+        if any(one.outcome == name for one in shown):
+            axes.plot([], [], "X", color=colour, markeredgecolor="white", label=name)
+
+
+def _beside(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
+    """Write what a bar is to its right or left, or into it where that is roomier."""
+    before, after = run.begun, wall - run.ended
+    inside = max(before, after) < min(run.seconds, wall / 3)
+    right = inside or after > before
+    axes.annotate(
+        _said(run), (run.begun if inside or not right else run.ended, row), xytext=(6 if right else -5, -0.5),
+        textcoords="offset points", ha="left" if right else "right", va="center", fontsize=8,
+        color="white" if inside else INK,
+    )  # fmt: skip
+
+
+def _said(run: UnitRun) -> str:
+    name = unit_title(run.key)
+    short = name if len(name) <= LONGEST_TITLE else f"…{name[1 - LONGEST_TITLE :]}"
+    return f"{short}   {format_clock(run.seconds)}   {format_bytes(run.peak)}"
+
+
+def _time(axes: Axes, wall: float) -> None:
+    axes.set_xlim(0, max(wall, 1.0))
+    step = next((one for one in STEPS if wall / one <= TICKS), STEPS[-1] * max(1, wall // STEPS[-1] // TICKS))
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_clock(seconds)))
+
+
+def _label(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=6)
+
+
+def _legend(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=10, borderaxespad=0.2, columnspacing=1.2,
+            handlelength=1.3,
+        )  # fmt: skip

@@ -1,0 +1,262 @@
+"""A build's timeline read back: sums, longest and largest units, and its summary in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from torchmill.build.progress_line import format_clock
+from torchmill.core.console import format_table
+from torchmill.core.errors import ConfigError
+from torchmill.core.units import format_bytes, format_share
+from torchmill.toolchain.guard.timeline import (
+    SUFFIX,
+    Record,
+    TimelineEvent,
+    TimelineMoment,
+    UnitRun,
+    parse_record,
+)
+from torchmill.toolchain.guard.units import unit_title
+
+_LONGEST = 2**20  # bytes of a line; a record has a few hundred
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One build as its guard saw it; everything in the order of time."""
+
+    name: str
+    moments: tuple[TimelineMoment, ...]
+    runs: tuple[UnitRun, ...]  # by their beginning
+    events: tuple[TimelineEvent, ...]
+    notes: tuple[str, ...] = ()  # what must be said of it
+
+    @cached_property
+    def wall(self) -> float:
+        """Return the seconds from the build's start to the last that was seen of it."""
+        moments = max((one.at for one in self.moments), default=0.0)
+        return max([moments, *(one.ended for one in self.runs), *(one.at for one in self.events)])
+
+
+def read_timeline(path: Path) -> Recording:
+    """Return what a timeline holds; lines that were not written whole are left out, and a note says so.
+
+    Raises ConfigError where it cannot be read, is empty, or is no timeline.
+    """
+    try:
+        records, broken, last = _records(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}): name a file that can") from None
+    if not last:
+        raise ConfigError(f"{path} is empty: that build ended before its guard saw anything of it")
+    if not records and broken == [1] and last == 1 and _begins_one(path):
+        raise ConfigError(f"{path} holds one line, cut off: that build was stopped before anything was seen")
+    if not records or broken[:1] == [1]:
+        raise ConfigError(f"{path} is no timeline of a build: name a wheel, a build's log, or its {SUFFIX}")
+    return Recording(
+        path.name.removesuffix(SUFFIX),
+        tuple(sorted((one for one in records if isinstance(one, TimelineMoment)), key=lambda one: one.at)),
+        tuple(sorted((one for one in records if isinstance(one, UnitRun)), key=lambda one: one.begun)),
+        tuple(sorted((one for one in records if isinstance(one, TimelineEvent)), key=lambda one: one.at)),
+        tuple(_notes(broken, last)),
+    )
+
+
+def _records(path: Path) -> tuple[list[Record], list[int], int]:
+    """Return the records, the numbers of the lines that hold none, and how many lines there are."""
+    records: list[Record] = []
+    broken: list[int] = []
+    number = 0
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            records.append(parse_record(line))
+        except ValueError:
+            broken.append(number)
+            if number == 1 and not line.startswith(b'{"record":'):
+                break  # whatever it is, however long
+    return records, broken, number
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while line := file.readline(_LONGEST):
+            yield line
+
+
+def _begins_one(path: Path) -> bool:
+    return next(_lines(path)).startswith(b'{"record":')
+
+
+def _notes(broken: list[int], last: int) -> Iterator[str]:
+    if broken[-1:] == [last]:
+        yield "its last line is cut off: the build was stopped there, or goes on"
+    if torn := [number for number in broken if number != last]:
+        yield f"{len(torn)} of its {last} lines hold no record and are left out, the first is line {torn[0]}"
+
+
+OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A build in a few numbers; times in seconds, memory in bytes."""
+
+    wall: float
+    units: int  # that came to their own end
+    failed: int
+    together: float  # units that ran at a time, on the average
+    peak: TimelineMoment | None  # the moment with the most memory in use
+    short: float  # in which memory kept units waiting, and a processor was free
+    lost: float  # spent on runs that were cut short
+    events: Counter[str]  # by kind
+
+
+def sum_up(recording: Recording) -> Totals:
+    """Return the sums of a recording."""
+    outcomes = Counter(one.outcome for one in recording.runs)
+    spent = sum(one.seconds for one in recording.runs)
+    return Totals(
+        wall=recording.wall,
+        units=sum(outcomes[one] for one in OWN_END),
+        failed=outcomes["failed"],
+        together=spent / recording.wall if recording.wall else 0.0,
+        peak=max(recording.moments, key=lambda one: one.used, default=None),
+        short=max((one.short for one in recording.moments), default=0.0),
+        lost=sum(one.seconds for one in recording.runs if one.outcome not in OWN_END),
+        events=Counter(one.kind for one in recording.events),
+    )
+
+
+def longest_runs(recording: Recording, count: int) -> list[UnitRun]:
+    """Return the runs that took the most time, longest first."""
+    return sorted(recording.runs, key=lambda one: -one.seconds)[:count]
+
+
+def largest_runs(recording: Recording, count: int) -> list[UnitRun]:
+    """Return the runs that took the most memory, largest first."""
+    return sorted(recording.runs, key=lambda one: -one.peak)[:count]
+
+
+def misjudged_runs(recording: Recording, count: int) -> list[UnitRun]:
+    """Return the runs whose need was farthest from what was expected, in bytes, farthest first."""
+    whole = (one for one in recording.runs if one.outcome == "done" and one.peak != one.expected)
+    return sorted(whole, key=lambda one: -abs(one.peak - one.expected))[:count]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureColumn:
+    """The moments that share one column of a picture."""
+
+    at: float
+    used: int  # most
+    allowed: int  # least
+    running: float  # these three on the average
+    waiting: float
+    paused: float
+    cores: float
+    short: float  # share of the time since the column before in which memory kept units waiting
+
+
+def picture_columns(moments: Sequence[TimelineMoment], width: int) -> list[PictureColumn]:
+    """Return at most `width` columns of equal time, less the empty ones, and one more to end the last."""
+    if not moments:
+        return []
+    span = moments[-1].at / width or 1.0
+    groups = groupby(moments, key=lambda one: min(int(one.at / span), width - 1))
+    found = list(_columns(list(group) for _, group in groups))
+    return [*found, replace(found[-1], at=moments[-1].at)]
+
+
+def _columns(groups: Iterator[list[TimelineMoment]]) -> Iterator[PictureColumn]:
+    before = TimelineMoment(0.0, 0, 0, 0, 0, 0)
+    for group in groups:
+        last, count = group[-1], len(group)
+        passed = last.at - before.at
+        yield PictureColumn(
+            group[0].at,
+            max(one.used for one in group),
+            min(one.allowed for one in group),
+            sum(one.running for one in group) / count,
+            sum(one.waiting for one in group) / count,
+            sum(one.paused for one in group) / count,
+            sum(one.cores for one in group) / count,
+            min(1.0, max(0.0, last.short - before.short) / passed) if passed > 0 else 0.0,
+        )
+        before = last
+
+
+UNITS_SHOWN = 10  # units of each list
+DEEDS = {  # of the guard, by the kind of event
+    "pause": "paused",
+    "rerun": "ended and run again",
+    "kill": "killed by the kernel and run again",
+    "alone": "built alone",
+    "too large": "larger than what is allowed",
+    "gave up": "given up",
+}
+
+
+def summarize_recording(recording: Recording) -> str:
+    """Return what a person wants to know of a build."""
+    sums = sum_up(recording)
+    lines = [f"{recording.name}: {build_headline(sums)}"]
+    lines += [f"  {line}" for line in _sums(sums)]
+    lines += [f"  {line}" for line in _describe_unit(recording.events)]
+    lines += [f"  note: {note}" for note in recording.notes]
+    for heading, runs in (
+        ("the longest", longest_runs(recording, UNITS_SHOWN)),
+        ("the largest", largest_runs(recording, UNITS_SHOWN)),
+        ("farthest from what was expected", misjudged_runs(recording, UNITS_SHOWN)),
+    ):
+        if runs:
+            lines += ["", heading, *(f"  {line}" for line in _listed(runs))]
+    return "\n".join(lines)
+
+
+def build_headline(sums: Totals) -> str:
+    """Return how much was built in what time."""
+    units = f"{sums.units} unit" if sums.units == 1 else f"{sums.units} units"
+    failed = f", {sums.failed} failed" if sums.failed else ""
+    return f"{units} in {format_clock(sums.wall)}{failed}, {sums.together:.1f} at a time on the average"
+
+
+def _sums(sums: Totals) -> Iterator[str]:
+    if sums.peak is not None:
+        share = format_share(sums.peak.used, sums.peak.allowed)
+        yield f"memory: at most {share}, at {format_clock(sums.peak.at)}"
+    if sums.short:
+        yield f"waiting for memory while a processor was free: {format_clock(sums.short)}"
+    deeds = [f"{sums.events[kind]} {deed}" for kind, deed in DEEDS.items() if sums.events[kind]]
+    yield f"units: {', '.join(deeds)}" if deeds else "no unit was paused, ended or killed"
+    if sums.lost:
+        yield f"work thrown away: {format_clock(sums.lost)}"
+
+
+def _describe_unit(events: Sequence[TimelineEvent]) -> list[str]:
+    """Return what events say beyond that they happened, a few of them."""
+    telling = [one for one in events if one.text]
+    lines = [
+        ": ".join(filter(None, (one.kind, unit_title(one.key), one.text))) for one in telling[:UNITS_SHOWN]
+    ]
+    more = len(telling) - len(lines)
+    return [*lines, f"… and {more} more"] if more else lines
+
+
+def _listed(runs: Sequence[UnitRun]) -> list[str]:
+    headers = ("time", "memory", "expected", "by", "unit")
+    rows = [
+        (
+            format_clock(one.seconds),
+            format_bytes(one.peak),
+            format_bytes(one.expected),
+            "its last run" if one.measured else "its kind",
+            unit_title(one.key) if one.outcome == "done" else f"{unit_title(one.key)} ({one.outcome})",
+        )
+        for one in runs
+    ]
+    return format_table(headers, rows).splitlines()

@@ -1,0 +1,173 @@
+"""`invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip or pixi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torchmill.config import matrix, selection
+from torchmill.config.model import Arch, Facts, Release
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.paths import Layout
+from torchmill.deliver.snippet.decision import decide
+from torchmill.deliver.snippet.lines import Direct, direct_if_ours, never_direct
+from torchmill.deliver.snippet.stock import (
+    SnippetDecision,
+    SnippetRequest,
+    WheelOffer,
+    WheelStock,
+    is_offer_of,
+    platforms_named,
+    read_stock,
+)
+from torchmill.deliver.snippet.tools import (
+    PDM_SEVERAL,
+    PIP_SEVERAL,
+    PIXI_SEVERAL,
+    POETRY_SEVERAL,
+    UV_SEVERAL,
+    render_pdm,
+    render_pip,
+    render_pixi,
+    render_poetry,
+    render_uv,
+    subdirs_of,
+)
+from torchmill.host import native
+
+Render = Callable[[Sequence[SnippetDecision], Direct], str]
+
+HELP = {
+    "tool": "uv, poetry, pdm, pip or pixi",
+    "package": "a package (torchvision, or vision); may be repeated; by default all that there are wheels of",
+    "tag": "a release other than the selected one",
+    "variant": "cpu, cu118, …, where there are wheels of several; may be repeated for uv and pixi",
+    "platform": "where the project shall be installed, such as linux/aarch64; may be repeated; by default "
+    "wherever there are wheels for",
+    "index": "the folder or URL of an index or of wheels; by default dist/",
+    "direct": "name each wheel by its address and hash, without an index",
+}
+# how invoke takes the options
+OPTIONS: dict[str, Any] = {
+    "help": HELP,
+    "iterable": ["package", "variant", "platform"],
+    "auto_shortflags": False,
+}
+
+
+def write_snippet(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    tool: str = "",
+    package: list[str] | None = None,
+    tag: str = "",
+    variant: list[str] | None = None,
+    platform: list[str] | None = None,
+    index: str = "",
+    direct: bool = False,
+) -> str:
+    """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi."""
+    several, render = _tool(facts, tool)
+    variants = tuple(dict.fromkeys(variant or ()))
+    if len(variants) > 1 and not several:
+        raise ConfigError(
+            f"--variant {' --variant '.join(variants)}: {tool} cannot keep two apart in one project: name "
+            "one, or use uv or pixi"
+        )
+    wanted = platforms_named(facts, platform or ())
+    stock = read_stock(facts, layout, index)
+    base = _release(facts, layout, tag, stock)
+    ours = [one for one in stock.offers if is_offer_of(facts, one, base)]
+    variants = variants or _only(ours, base, stock)
+    wanted = wanted or _served(facts, ours, variants, base, stock)
+    releases = _releases(facts, stock, base, variants, package or ())
+    requests = [SnippetRequest(releases, one, wanted, native.native_arch()) for one in variants]
+    decisions = [decide(facts, stock, request) for request in requests]
+    _require_common(decisions)
+    return render(decisions, direct_if_ours if direct else never_direct)
+
+
+def _tool(facts: Facts, name: str) -> tuple[bool, Render]:
+    """Return whether a tool keeps several variants apart, and what renders for it. Raises ConfigError."""
+
+    def for_pixi(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+        return render_pixi(decisions, direct, subdirs_of(facts))
+
+    tools: dict[str, tuple[bool, Render]] = {
+        "uv": (UV_SEVERAL, render_uv),
+        "poetry": (POETRY_SEVERAL, render_poetry),
+        "pdm": (PDM_SEVERAL, render_pdm),
+        "pip": (PIP_SEVERAL, render_pip),
+        "pixi": (PIXI_SEVERAL, for_pixi),
+    }
+    if name not in tools:
+        raise ConfigError(f"--tool {name or 'is missing'}: there is {', '.join(tools)}")
+    return tools[name]
+
+
+def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:
+    """Return the release that is meant: the selected one, or the newest that there is a wheel of.
+
+    Raises UnknownReleaseError for a tag that none has, DeliveryError where there is no wheel of it.
+    """
+    package = matrix.base_package(facts).name
+    there = [one for one in stock.offers if one.package == package]
+    chosen = selection.selected_release(facts, layout, tag)
+    releases = [chosen] if chosen else reversed(facts.releases[package])
+    for release in releases:
+        if any(is_offer_of(facts, one, release) for one in there):
+            return release
+    has = ", ".join(sorted({str(one.version) for one in there})) or "none"
+    wanted = chosen or f"a release of {package} that we know"
+    raise DeliveryError(
+        f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
+        "--tag, or another index with --index"
+    )
+
+
+def _only(ours: Sequence[WheelOffer], base: Release, stock: WheelStock) -> tuple[str]:
+    """Return the one variant that there are wheels of. Raises ConfigError where there are several."""
+    variants = sorted({one.variant for one in ours})
+    if len(variants) > 1:
+        raise ConfigError(
+            f"{stock.where} has {base} as {', '.join(variants)}: name one with --variant (uv and pixi take "
+            "several)"
+        )
+    return (variants[0],)
+
+
+def _served(
+    facts: Facts, ours: Sequence[WheelOffer], variants: Sequence[str], base: Release, stock: WheelStock
+) -> tuple[Arch, ...]:
+    """Return the platforms that there are wheels for. Raises DeliveryError where there are none."""
+    names = {one.arch for one in ours if one.variant in variants}
+    if not names:
+        has = ", ".join(sorted({one.variant for one in ours}))
+        raise DeliveryError(
+            f"{stock.where} has no wheel of {base} as {', '.join(variants)}, but as {has}: name one of "
+            "these, or say for which --platform the official wheels shall be taken"
+        )
+    return tuple(arch for arch in facts.arches.values() if arch.name in names)
+
+
+def _releases(
+    facts: Facts, stock: WheelStock, base: Release, variants: Sequence[str], names: Sequence[str]
+) -> tuple[Release, ...]:
+    """Return the base and the releases of the named packages, or of all that there are such wheels of.
+
+    Raises ConfigError for a name that is no package, UnknownReleaseError where none goes with the base.
+    """
+    if names:
+        asked = matrix.partner_releases(facts, base, names)
+    else:
+        paired = (matrix.paired_release(facts, name, base) for name in facts.packages)
+        there = [one for one in stock.offers if one.variant in variants]
+        asked = tuple(one for one in paired if one and any(is_offer_of(facts, each, one) for each in there))
+    return (base, *(one for one in asked if one != base))
+
+
+def _require_common(decisions: Sequence[SnippetDecision]) -> None:
+    """Refuse variants that no Python has all of."""
+    if not set.intersection(*(set(one.pythons) for one in decisions)):
+        said = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
+        raise DeliveryError(f"no Python has wheels of all variants ({said}): ask for one of them")

@@ -1,0 +1,17 @@
+"""TOML in, values out: facts, matrix, selected release.
+
+- arch_list: lists of compute capabilities: parse them, find GPUs by name, tell which GPUs a list serves
+- arch_list_check: check a list of compute capabilities against toolkit and release, or choose one
+- cell_lookup: find the cell that an identifier names, and explain why one cannot be built
+- cost_model: values: measured builds, compile peaks, and what predicts a link overflow
+- cost_reader: read runs.toml and linking.toml: measured builds, and facts about the link of libtorch_cuda
+- delivery_model: values: conda names, container images, and who provides toolkits
+- facts_reader: read build_configs/ into values; all problems are collected into one error
+- matrix: the matrix: which cells exist, which a release can build, and why not
+- model: values: builds, plans, packages, releases, rules, toolkits, machines
+- package_reader: read packages/*.toml and releases/*.toml
+- rules: match a rule's `when` against a build
+- selection: the selected release: what `invoke fetch` recorded, or TORCHMILL_TAG names
+- toml_reader: read TOML tables strictly: every mistake is collected with its place, and none stops the
+  reading
+"""

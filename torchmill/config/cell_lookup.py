@@ -1,0 +1,139 @@
+"""Find the cell that an identifier names, and explain why one cannot be built."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+
+from packaging.version import Version
+
+from torchmill.config.matrix import (
+    CPU,
+    Cell,
+    all_builds,
+    base_package,
+    find_release,
+    make_cell,
+    python_key,
+    releases_of,
+    supported_cells,
+)
+from torchmill.config.model import Build, Facts, Release
+from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+
+NEIGHBOURS = 6  # of each kind that a message names
+SERIES = 8
+
+
+def find_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> Cell:
+    """Return the possible cell that an identifier names.
+
+    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is
+    impossible, with its reasons and what is possible instead.
+    """
+    for found in _cells(facts, find_build(facts, identifier, native, selected), selected):
+        if found.possible:
+            return found
+    raise ImpossibleBuildError(explain_cell(facts, identifier, native, selected))
+
+
+def cells_named(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[Cell, ...]:
+    """Return every cell with this name, possible or not: one for each release it could be of.
+
+    Raises UnknownReleaseError for a name that is no cell.
+    """
+    return tuple(_cells(facts, find_build(facts, identifier, native, selected), selected))
+
+
+def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
+    """Return the build with this name.
+
+    Raises UnknownReleaseError, with near matches, also where the selection has no release of its package.
+    """
+    packages = {release.package for release in releases_of(facts, selected)}
+    known = {
+        build.identifier(native): build
+        for package in facts.packages.values()
+        for build in all_builds(facts, package)
+    }
+    if identifier.endswith(f"-{native}"):  # said in full, as on another machine
+        identifier = identifier.removesuffix(f"-{native}")
+    if identifier not in known:
+        near = get_close_matches(identifier.strip().lower(), known, 3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UnknownReleaseError(f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)")
+    build = known[identifier]
+    if selected is not None and build.package not in packages:
+        raise UnknownReleaseError(
+            f"no release of {build.package} is known to go with {selected.package} {selected.version}: "
+            f"`invoke explain {identifier}` with another --tag says what is possible"
+        )
+    return build
+
+
+def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
+    """Yield a build's cell of each release it could be of, newest first."""
+    for release in releases_of(facts, selected):
+        if release.package == build.package:
+            yield make_cell(facts, release, build)
+
+
+def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
+    """Say whether a cell can be built, every reason why not, and what can be built instead.
+
+    Raises UnknownReleaseError for a name that is no cell.
+    """
+    cells = cells_named(facts, identifier, native, selected)
+    good = next((one for one in cells if one.possible), None)
+    if good:
+        return f"{identifier} is possible: {good.release}"
+    nearest = min(cells, key=lambda one: len(one.reasons))
+    tag = selecting_tag(facts, nearest.release)
+    which = "" if len(cells) == 1 else f" with every release; with {tag}"
+    first, *more = nearest.reasons
+    lines = [f"{identifier} is impossible{which}: {first}", *(f"also: {reason}" for reason in more)]
+    if instead := _neighbours(facts, nearest):
+        lines.append(
+            f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}"
+        )
+    if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:
+        lines.append(f"releases that can build it: {_series(facts, others)}")
+    return "\n".join(lines)
+
+
+def selecting_tag(facts: Facts, release: Release) -> str:
+    """Return what `--tag` takes to select a release: the tag of the base that it goes with."""
+    return find_release(facts, base_package(facts).name, release.torch_version).tag
+
+
+def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
+    """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
+    build = cell.build
+    same = [one.build for one in supported_cells(facts, cell.release, build.arch) if one.possible]
+    pythons = [one for one in same if one.variant == build.variant]
+    variants = [one for one in same if one.python == build.python]
+    if not pythons and not variants:
+        pythons = [one for one in same if one.variant == CPU]
+    return [
+        *_nearest(pythons, sum(python_key(one.python) < python_key(build.python) for one in pythons)),
+        *_nearest(variants, sum(_toolkit(one) < _toolkit(build) for one in variants)),
+    ]
+
+
+def _toolkit(build: Build) -> Version:
+    return Version(build.cuda or "0")
+
+
+def _nearest(builds: Sequence[Build], place: int) -> Sequence[Build]:
+    """Return the builds around the place where one would stand."""
+    first = min(max(place - NEIGHBOURS // 2, 0), max(len(builds) - NEIGHBOURS, 0))
+    return builds[first : first + NEIGHBOURS]
+
+
+def _series(facts: Facts, releases: Iterable[Release]) -> str:
+    """Name the newest patch release of each series, the newest series first, without the middle of many."""
+    newest: dict[tuple[int, ...], str] = {}
+    for release in releases:  # newest first
+        newest.setdefault(Version(release.torch_version).release[:2], selecting_tag(facts, release))
+    tags = list(newest.values())
+    if len(tags) > SERIES:
+        tags[SERIES - 2 : -2] = ["…"]
+    return ", ".join(tags)

@@ -1,0 +1,112 @@
+"""Values: measured builds, compile peaks, and what predicts a link overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from packaging.specifiers import SpecifierSet
+
+
+@dataclass(frozen=True, slots=True)
+class CostRange:
+    """Two bounds between which a quantity lies."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A build that was measured or reported; what its report does not say is None."""
+
+    package: str
+    release: str  # of the sources; of a development branch, the release that came of it
+    variant: str
+    machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
+    scope: str  # what `wall` covers: "compile", or "job": a checkout and containers as well
+    source: str
+    cores: int | None = None  # that it could use
+    jobs: int | None = None  # compilers at a time; None: as many as cores
+    cpu: float | None = None  # seconds of all compilers together
+    wall: float | None = None  # seconds
+    peak: int | None = None  # bytes of the largest single compile
+    typical: int | None = None  # bytes of a compile at its peak, averaged over time
+    tree: int | None = None  # bytes on disk at the end, of the tree and all that was made of it
+    environment: int | None = None  # bytes of what was installed for it, beside the tree
+    wheel: int | None = None  # bytes
+    capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
+
+
+@dataclass(frozen=True, slots=True)
+class CompilePeak:
+    """What the largest compiles of some builds take, each."""
+
+    package: str
+    release: SpecifierSet
+    cuda: SpecifierSet | None  # None: builds without CUDA
+    memory: CostRange  # bytes
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostAssumptions:
+    """The terms of an estimate that no run gives by itself; each is argued for in runs.toml."""
+
+    scaling: float  # n jobs do the work of n**scaling
+    years: float  # by which a run that much older or newer counts for a third (1/e)
+    serial: CostRange  # seconds of every build in which one program runs: configure, link, pack, verify
+    dependent: CostRange  # the same for a package that is built against another
+    job: CostRange  # seconds that a CI job adds to its build
+    spread: Mapping[str, float]  # "own", "cpu", "cuda", "other" -> factor either way
+    packed: CostRange  # bytes of a wheel for each byte of its libraries
+    tree: CostRange  # bytes on disk for each byte of the libraries
+    cached: CostRange  # bytes that a compiler cache takes in for each byte of the libraries
+    files: CostRange  # of a finished build for each file of its source
+    installed: Mapping[str, int]  # project -> bytes that it takes with what comes along with it
+    installed_spread: float  # a factor either way: releases of a project differ
+
+
+@dataclass(frozen=True, slots=True)
+class StaticLibrary:
+    """A library of NVIDIA's that a build may link into its own."""
+
+    name: str  # "cuDNN"
+    variable: str  # that asks for it: "USE_STATIC_CUDNN"
+    cuda: SpecifierSet  # toolkits for which the size holds
+    size: CostRange  # bytes
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCompression:
+    """How large device code is with an option of fatbinary's, in units of `-compress-all`."""
+
+    flag: str  # in TORCH_NVCC_FLAGS; "" for none
+    factor: CostRange
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """A build of which is known whether its link overflowed."""
+
+    release: str
+    cuda: str
+    capabilities: str
+    variables: Mapping[str, str]
+    overflowed: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """What the prediction of a relocation overflow stands on."""
+
+    limit: int  # bytes within which everything must lie
+    margin: float  # of the weight of device code, either way, as a share
+    split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
+    official_compression: Mapping[str, SpecifierSet] = field(default_factory=dict)  # flag -> toolkits
+    static: tuple[StaticLibrary, ...] = ()
+    compression: tuple[CodeCompression, ...] = ()
+    reports: tuple[LinkReport, ...] = ()

@@ -1,0 +1,278 @@
+"""The matrix: which cells exist, which a release can build, and why not."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from torchmill.config.model import Build, Facts, Package, Release, Rule, Toolkit
+from torchmill.config.rules import axis_conditions, is_within, make_case, rule_matches
+from torchmill.core.errors import ConfigError, UnknownReleaseError
+
+CPU = "cpu"
+NOWHERE = SpecifierSet("<0")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A build of a release; `reasons` say why it is impossible, and there are none where it is possible."""
+
+    build: Build
+    release: Release
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def possible(self) -> bool:
+        """Tell whether the facts allow it."""
+        return not self.reasons
+
+    @property
+    def reason(self) -> str | None:
+        """Return the first of the reasons, None where it is possible."""
+        return self.reasons[0] if self.reasons else None
+
+
+@cache
+def python_key(python: str) -> tuple[Version, bool]:
+    """Order "3.9" before "3.10" before "3.13t"."""
+    return Version(python.rstrip("t")), python.endswith("t")
+
+
+def all_pythons(facts: Facts) -> tuple[str, ...]:
+    """Return every CPython that any release supports, oldest first."""
+    known = {python for releases in facts.releases.values() for one in releases for python in one.pythons}
+    return tuple(sorted(known, key=python_key))
+
+
+def base_package(facts: Facts) -> Package:
+    """Return the package that the others are built against."""
+    return next(package for package in facts.packages.values() if package.after is None)
+
+
+def format_bounds(specifier: SpecifierSet) -> str:
+    """Return a specifier as people write it, the lower bound first."""
+    return ",".join(sorted(map(str, specifier), key=lambda one: not one.startswith(">")))
+
+
+def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> Iterator[str]:
+    """Yield why the axes themselves exclude a build."""
+    if build.arch not in release.arches:
+        yield f"{release} builds on {', '.join(release.arches)}"
+    if build.python not in release.pythons:
+        yield f"{release} supports Python {', '.join(release.pythons)}"
+    if toolkit is None:
+        return
+    if release.cuda is None:
+        yield f"{release} is built without CUDA"
+    elif not is_within(release.cuda, toolkit.version):
+        yield f"{release} builds with CUDA {format_bounds(release.cuda)}"
+    if build.arch not in toolkit.arches:
+        yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTerms:
+    """What a release demands of its builds: its axes, the conflicts that name it, the same of its base."""
+
+    facts: Facts
+    release: Release
+    conflicts: tuple[Rule, ...]
+    base: "ReleaseTerms | None"
+
+    @classmethod
+    def for_release(cls, facts: Facts, release: Release) -> "ReleaseTerms":
+        """Return the terms of a release."""
+        package = facts.packages[release.package]
+        conflicts = tuple(
+            rule for rule in package.rules if rule.conflict and is_within(rule.when.release, release.version)
+        )
+        paired_with = package.after if release.torch is not None else None
+        base = (
+            cls.for_release(facts, find_release(facts, paired_with, str(release.torch)))
+            if paired_with
+            else None
+        )
+        return cls(facts, release, conflicts, base)
+
+    def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
+        """Return the Pythons and toolkits that the release and its base support on a machine."""
+        release = self.release
+        if arch not in release.arches:
+            return (), ()
+        pythons, toolkits = self.base.axes(arch) if self.base else (release.pythons, self.facts.toolkits)
+        inherited = self.base is not None and self.base.release.cuda is release.cuda
+        return tuple(one for one in release.pythons if one in pythons), tuple(
+            one
+            for one in toolkits
+            if arch in one.arches and (inherited or is_within(release.cuda or NOWHERE, one.version))
+        )
+
+    def builds(self, arch: str) -> Iterator[Build]:
+        """Yield the builds that the axes leave on a machine."""
+        yield from _product(self.facts.packages[self.release.package], arch, *self.axes(arch))
+
+    def forbidding(self, build: Build) -> Iterator[Rule]:
+        """Yield the conflicts that forbid a build, the release's own before its base's."""
+        known = make_case(self.facts, build, self.release)
+        yield from (rule for rule in self.conflicts if rule_matches(rule.when, known))
+        if self.base is not None:
+            yield from self.base.forbidding(self.base.counterpart(build))
+
+    def allow(self, build: Build) -> bool:
+        """Tell whether no conflict forbids a build."""
+        return next(self.forbidding(build), None) is None
+
+    def counterpart(self, build: Build) -> Build:
+        """Return the build of this release's package that another package's build stands on."""
+        package = self.facts.packages[self.release.package]
+        return replace(build, package=package.name, session=package.session)
+
+    def reasons(self, build: Build) -> tuple[str, ...]:
+        """Return every reason why a build is impossible: the axes, or else those of the base, first."""
+        toolkit = self.facts.toolkit(build.cuda)
+        said = tuple(_axes_reasons(self.release, build, toolkit))
+        if not said and self.base is not None:
+            said = tuple(_axes_reasons(self.base.release, build, toolkit))
+        return tuple(dict.fromkeys((*said, *(rule.reason for rule in self.forbidding(build)))))
+
+
+def make_cell(facts: Facts, release: Release, build: Build) -> Cell:
+    """Return one cell of a release's grid, possible or not."""
+    return Cell(build, release, ReleaseTerms.for_release(facts, release).reasons(build))
+
+
+def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
+    """Yield every build that a package has a name for, whichever release may make it."""
+    for arch in facts.arches:
+        yield from _product(package, arch, all_pythons(facts), facts.toolkits)
+
+
+def _product(
+    package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]
+) -> Iterator[Build]:
+    for python in pythons:
+        yield Build(package.name, package.session, python, CPU, arch)
+        for one in toolkits:
+            yield Build(package.name, package.session, python, one.variant, arch, one.version)
+
+
+def release_grid(facts: Facts, release: Release) -> Iterator[Cell]:
+    """Yield the whole grid of one release, impossible cells too."""
+    terms = ReleaseTerms.for_release(facts, release)
+    for build in all_builds(facts, facts.packages[release.package]):
+        yield Cell(build, release, terms.reasons(build))
+
+
+def find_release(facts: Facts, package: str, version: str) -> Release:
+    """Return a package's release by version or tag.
+
+    Raises UnknownReleaseError, with near matches.
+    """
+    for release in facts.releases[package]:
+        if version in (release.version, release.tag):
+            return release
+    known = [release.tag for release in facts.releases[package]]
+    near = get_close_matches(version.strip().lower(), known, 3)
+    there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
+    raise UnknownReleaseError(
+        f"no release of {package} is called '{version}'; there is {there} "
+        "(build_configs/releases has them all)"
+    )
+
+
+def paired_release(facts: Facts, package: str, torch: Release) -> Release | None:
+    """Return the release of `package` that goes with a torch release, or None."""
+    if package == torch.package:
+        return torch
+    return next((one for one in facts.releases[package] if one.torch == torch.version), None)
+
+
+def newest_release(facts: Facts) -> Release:
+    """Return the newest release of the base package."""
+    return facts.releases[base_package(facts).name][-1]
+
+
+def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
+    """Return the releases of the named packages that go with a release; without a name, itself.
+
+    Raises ConfigError for a name that is no package, UnknownReleaseError where a package has no such release.
+    """
+    words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
+    if unknown := sorted(set(names) - words.keys()):
+        there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
+        raise ConfigError(f"unknown package {', '.join(unknown)}; there is {there}")
+    wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
+    found = {name: paired_release(facts, name, release) for name in wanted}
+    missing = [name for name, partner in found.items() if partner is None]
+    if missing:
+        raise UnknownReleaseError(f"no release of {', '.join(missing)} is known to go with {release.tag}")
+    return tuple(partner for partner in found.values() if partner is not None)
+
+
+def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
+    """Yield what a selection stands for: the release and its partners, or every release, newest first."""
+    for package in facts.packages:
+        if selected is None:
+            yield from reversed(facts.releases[package])
+        elif (partner := paired_release(facts, package, selected)) is not None:
+            yield partner
+
+
+def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, ...]:
+    """Return the possible cells of one machine.
+
+    Without a selection each cell stands for the newest release that supports it.
+    """
+    found: dict[Build, Cell] = {}
+    for release in releases_of(facts, selected):
+        terms = ReleaseTerms.for_release(facts, release)
+        for build in terms.builds(arch):
+            if build not in found and terms.allow(build):
+                found[build] = Cell(build, release)
+    return tuple(sorted(found.values(), key=lambda one: _order(facts, one.build)))
+
+
+def supported_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
+    """Yield the cells whose axes a release supports on a machine, those that conflicts forbid too."""
+    terms = ReleaseTerms.for_release(facts, release)
+    for build in terms.builds(arch):
+        yield Cell(build, release, tuple(rule.reason for rule in terms.forbidding(build)))
+
+
+def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Version]:
+    package = facts.packages[build.package]
+    return package.after is not None, package.name, *python_key(build.python), _number(build.cuda or "0")
+
+
+_number = cache(Version)
+
+
+def refuse_unused_rules(facts: Facts) -> None:
+    """Raise ConfigError for every rule that no build it could shape matches: it is stale, or mistyped."""
+    stale = [
+        rule
+        for package in facts.packages.values()
+        for rule in package.rules
+        if not _alive(facts, package, rule)
+    ]
+    if stale:
+        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
+        raise ConfigError(f"build_configs has rules without effect:\n{lines}")
+
+
+def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
+    """Tell whether a rule matches a possible build, or, if it is a conflict, one that the axes support."""
+    rest = axis_conditions(replace(rule.when, release=None))
+    provider = rule.when.provider[0] if rule.when.provider else None
+    return any(
+        rule_matches(rest, make_case(facts, build, release, provider))
+        and (rule.conflict or terms.allow(build))
+        for release in facts.releases[package.name]
+        if is_within(rule.when.release, release.version)
+        for terms in (ReleaseTerms.for_release(facts, release),)
+        for arch in rule.when.arch or release.arches
+        for build in terms.builds(arch)
+    )

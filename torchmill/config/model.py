@@ -1,0 +1,492 @@
+"""Values: builds, plans, packages, releases, rules, toolkits, machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.cost_model import (
+    CompilePeak,
+    CostAssumptions,
+    CostRange,
+    LinkFacts,
+    MeasuredRun,
+)
+from torchmill.config.delivery_model import (
+    CondaFacts,
+    ImageFacts,
+    ToolkitPart,
+    ToolkitSource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A conjunction over the axes; a key that is None says nothing."""
+
+    release: SpecifierSet | None = None
+    python: SpecifierSet | None = None
+    cuda: SpecifierSet | None = None  # never matches a build without CUDA
+    variant: tuple[str, ...] | None = None
+    arch: tuple[str, ...] | None = None
+    system: tuple[str, ...] | None = None
+    provider: tuple[str, ...] | None = None  # where the source came from
+    gcc: SpecifierSet | None = None  # never matches another compiler
+    clang: SpecifierSet | None = None
+    kept: tuple[str, ...] | None = None  # libraries that are taken from the kept ones: "cudnn"
+    lacking: tuple[str, ...] | None = None  # libraries that the machine is known not to have: "magma"
+    another_toolkit: bool = False  # only where the toolkit is not the variant's own
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What follows for the cells that `when` matches, why, and where the fact comes from."""
+
+    name: str  # "torch.toml: rule 3", for messages
+    when: When
+    reason: str
+    source: str = ""
+    conflict: bool = False  # the cell is impossible, for `reason`
+    set: Mapping[str, str] = field(default_factory=dict)
+    append: Mapping[str, str] = field(
+        default_factory=dict
+    )  # flags, joined to what other rules and the user say
+    requires: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
+    prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
+    system_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by package manager
+    front_end: str | None = None  # "setup.py" or "pep517"
+    needs: Mapping[str, SpecifierSet] = field(default_factory=dict)  # "gcc" -> bounds outside which it fails
+    advises: Mapping[str, SpecifierSet] = field(
+        default_factory=dict
+    )  # outside them nobody is known to have built it
+    cxx: int | None = None  # the C++ standard that it is written in
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A release that a package's own file declares: it goes with every torch in bounds."""
+
+    version: str
+    torch: SpecifierSet
+    source: str
+    python: SpecifierSet | None = None  # None: every Python of that torch; so with what follows
+    arches: tuple[str, ...] = ()
+    cuda: SpecifierSet | None = None
+    commit: str | None = None
+    sha256: str | None = None  # of its archive on PyPI
+    date: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What is known of a package in all its releases."""
+
+    name: str  # "torch": the distribution and the key of everything else
+    session: str  # "wheel", "vision", "audio"
+    repository: str  # "": it is fetched from PyPI
+    import_name: str
+    checks: str  # what verify/checks/<checks>_checks.py tries
+    after: str | None  # the package it is built against
+    tag: str  # "v{version}"
+    version_variables: Mapping[str, str]  # environment that fixes the version, values with {version}
+    unset: tuple[str, ...]  # patterns of variables the build would read from the user's shell
+    off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
+    off_spelling_releases: SpecifierSet
+    memory_per_job: int  # bytes; the largest compile seen
+    disk: int  # bytes that a build of it needs
+    rules: tuple[Rule, ...]
+    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
+    compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
+    debian: Mapping[str, str] = field(default_factory=dict)  # version -> source package in Debian
+    debian_fill: Mapping[str, str] = field(default_factory=dict)  # submodule path -> source package
+    pypi: str | None = None  # the project on PyPI that has its sources as archives
+    smoke: tuple[str, ...] = ()  # lines of Python that must run with it
+    editions: tuple[Edition, ...] = ()  # releases that its own file declares
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """A machine: the operating system it stands for and how wheels name it."""
+
+    name: str
+    system: str  # "linux", "macos", "windows"
+    machines: tuple[str, ...]  # what platform.machine() says there
+    platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
+    emulated: CostRange | None = (
+        None  # a factor: how much longer compilers take where another machine plays it
+    )
+    oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """A CUDA toolkit's facts."""
+
+    version: str  # "11.8"
+    variant: str  # "cu118"
+    arches: tuple[str, ...]
+    gcc: SpecifierSet  # host compilers that nvcc takes
+    clang: SpecifierSet
+    capabilities: tuple[str, ...]  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
+    driver: str | None  # the oldest Linux driver that runs what it makes; None: not known
+    source: str
+    deprecated: tuple[str, ...] = ()  # capabilities that it warns about
+    driver_windows: str | None = None
+    driver_ptx: str | None = None  # the Linux driver that came with it: sure to compile the PTX that it makes
+    jetson: tuple[str, ...] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A compute capability and the GPUs that have it."""
+
+    name: str  # "8.6"
+    architecture: str  # "Ampere"
+    gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
+    tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
+    extensions: Mapping[str, SpecifierSet] = field(
+        default_factory=dict
+    )  # "9.0a" -> releases of torch whose cpp_extension takes it
+
+
+@dataclass(frozen=True, slots=True)
+class ArchName:
+    """What an architecture's name stands for in a list of compute capabilities."""
+
+    name: str  # "Ampere", "Kepler+Tesla"
+    release: SpecifierSet  # of torch
+    means: tuple[str, ...]  # "8.0", "8.6"
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """What a release says of one toolkit."""
+
+    cudnn: str | None = None
+    nccl: str | None = None
+    magma: str | None = None
+    capabilities: Mapping[str, str] = field(default_factory=dict)  # arch -> TORCH_CUDA_ARCH_LIST
+    requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux x86_64
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One release of one package."""
+
+    package: str
+    version: str
+    tag: str
+    commit: str | None  # None: not known, so not verified
+    pythons: tuple[str, ...]
+    arches: tuple[str, ...]
+    cuda: SpecifierSet | None  # toolkits it builds with; None: CPU only
+    cuda_official: Mapping[str, Cuda]  # toolkit version -> facts
+    torch: str | None  # the torch release a dependent package pairs with
+    wheel_tag: str | None  # "py3-none" where one wheel serves every Python
+    source: str
+    date: str | None = None  # "2022-12-15"
+    wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # platform tag on PyPI -> Pythons
+    glibc: str | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
+    cuda_pypi: str | None = None  # the toolkit of the wheels on PyPI
+    sizes: Mapping[str, int] = field(
+        default_factory=dict
+    )  # library in the Linux x86_64 wheel -> bytes, unpacked
+    partners: Mapping[str, str] = field(
+        default_factory=dict
+    )  # package that the suite does not build -> version
+    built_from: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
+    explained: Mapping[str, str] = field(default_factory=dict)  # what PyPI says otherwise -> why
+    sha256: str | None = None  # of its source archive on PyPI
+
+    def __str__(self) -> str:
+        """Return "torch 1.13.1"."""
+        return f"{self.package} {self.version}"
+
+    @property
+    def torch_version(self) -> str:
+        """Return the version of torch that this is, or is built against."""
+        return self.torch or self.version
+
+
+PRECEDENCE = (
+    "machine",
+    "specific",
+    "general",
+)  # of causes: whatever else fails, fails of what the machine lacks
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCause:
+    """A way in which builds fail, told by what stands in the log."""
+
+    name: str  # "memory"
+    patterns: tuple[str, ...]  # regular expressions; a line of the log that one of them finds tells the cause
+    cause: str
+    cure: str
+    source: str
+    examples: tuple[str, ...]  # lines that it must be told by
+    release: SpecifierSet | None = None  # torch releases that it happens to; None: all
+    precedence: str = "specific"  # one of PRECEDENCE
+
+
+@dataclass(frozen=True, slots=True)
+class KnownUnit:
+    """What the compile of some sources needs where it never ran on this machine."""
+
+    pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
+    peak: int  # bytes; for CUDA, of each thread of nvcc
+    seconds: float | None = None
+    package: str = ""  # "": of any
+    release: SpecifierSet | None = None  # None: of any
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedWheels:
+    """Wheels that others offer in an index; {variant} stands for the name of a variant."""
+
+    name: str  # of the index, for those who have to call it something: "pytorch-{variant}"
+    url: str
+    packages: tuple[str, ...]
+    release: SpecifierSet  # of torch
+    variants: tuple[str, ...]  # "cpu", "cuda": every toolkit that the release was officially built with
+    arches: tuple[str, ...]
+    label: str  # of their versions: "+{variant}", ""
+    source: str
+    default: bool = False  # installers ask this index without being told
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything in build_configs/."""
+
+    packages: Mapping[str, Package]
+    releases: Mapping[str, tuple[Release, ...]]  # by package, oldest first
+    toolkits: tuple[Toolkit, ...]  # oldest first
+    arches: Mapping[str, Arch]
+    patches: Path
+    capabilities: tuple[Capability, ...] = ()  # oldest first
+    arch_names: tuple[ArchName, ...] = ()
+    arch_spelling: Mapping[str, SpecifierSet] = field(
+        default_factory=dict
+    )  # "two_digits", "a", "f" -> releases of torch whose CMake takes it
+    causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
+    runs: tuple[MeasuredRun, ...] = ()
+    peaks: tuple[CompilePeak, ...] = ()
+    assumed: CostAssumptions | None = None  # None: nothing can be estimated
+    linking: LinkFacts | None = None  # None: nothing can be predicted
+    units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
+    toolkit_sources: tuple[ToolkitSource, ...] = ()
+    toolkit_parts: tuple[ToolkitPart, ...] = ()
+    elsewhere: tuple[OfferedWheels, ...] = ()
+    images: ImageFacts = field(default_factory=ImageFacts)
+    conda: CondaFacts | None = None  # None: no packages can be made for it
+
+    def toolkit(self, version: str | None) -> Toolkit | None:
+        """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
+        return next((one for one in self.toolkits if one.version == version), None)
+
+    def capability(self, name: str) -> Capability | None:
+        """Return a compute capability by its name, "8.6"; None where it is not known."""
+        return next((one for one in self.capabilities if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C++ compiler."""
+
+    family: str  # "gcc", "clang", "apple-clang", "msvc"
+    version: str  # "12.2.0"
+
+    def __str__(self) -> str:
+        """Return "gcc 12.2.0"."""
+        return f"{self.family} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of a machine."""
+
+    name: str  # "NVIDIA GeForce RTX 3090"
+    capability: str | None = None  # "8.6"; None: an old driver does not say
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """A disk that a build writes to."""
+
+    folder: str  # by which the user knows it
+    free: int  # bytes
+    there: Mapping[str, int]  # part of the build that goes there -> bytes of it that are there already
+    inodes: int | None = None  # more files that it takes; None: any number
+    source: int = 0  # files of the source that is still to be copied there
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine that builds: measured (host.measure) or described in a file (host.load)."""
+
+    arch: str
+    system: str
+    cores: int  # that this process may use
+    memory: int  # bytes that this process may use
+    disk: int | None = None  # free bytes where builds happen
+    glibc: str | None = None  # "2.36"; None: not Linux, or another C library
+    complete: bool = False  # what is not named below is not there; else it is only not known
+    translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
+    compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
+    cuda_compiler: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
+    compilers: Mapping[str, Compiler] = field(default_factory=dict)  # every one by its command: "g++-11"
+    tools: Mapping[str, str] = field(default_factory=dict)  # "ccache" -> path
+    versions: Mapping[str, str] = field(default_factory=dict)  # of tools: "ccache" -> "4.7.5"; of "macos"
+    libraries: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
+    manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
+    packages: Mapping[str, str] = field(
+        default_factory=dict
+    )  # that were asked for -> version; "": not installed
+    toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
+    completed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # those that were completed: "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"
+    lacking: Mapping[str, str] = field(
+        default_factory=dict
+    )  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
+    kept: Mapping[str, str] = field(
+        default_factory=dict
+    )  # libraries and compilers that were provisioned: "cudnn-8.5.0.96-cu11" -> folder
+    interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path
+    broken_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> shim that fails
+    headless_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path, without Python.h
+    translated_interpreters: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "3.10" -> path, made for another machine
+    driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
+    kernel_driver: str | None = None  # as the running kernel says it
+    compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
+    gpus: tuple[Gpu, ...] = ()
+    rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at
+    runs: tuple[MeasuredRun, ...] = ()  # builds that it has made, where they were looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One cell: what is built, for which interpreter, variant and machine."""
+
+    package: str  # "torch"
+    session: str  # "wheel", the package's word in identifiers
+    python: str  # "3.10", "3.13t"
+    variant: str  # "cpu", "cu118": the wheel's local label
+    arch: str  # "x86_64", "aarch64", "arm64" (macOS), "amd64" (Windows)
+    cuda: str | None = None  # the toolkit's version, "11.8"
+
+    def identifier(self, native_arch: str) -> str:
+        """Return the session's name; the machine that builds natively is not named in it."""
+        name = f"{self.session}-{self.python}-{self.variant}"
+        return name if self.arch == native_arch else f"{name}-{self.arch}"
+
+    def family(self, native_arch: str) -> str:
+        """Return what the identifiers of all interpreters have in common: "wheel-cpu"."""
+        name = f"{self.session}-{self.variant}"
+        return name if self.arch == native_arch else f"{name}-{self.arch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a `When` is held against: a build of a release, and what is known of where it happens."""
+
+    build: Build  # its `cuda` is that of the toolkit that compiles it
+    version: str  # of the release
+    system: str
+    provider: str | None = None
+    compiler: Compiler | None = None
+    kept: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
+    another_toolkit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A fetched source tree, as `invoke fetch` recorded it."""
+
+    package: str
+    version: str
+    tag: str
+    provider: str  # "git", "path", "debian", "pypi"
+    origin: str  # URL, path or archive, for people
+    commit: str | None
+    path: Path
+    verified: bool  # the commit is the recorded one, seen with our own eyes
+    submodules: Mapping[str, str] = field(default_factory=dict)  # path -> commit
+    build_backend: str | None = None  # of [build-system] in its pyproject.toml
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may say after `--`."""
+
+    label: str = "official"  # "official": +cpu; "git": +git<sha>; "none"
+    settings: Mapping[str, str] = field(default_factory=dict)  # variables for the build
+    arch_list: str | None = None  # compute capabilities
+    jobs: int | None = None
+    memory: int | None = None  # bytes
+    torch: str | None = None  # "PyPI", or a wheel to build a dependent package against
+    toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
+    platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
+    guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One program to run; ${…} stands for a path that only the machine knows."""
+
+    title: str
+    argv: tuple[str, ...]
+    cwd: str = "${source}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that will happen for one build, computed without touching anything."""
+
+    build: Build
+    identifier: str
+    release: Release
+    commit: str | None
+    version: str  # with the local label
+    set: Mapping[str, str]
+    unset: tuple[str, ...]  # patterns
+    requirements: tuple[str, ...]
+    kit: tuple[str, ...]  # requirements that serve every interpreter: CMake, ninja
+    patches: tuple[str, ...]
+    prepare: tuple[Command, ...]
+    compile: tuple[Command, ...]
+    jobs: int
+    wheel: str  # file name
+    platform_tag: str
+    reasons: tuple[str, ...]  # of the rules that shaped it
+    torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
+    toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
+    libraries: Mapping[str, str] = field(
+        default_factory=dict
+    )  # "cudnn" -> "8.5.0.96": of the kept ones, where the machine has none that fits
+    kept: Mapping[str, str] = field(default_factory=dict)  # how these are called where they are kept
+    computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A verified wheel and the record beside it."""
+
+    wheel: Path
+    manifest: Path
+
+
+SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what

@@ -1,1 +1,0 @@
-"""Container engines: which one is here, and what it is told."""

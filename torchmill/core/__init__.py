@@ -1,0 +1,14 @@
+"""Imports nothing of ours: errors, processes, locks, atomic writes, digests, URLs, units.
+
+- console: progress bars and tables: moving on a terminal, a line now and then in a log
+- errors: every error that a user can act on, with its exit code and a stable code; tasks end with its
+  message
+- files: write files atomically, hash them, read JSON objects strictly, and delete folders safely
+- locks: lock folders against other runs: refuse, or wait for the holder to end
+- ninja: read ninja's progress and its record of files read
+- paths: where everything is kept: the only module that knows folder names
+- process: run programs, watch their output, and end them with all processes that they started
+- stat_cache: remember digests of files and answers of programs for as long as the files look the same
+- units: bytes and durations as people write them
+- urls: URLs that users pass: checked before use, and shown without secrets
+"""

@@ -1,0 +1,122 @@
+"""Every error that a user can act on, with its exit code and a stable code; tasks end with its message."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+class TorchmillError(Exception):
+    """Something the user can act on: shown as one message, never as a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(TorchmillError):
+    """A fact in build_configs/ or an option is wrong."""
+
+    exit_code = 2
+
+
+class ImpossibleBuildError(TorchmillError):
+    """No release supports the cell that was asked for, or a fact forbids it."""
+
+    exit_code = 3
+
+
+class UnknownReleaseError(TorchmillError):
+    """The tag, or the identifier, names nothing we know."""
+
+    exit_code = 4
+
+
+class SourceError(TorchmillError):
+    """The source is missing, half-made, changed, or not the commit that was recorded."""
+
+    exit_code = 5
+
+
+class NetworkError(TorchmillError):
+    """A host that is needed cannot be reached."""
+
+    exit_code = 6
+
+
+class HostError(TorchmillError):
+    """This machine lacks a tool, an interpreter, or room."""
+
+    exit_code = 7
+
+
+class BuildError(TorchmillError):
+    """A command of the build failed."""
+
+    exit_code = 8
+
+
+class VerifyError(TorchmillError):
+    """The wheel was built, but is not what the plan promised."""
+
+    exit_code = 9
+
+
+class BusyError(TorchmillError):
+    """Another run works on the same cell or source."""
+
+    exit_code = 10
+
+
+class MemoryBuildError(TorchmillError):
+    """One file of the build needs more memory than there is, even with all of it to itself."""
+
+    exit_code = 11
+
+
+class GpuError(TorchmillError):
+    """No GPU answers the wheels that shall be tried on one."""
+
+    exit_code = 13
+
+
+class DeliveryError(TorchmillError):
+    """What shall be delivered is not what it says, or the place it goes to is somebody else's."""
+
+    exit_code = 14
+
+
+class InterruptedBuildError(TorchmillError):
+    """The user stopped the run (exit code of SIGINT in a shell)."""
+
+    exit_code = 130
+
+
+TaskBody = Callable[..., None]
+
+
+def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> TaskBody:
+    """Return `body` such that an error of ours raises what `ended` makes of its message and exit code."""
+
+    @functools.wraps(body)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            body(*args, **kwargs)
+            print(end="", flush=True)  # noqa: T201 - else it is Python's end that meets a pipe without a reader
+        except TorchmillError as error:
+            raise ended(f"error: {error}", error.exit_code) from None
+        except BrokenPipeError:
+            _close_stdout()
+
+    return wrapper
+
+
+def print_now(what: object) -> None:
+    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on."""
+    try:
+        print(what, flush=True)  # noqa: T201 - what tasks print
+    except BrokenPipeError:
+        _close_stdout()
+
+
+def _close_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

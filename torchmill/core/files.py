@@ -1,0 +1,207 @@
+"""Write files atomically, hash them, read JSON objects strictly, and delete folders safely."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+from filelock import FileLock, Timeout
+
+from torchmill.core.errors import BusyError
+from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
+
+
+def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
+    """Write `content` to a file in one move, with its permissions (0o755) if they are given.
+
+    Its folder is made where that is missing. Raise OSError where it cannot be written: what was there stays.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        if mode is not None:
+            fresh.chmod(mode)
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)  # there is one only where something failed
+
+
+def hash_file(file: Path | str) -> str:
+    """Return the sha256 of what a file holds, in hexadecimal. Raise OSError where it cannot be read."""
+    with open(file, "rb") as content:  # noqa: PTH123 (a thousand times)
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+LARGEST_JSON_BYTES = 1 << 26  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Return the object in a file. Raises OSError where it cannot be read, ValueError with what is wrong."""
+    if file.stat().st_size > LARGEST_JSON_BYTES:
+        raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
+    if not file.is_file():  # a pipe would be waited for
+        raise ValueError("it is no file")
+    return parse_json_object(file.read_bytes())
+
+
+def parse_json_object(content: bytes) -> dict[str, Any]:
+    """Return the object that some bytes are. Raises ValueError with what is wrong.
+
+    A name that an object has twice is refused: programs differ in which of the two they believe.
+    """
+    try:
+        found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
+    except UnicodeDecodeError:
+        raise ValueError("it is no text in UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}" if content.strip() else "it is empty") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004 - it is what was said that is wrong
+    return found
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it says {twice!r} twice")
+    return found
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"it says {constant}, which is no JSON")
+
+
+DELETED_NAME = ".gone-"  # begins the name of what was put away and is not deleted yet
+DELETED_KEY = "key"  # says that a tree is complete, so it goes first
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DAY = 86400  # seconds; what was put away longer ago is nobody's, whoever has that number now
+DELETE_GRACE_SECONDS = 0.2  # seconds within which another status or clean is done with a lock
+
+
+@contextlib.contextmanager
+def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
+    """Hold all of some locks; one whose folder is not there counts as held.
+
+    Raises BusyError that names the first which somebody else holds, PermissionError for one of another user.
+    """
+    with contextlib.ExitStack() as stack:
+        for lock in dict.fromkeys(locks):
+            if lock.parent.is_dir():
+                stack.enter_context(_hold_each(lock))
+        yield
+
+
+@contextlib.contextmanager
+def _hold_each(lock: Path) -> Iterator[None]:
+    held = FileLock(lock, timeout=DELETE_GRACE_SECONDS)
+    try:
+        held.acquire()
+    except PermissionError:
+        raise
+    except (Timeout, OSError) as error:
+        if getattr(error, "errno", None) in _FULL and not lock.exists():
+            yield  # where no lock can be made, nobody has one, and here room is wanted
+            return
+        raise BusyError(str(lock)) from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
+    """Take files and folders out of sight, each in one move, and return where they lie now.
+
+    What is gone already is left out. Raises OSError where one cannot be moved; what was moved before it
+    stays away.
+    """
+    moved = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            moved.append(path.rename(_free_name(path)))
+    return moved
+
+
+def _free_name(path: Path) -> Path:
+    names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def list_contents(folder: Path) -> list[Path]:
+    """Return what a folder holds beside its lock, in the order in which it may go; of none, nothing."""
+    staying, there = {LOCK_FILE, HOLDER_FILE}, list(folder.iterdir()) if folder.is_dir() else []
+    found = [path for path in there if path.name not in staying and not path.name.startswith(DELETED_NAME)]
+    return sorted(found, key=lambda path: (path.name != DELETED_KEY, path.name))
+
+
+def is_being_deleted(path: Path) -> bool:
+    """Tell whether the process that put a path away may still be at it, or has just ended it."""
+    import psutil
+
+    number = path.name.removeprefix(DELETED_NAME).partition("-")[0]
+    try:
+        put_away = path.lstat().st_ctime
+    except FileNotFoundError:
+        return True
+    return number.isdecimal() and psutil.pid_exists(int(number)) and time.time() - put_away < _DAY
+
+
+def delete_paths(paths: Iterable[Path]) -> None:
+    """Delete files and whole folders; links are deleted, not followed.
+
+    What another process deletes at the same time is left to it. Raises OSError for what cannot be deleted.
+    """
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                _delete_folder(path)
+            else:
+                path.unlink()
+
+
+def _delete_folder(folder: Path) -> None:
+    """Delete a folder; where two do so at a time, each goes on behind the other."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():  # something in it may be deleted only by who may write to the folder it is in
+        for inner, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):
+                Path(inner).chmod(0o700)
+        shutil.rmtree(folder)
+
+
+def trim_folder(folder: Path, limit: int) -> int:
+    """Delete the files that were used least recently until a folder holds `limit` bytes; return what went.
+
+    A file counts as used when it was last written or its time was set anew. Hidden files, which somebody
+    is writing, stay.
+    """
+    found = []
+    # unlike rglob, it goes on where a folder has gone meanwhile
+    for path in (Path(inner, name) for inner, _, names in os.walk(folder) for name in names):
+        with contextlib.suppress(OSError):
+            if not path.name.startswith(".") and path.is_file():
+                seen = path.stat()
+                found.append((seen.st_mtime_ns, seen.st_size, path))
+    excess = sum(size for _, size, _ in found) - limit
+    gone = 0
+    for _, size, path in sorted(found):
+        if gone >= excess:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            gone += size
+    return gone

@@ -1,0 +1,95 @@
+"""Lock folders against other runs: refuse, or wait for the holder to end.
+
+A folder's lock is never removed, whatever else is: all who open it must mean the same file.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
+
+LOCK_FILE = "lock"
+HOLDER_FILE = "holder"  # says who took the folder last; its time says when
+POLL_SECONDS = 0.2  # seconds between two tries of who waits
+SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has let go of it
+
+
+@contextlib.contextmanager
+def hold_lock(folder: Path, what: str) -> Iterator[None]:
+    """Hold the folder for this process alone.
+
+    Raises BusyError when another run holds it.
+    """
+    lock = _try_lock(folder, SHORT_WAIT_SECONDS)
+    if lock is None:
+        raise BusyError(f"{what} is being built by another run: wait for it, or stop it")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Hold the folder for this process alone, as soon as whoever holds it has ended.
+
+    `who` is told to those who wait for this run in turn. Raises InterruptedBuildError where the user stops
+    the waiting.
+    """
+    lock = _try_lock(folder)
+    try:
+        if lock is None:
+            note(
+                f"waiting for {read_holder(folder)}, which builds in the tree that this one shares ({folder})"
+            )
+        while lock is None:
+            time.sleep(POLL_SECONDS)
+            lock = _try_lock(folder)
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again"
+        ) from None
+    try:
+        (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def read_holder(folder: Path) -> str:
+    """Return who took the folder last."""
+    with contextlib.suppress(OSError):
+        if who := (folder / HOLDER_FILE).read_text(encoding="utf-8", errors="replace"):
+            return who
+    return "another run"
+
+
+def last_taken(folder: Path) -> float:
+    """Return when the folder was taken last, in seconds since 1970; 0.0 where nobody did."""
+    try:
+        return (folder / HOLDER_FILE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _try_lock(folder: Path, patience: float = 0.0) -> FileLock | None:
+    """Return the folder's lock, taken; None where another run holds it for longer than `patience` seconds.
+
+    Raises HostError where nothing can be locked: another user's folder, a full disk.
+    """
+    lock = FileLock(folder / LOCK_FILE, timeout=patience)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        return None
+    except OSError as error:
+        raise HostError(
+            f"{folder} cannot be locked ({error.strerror or error}): see whose it is, and how much room its "
+            "disk has (`invoke status`), or let TORCHMILL_HOME name another folder"
+        ) from error
+    return lock

@@ -1,0 +1,313 @@
+"""Run programs, watch their output, and end them with all processes that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError
+
+if TYPE_CHECKING:
+    import psutil
+
+END_TIMEOUT_SECONDS = 5.0  # seconds that a process gets to put its files away
+ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
+END_ROUNDS = 5  # what is ended may have started more a moment before
+
+
+def find_by_variable(name: str, value: str) -> list[psutil.Process]:
+    """Return the processes, other than this one, that were started with a variable."""
+    return [one for one in _others() if _variable(one, name) == value]
+
+
+def find_by_group(group: int) -> list[psutil.Process]:
+    """Return the processes, other than this one, of a process group; none on Windows."""
+    if sys.platform == "win32":
+        return []
+    return [one for one in _others() if _group(one.pid) == group]
+
+
+def end_by_variable(name: str, value: str) -> None:
+    """End all processes that were started with a variable, other than this one."""
+    for _ in range(END_ROUNDS):
+        found = find_by_variable(name, value)
+        if not found:
+            return
+        end_processes(found)
+
+
+def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
+    """Return those that still run after so many seconds, or as soon as none does."""
+    import psutil
+
+    until = time.monotonic() + patience
+    left = list(processes)
+    while left:  # looked at now and then: in a container, nobody may take note of one that has ended
+        seconds = min(ORPHAN_POLL_SECONDS, max(0.0, until - time.monotonic()))
+        left = [one for one in psutil.wait_procs(left, timeout=seconds)[1] if _lives(one)]
+        if time.monotonic() >= until:
+            break
+    return left
+
+
+def end_processes(processes: Sequence[psutil.Process], patience: float = END_TIMEOUT_SECONDS) -> None:
+    """End processes, paused ones too: those that do not go within `patience` seconds are killed."""
+    import psutil
+
+    for one in processes:
+        with contextlib.suppress(psutil.Error):
+            one.terminate()
+            if sys.platform != "win32":
+                one.send_signal(signal.SIGCONT)  # one that is stopped learns of it only when it goes on
+    left = wait_until_ended(processes, patience)
+    for one in left:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    wait_until_ended(left, patience)
+
+
+def _others() -> Iterator[psutil.Process]:
+    import psutil
+
+    try:
+        there = list(psutil.process_iter())
+    except (OSError, IndexError):  # without /proc nobody is seen
+        return
+    yield from (one for one in there if one.pid != os.getpid() and _lives(one))
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _variable(process: psutil.Process, name: str) -> str | None:
+    import psutil
+
+    try:
+        return process.environ().get(name)
+    except (psutil.Error, OSError):  # another user's, or gone
+        return None
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
+
+
+TAIL_LINES = 200  # lines of output that an error carries
+INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
+
+
+class CommandError(TorchmillError):
+    """A program ended with something other than zero."""
+
+    def __init__(self, argv: Sequence[str], returncode: int, output: str) -> None:
+        """Keep the last lines of `output`, in which a caller may look for the cause."""
+        lines = output.splitlines()[-TAIL_LINES:]
+        self.argv = tuple(argv)
+        self.returncode = returncode
+        self.output = "\n".join(lines)
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        super().__init__(f"`{_shown(argv)}` {_ended(returncode)}: {last}")
+
+
+def capture(argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """Return what `argv` writes to stdout.
+
+    Raise CommandError where it fails, HostError where it cannot be started.
+    """
+    with _startable(argv, cwd):
+        done = subprocess.run(
+            list(argv),
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    if done.returncode != 0:
+        raise CommandError(argv, done.returncode, done.stdout + done.stderr)
+    return done.stdout
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    log: TextIO,
+    on_line: Callable[[str], None],
+) -> None:
+    """Run `argv`, handing each line of stdout and stderr to `log` and, without its end, to `on_line`.
+
+    The program leads a process group of its own: Ctrl-C reaches it once, from here, and it gets
+    PATIENCE seconds to stop. Raise InterruptedBuildError then, CommandError where the program fails,
+    HostError where it cannot be started.
+    """
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    with interrupt_on_sigterm():
+        with _startable(argv, cwd):
+            process = _start(argv, cwd, env)
+        try:
+            for line in _lines(process):
+                log.write(line)
+                tail.append(line)
+                on_line(line.rstrip("\n"))
+            process.wait()
+        except KeyboardInterrupt:
+            log.write(_stop(process))
+            raise _interrupted(argv) from None
+        except BaseException:
+            _stop(process)  # nothing goes on compiling behind an error of ours
+            raise
+        finally:
+            log.flush()
+            if process.stdout:
+                process.stdout.close()
+    if process.returncode != 0:
+        raise CommandError(argv, process.returncode, "".join(tail))
+
+
+def _interrupted(argv: Sequence[str]) -> InterruptedBuildError:
+    return InterruptedBuildError(
+        f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
+    )
+
+
+def _shown(argv: Sequence[str]) -> str:
+    """Return the command as a shell takes it, shortened: whole, it is in the log."""
+    line = shlex.join(argv)
+    return line if len(line) <= TAIL_LINES else f"{line[:TAIL_LINES]} …"
+
+
+def _ended(returncode: int) -> str:
+    if returncode >= 0:
+        return f"ended with exit code {returncode}"
+    try:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was killed by signal {-returncode}"
+
+
+@contextlib.contextmanager
+def _startable(argv: Sequence[str], cwd: Path | None) -> Iterator[None]:
+    """Translate what the system says when a program cannot be started."""
+    try:
+        yield
+    except FileNotFoundError:
+        if cwd is not None and not cwd.is_dir():
+            raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
+        raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
+    except OSError as error:  # not executable, or made for another machine
+        raise HostError(
+            f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine"
+        ) from None
+
+
+def _start(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> subprocess.Popen[str]:
+    windows = sys.platform == "win32"
+    return subprocess.Popen(
+        list(argv),
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        process_group=None if windows else 0,
+        creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
+    )
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    return process.stdout or iter(())
+
+
+@contextlib.contextmanager
+def interrupt_on_sigterm() -> Iterator[None]:
+    """Treat SIGTERM (a cancelled CI job) as Ctrl-C, so that the group does not outlive us."""
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not in the main thread, where signals do not arrive
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stop(process: subprocess.Popen[str]) -> str:
+    """End the group, ever less politely, and return what it still said."""
+    said = _ended_politely(process)
+    # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
+    left = find_by_group(process.pid)
+    end_processes(wait_until_ended(left, 1.0))
+    return said
+
+
+def _ended_politely(process: subprocess.Popen[str]) -> str:
+    """Ask the group to end until its leader has; return what was still said."""
+    for send, patience in ((_interrupt, INTERRUPT_TIMEOUT_SECONDS), (_terminate, 5.0), (_kill, 5.0)):
+        send(process)
+        try:
+            # reads on while it waits: a full pipe would keep the program from ending
+            return process.communicate(timeout=patience)[0] or ""
+        except subprocess.TimeoutExpired:
+            continue
+        except KeyboardInterrupt:  # asked twice: no more patience
+            continue
+    return ""
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        process.send_signal(signal.CTRL_BREAK_EVENT)
+    else:
+        _signal_group(process, signal.SIGINT)
+
+
+def _terminate(process: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        process.terminate()
+    else:
+        _signal_group(process, signal.SIGTERM)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill the descendants too: ninja gives each compiler a group of its own."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    if sys.platform != "win32":
+        _signal_group(process, signal.SIGKILL)
+    process.kill()
+
+
+if sys.platform != "win32":
+
+    def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # all gone already
+            os.killpg(process.pid, number)

@@ -1,0 +1,157 @@
+"""Remember digests of files and answers of programs for as long as the files look the same.
+
+A memory that is lost, or does not fit, costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+from torchmill.core.files import hash_file, write_atomically
+
+# A file that changed so short a time before it was read may change again and look the same: the clocks of
+# file systems tick every few milliseconds, those of some every two seconds.
+SETTLED_SECONDS = 2.0
+MAX_ENTRIES = 20_000  # answers, which are read in 30 ms; then all is forgotten
+_packed = Struct("<qqqQ").pack
+_NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")  # Linux, macOS (two), Windows
+
+
+class FileStat(NamedTuple):
+    """How something looks, and when it came to look so (nanoseconds)."""
+
+    text: str
+    since: int
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether it has looked so for long enough; not so where its clock is ahead of ours."""
+        return self.since < (time.time() - SETTLED_SECONDS) * 1e9
+
+
+class StatCache:
+    """The memory in one file, read when first asked and written by `save`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._known: dict[str, Any] | None = None  # what -> [look, answer]
+        self._changed = False
+
+    def digest(self, path: Path | str) -> str | None:
+        """Return the sha256 of a file's content; None where it cannot be read."""
+        seen = stat_file(path)
+        if seen is None:
+            return None
+        what = str(Path(path).absolute())
+        told = self.lookup(what, seen)
+        if told is None:
+            try:
+                told = hash_file(path)
+            except OSError:
+                return None
+            self.store(what, seen, told)
+        return told
+
+    def program_output(self, question: str, files: Iterable[Path | str], ask: Callable[[], str]) -> str:
+        """Return what `ask` returns, asked once for as long as the files that decide it look the same.
+
+        A script decides nothing, for it may lead anywhere: where one is among them, it is asked anew.
+        """
+        looks = [stat_file(path) if is_native(path) else None for path in files]
+        known = [one for one in looks if one is not None]
+        if not known or len(known) < len(looks):
+            return ask()
+        seen = FileStat(", ".join(one.text for one in known), max(one.since for one in known))
+        told = self.lookup(question, seen)
+        if told is None:
+            told = ask()
+            self.store(question, seen, told)
+        return told
+
+    def lookup(self, what: str, seen: FileStat) -> str | None:
+        """Return what was kept of something that looked like this; None where nothing was."""
+        kept = self._memory().get(what)
+        return str(kept[1]) if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text else None
+
+    def store(self, what: str, seen: FileStat, answer: str) -> None:
+        """Keep an answer, unless what it is about changed just now."""
+        if seen.settled:
+            self._memory()[what] = [seen.text, answer]
+            self._changed = True
+
+    def save(self) -> None:
+        """Write what is new; where that is impossible, it is forgotten."""
+        if not self._changed:
+            return
+        known = self._memory() if len(self._memory()) <= MAX_ENTRIES else {}
+        with contextlib.suppress(OSError):
+            write_atomically(self.file, json.dumps(known, separators=(",", ":")))
+        self._changed = False
+
+    def _memory(self) -> dict[str, Any]:
+        if self._known is None:
+            try:
+                found = json.loads(self.file.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                found = None
+            self._known = found if isinstance(found, dict) else {}
+        return self._known
+
+
+def stat_file(path: Path | str) -> FileStat | None:
+    """Return how a file looks: size, times, number; None where there is none."""
+    try:
+        seen = os.stat(path)  # noqa: PTH116 (a thousand times)
+    except OSError:
+        return None
+    return FileStat(stat_fields(seen), changed_at_ns(seen))
+
+
+def stat_folder(folder: Path | str) -> FileStat:
+    """Return how all files below a folder look together, git's own left out; links are not followed."""
+    whole = hashlib.blake2b(digest_size=16)
+    newest = 0
+    waiting = [str(folder)]
+    while waiting:
+        found = {}
+        path = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    seen = entry.stat(follow_symlinks=False)
+                    newest = max(newest, changed_at_ns(seen))
+                    found[entry.name] = _packed(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+                elif entry.name != ".git":
+                    waiting.append(entry.path)
+        waiting.sort()  # folders come in any order
+        whole.update(os.fsencode(f"{path}\0{len(found)}\0"))
+        for name in sorted(found):
+            whole.update(os.fsencode(f"{name}\0") + found[name])
+    return FileStat(whole.hexdigest(), newest)
+
+
+def stat_fields(seen: os.stat_result) -> str:
+    """Return what changes when a file does: nobody sets back size, both times and number at once."""
+    return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}"
+
+
+def changed_at_ns(seen: os.stat_result) -> int:
+    """Return when a file came to look so, in nanoseconds; anybody may set the time that Windows has."""
+    return seen.st_mtime_ns if os.name == "nt" else seen.st_ctime_ns
+
+
+def is_native(path: Path | str) -> bool:
+    """Tell whether a file is a program itself, and no script that starts others."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (as above)
+            return file.read(4).startswith(_NATIVE)
+    except OSError:
+        return False

@@ -1,0 +1,59 @@
+"""URLs that users pass: checked before use, and shown without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from torchmill.core.errors import ConfigError
+
+_SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no others
+_HERE = {"", "localhost"}  # the machines that file: may name
+
+
+def validate_url(option: str, url: str, schemes: Collection[str], example: str) -> SplitResult:
+    """Return the parts of an address of a folder, which may have a user and a password in it.
+
+    `option` is how the address was given, `example` how it should look. Raises ConfigError for what is no
+    such address; the message has no user, no password, and no query.
+    """
+    if why := _wrong(url, schemes):
+        raise ConfigError(f"{option} {redact_url(url)}: {why}: write it as {example}")
+    return urlsplit(url)
+
+
+def _wrong(url: str, schemes: Collection[str]) -> str:
+    """Return why something is no address of a folder; "" where it is one."""
+    if not _SIGNS.fullmatch(url):
+        return "has signs that no address has (a space is %20)"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # what is none is found only when it is asked for
+    except ValueError as error:
+        return f"is no address ({error})" if "@" not in url else "is no address"
+    if parts.scheme not in schemes:
+        return f"does not begin with {', '.join(f'{scheme}://' for scheme in schemes)}"
+    if parts.scheme == "file":
+        whole = parts.netloc in _HERE and parts.path.startswith("/")
+        return "" if whole and not {"?", "#"} & set(url) else "is no folder of this machine"
+    if not parts.hostname:
+        return "names no server"
+    return "has a query or a fragment, which no folder has" if {"?", "#"} & set(url) else ""
+
+
+def has_login(parts: SplitResult) -> bool:
+    """Tell whether an address has a user in it, which may be a token, or a password."""
+    return "@" in parts.netloc
+
+
+def strip_login(url: str) -> str:
+    """Return a checked address without its user and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def redact_url(url: str) -> str:
+    """Return whatever was given as an address such that a message may have it: better too little of it."""
+    hidden = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
+    return re.split(r"[?#]", hidden, maxsplit=1)[0]

@@ -1,0 +1,267 @@
+"""Make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+from zipfile import ZipFile
+
+from torchmill.build.up_to_date import digest_code, digest_data
+from torchmill.core.errors import DeliveryError, HostError, VerifyError
+from torchmill.core.locks import hold_lock
+from torchmill.core.process import CommandError, stream
+from torchmill.core.stat_cache import StatCache
+from torchmill.deliver import products
+from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
+from torchmill.host import limits, machine, native
+from torchmill.plan import cuda_selection
+from torchmill.wheel.pack import elf, staging, wheel_writer, zip_writer
+from torchmill.wheel.pack.compressor import Compressor, MemberCache
+from torchmill.wheel.pack.zip_writer import ZipWriter, digest_file
+from torchmill.wheel.verify import clean_environment
+
+PROJECTS = Path(__file__).parent / "consumers"
+TOOLS = ("cmake>=3.18", "ninja")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTrial:
+    """Where an archive is tried, and with what."""
+
+    project: str  # a folder of PROJECTS
+    scratch: Path
+    definitions: Sequence[str] = ()  # "CUDA_TOOLKIT_ROOT_DIR=/usr/local/cuda"
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def try_archive(archive: Path, trial_: ArchiveTrial, log: TextIO) -> str:
+    """Unzip the archive, build the consumer against it and run it; return what it printed.
+
+    CMake and ninja come from PyPI where the machine has none. Raises VerifyError where any of it fails.
+    """
+    scratch = trial_.scratch
+    shutil.rmtree(scratch, ignore_errors=True)
+    with ZipFile(archive) as unpacked:
+        unpacked.extractall(scratch)
+        root = scratch / unpacked.namelist()[0].partition("/")[0]
+    source = shutil.copytree(PROJECTS / trial_.project, scratch / "consumer")
+    build, cmake, ninja = source / "build", *_tools(scratch, log)
+    said: list[str] = []
+    definitions = [f"CMAKE_PREFIX_PATH={root}", f"CMAKE_MAKE_PROGRAM={ninja}", "CMAKE_BUILD_TYPE=Release"]
+    definitions += trial_.definitions
+    steps: dict[str, list[str | Path]] = {
+        "configured": [cmake, "-G", "Ninja", "-S", source, "-B", build, *(f"-D{one}" for one in definitions)],
+        "compiled": [cmake, "--build", build],
+        "run": [build / "consumer"],
+    }
+    for step, argv in steps.items():
+        said.clear()
+        words = [str(word) for word in argv]
+        log.write(f"+ {' '.join(words)}\n")
+        try:
+            environ = {**clean_environment.clean_variables(), **trial_.variables}
+            stream(words, cwd=scratch, env=environ, log=log, on_line=said.append)
+        except CommandError as error:
+            raise VerifyError(
+                f"{archive.name}: a C++ program could not be {step} against it, so it is not delivered "
+                f"({_cause(error)}): see {log.name}"
+            ) from None
+    return "\n".join(said)
+
+
+def _tools(scratch: Path, log: TextIO) -> tuple[str, str]:
+    """Return CMake and ninja: this machine's, or those of PyPI in an environment of their own."""
+    found = shutil.which("cmake"), shutil.which("ninja")
+    if found[0] and found[1]:
+        return found[0], found[1]
+    python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log)
+    clean_environment.install_packages(python, TOOLS, log)
+    suffix = ".exe" if sys.platform == "win32" else ""
+    return str(python.with_name(f"cmake{suffix}")), str(python.with_name(f"ninja{suffix}"))
+
+
+def _cause(error: CommandError) -> str:
+    """Return the first line that a compiler, a linker or CMake marks as an error, else how it ended."""
+    lines = [line.strip() for line in error.output.splitlines()]
+    told = ("error:", "undefined reference", "cmake error")
+    return next((line for line in lines if any(word in line.lower() for word in told)), str(error))
+
+
+FOLDERS = ("include", "lib", "share")  # of the package's own; its bin/ serves the build, and Python
+PYTHON = re.compile(r"_?Py[A-Z_]\w+")  # how all names of CPython's C API begin
+ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
+
+
+def cxx_files(package: Path) -> dict[str, Path]:
+    """Return the files of an unpacked import package that belong to C++, by their place in the archive.
+
+    Left out is what needs a Python to be loaded into: `libtorch_python`, and whatever needs that.
+    """
+    every = {
+        path.relative_to(package).as_posix(): path
+        for folder in FOLDERS
+        for path in sorted((package / folder).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    left_out = set(python_libraries([path for path in every.values() if path.parent.name == "lib"]))
+    return {name: path for name, path in every.items() if path not in left_out}
+
+
+def python_libraries(libraries: list[Path]) -> Iterator[Path]:
+    """Yield the libraries that call Python, or need one that does; what is no ELF file goes by its name."""
+    found = {path: elf.read_elf(path) for path in libraries if elf.is_elf(path)}
+    named = [path for path in libraries if path not in found and "_python" in path.name]
+    dropped = {path for path in found if any(PYTHON.match(name) for name in elf.undefined_symbols(path))}
+    names = {path.name for path in dropped}
+    while more := {
+        path for path, facts in found.items() if path not in dropped and facts and names & set(facts.needed)
+    }:
+        dropped |= more
+        names |= {path.name for path in more}
+    yield from (*named, *dropped)
+
+
+def uses_cxx11_abi(package: Path) -> bool:
+    """Say whether the package's CMake files tell consumers to compile for libstdc++'s ABI of 2015."""
+    files = sorted((package / "share").rglob("*.cmake"))
+    said = [match[1] for file in files for match in ABI.finditer(file.read_bytes())]
+    return b"1" in said
+
+
+def archive_name(import_name: str, version: str, system: str, arch: str, abi: str) -> str:
+    """Return the archive's name, as the official ones are called: "libtorch-shared-with-deps-1.13.1+cpu.zip".
+
+    `abi` is "cxx11-abi-" or "". Of Linux the official names tell no machine: all but x86_64 are told here.
+    """
+    stem = f"lib{import_name}"
+    if system == "macos":
+        return f"{stem}-macos-{arch}-{version}.zip"
+    if system == "windows":
+        return f"{stem}-win-shared-with-deps-{version}.zip"
+    machine = "" if arch == "x86_64" else f"-{arch}"
+    return f"{stem}-{abi}shared-with-deps-{version}{machine}.zip"
+
+
+EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
+
+
+def write_zip(
+    archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path
+) -> str:
+    """Write `files` and `texts`, by their place below the folder `top`, and return the archive's sha256.
+
+    Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
+    disk refuses it.
+    """
+    codec, threads = zip_writer.best_codec(), limits.measure_cores().count
+    pool = ThreadPoolExecutor(threads)
+    try:
+        with archive.open("wb") as sink:
+            whole = ZipWriter(sink, EPOCH)
+            press = Compressor(pool, threads, codec, MemberCache(members, str(codec)))
+            listed = [
+                wheel_writer.member_source(f"{top}/{name}", path, path.stat())
+                for name, path in sorted(files.items())
+            ]
+            deque(press.add_files(whole, listed), 0)
+            for name, text in sorted(texts.items()):
+                press.add_bytes(whole, f"{top}/{name}", text.encode())
+            whole.close()
+    except OSError as error:
+        raise HostError(
+            f"{archive}: cannot be written ({error.strerror or error}): free some space"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return digest_file(archive).sha256.hex()
+
+
+def make_libtorch(found: VerifiedWheel) -> Product:
+    """Return the archive of a wheel, made beside it in dist/, and tried by a C++ program that CMake builds.
+
+    One that is there and would be the same is kept. Raises DeliveryError where the wheel is not
+    what its manifest tells of, VerifyError where no program can be built or run with the archive.
+    """
+    recall = StatCache(found.layout.cache / "recall.json")
+    sha256 = recall.digest(found.wheel)
+    if sha256 != found.manifest.get("sha256"):
+        raise DeliveryError(
+            f"{found.wheel}: is not the file that its manifest tells of: delete it and build it again"
+        )
+    parts = _parts(found, recall)
+    there = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, recall)
+    recall.save()
+    return Product(there, kept=True) if there else Product(_made(found, parts), kept=False)
+
+
+def _parts(found: VerifiedWheel, recall: StatCache) -> dict[str, str]:
+    """Return all that can change an archive; what a program is compiled with that tries it does not."""
+    build = found.plan.build
+    package = found.facts.packages[build.package]
+    said = [package.import_name, package.checks, found.plan.version, _texts(found)]
+    return {
+        **products.wheel_parts(found.wheel, recall),
+        "facts": digest_data([*said, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
+        "code": digest_code(recall, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
+        "tools": str(zip_writer.best_codec()),
+    }
+
+
+def _made(found: VerifiedWheel, parts: ProductParts) -> Path:
+    plan, layout = found.plan, found.layout
+    identifier = replace(plan.build, session="libtorch").identifier(native.native_arch())
+    scratch = layout.tree(plan.release.tag, identifier)
+    scratch.mkdir(parents=True, exist_ok=True)
+    layout.logs.mkdir(parents=True, exist_ok=True)
+    log = layout.logs / f"{plan.release.tag}-{identifier}.log"
+    with hold_lock(scratch, identifier), log.open("w", encoding="utf-8") as said:
+        for folder in ("wheel", "consumer"):
+            shutil.rmtree(scratch / folder, ignore_errors=True)
+        (scratch / "wheel").mkdir()
+        package = found.facts.packages[plan.build.package]
+        root = staging.unpack_wheel(found.wheel, scratch / "wheel").root / package.import_name
+        archive = scratch / _title(found, root)
+        members = layout.cache / "members"
+        top = f"lib{package.import_name}"
+        sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
+        printed = try_archive(archive, _trial(found, scratch / "consumer"), said)
+        place = layout.dist / archive.name
+        shutil.move(archive, place)
+        products.write_record(place, parts, sha256, {"consumer": printed})
+        for folder in ("wheel", "consumer"):
+            shutil.rmtree(scratch / folder, ignore_errors=True)
+    return place
+
+
+def _title(found: VerifiedWheel, root: Path) -> str:
+    build = found.plan.build
+    arch = found.facts.arches[build.arch]
+    name = found.facts.packages[build.package].import_name
+    abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
+    return archive_name(name, found.plan.version, arch.system, build.arch, abi)
+
+
+def _texts(found: VerifiedWheel) -> dict[str, str]:
+    """Return the two files by which an official archive says what it is."""
+    texts = {"build-version": f"{found.plan.version}\n"}
+    commit = found.manifest.get("commit")
+    return texts | ({"build-hash": f"{commit}\n"} if commit else {})
+
+
+def _trial(found: VerifiedWheel, scratch: Path) -> ArchiveTrial:
+    project = found.facts.packages[found.plan.build.package].checks
+    if found.plan.toolkit is None:
+        return ArchiveTrial(project, scratch)
+    home = cuda_selection.cuda_placeholders(found.plan, machine.measure_host(found.layout.root)).get(
+        "cuda_home", "/usr/local/cuda"
+    )
+    variables = {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
+    return ArchiveTrial(project, scratch, (f"CUDA_TOOLKIT_ROOT_DIR={home}",), variables)

@@ -1,0 +1,167 @@
+"""Products made from a verified wheel: find the wheel, parse options, reuse an unchanged product."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts, Plan
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.files import write_atomically
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.fetch.source import fetcher
+from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.plan import build_plan
+from torchmill.plan.options import parse_options
+from torchmill.wheel import dist_files
+
+ProductParts = Mapping[str, str]  # all that can change a file, by names for people
+MADE_OF = "made_of"  # the key of the record: a list, because several wheels can make the same bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A file in dist/ that was made of a wheel."""
+
+    file: Path
+    kept: bool  # it was there, and nothing changed
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
+
+
+def find_unchanged(files: Iterable[Path], parts: ProductParts, recall: StatCache) -> Path | None:
+    """Return the file that was made of just these parts and is as it was then; None where there is none."""
+    for file in files:
+        told = dist_files.read_manifest(file)
+        if dict(parts) in _made_of(told) and recall.digest(file) == told.get("sha256"):
+            return file
+    return None
+
+
+def write_record(file: Path, parts: ProductParts, sha256: str, told: Mapping[str, Any]) -> None:
+    """Write beside a file what it was made of, and what is `told` of it.
+
+    What another wheel was noted to make stays, as long as it is the same file. Raises OSError.
+    """
+    before = dist_files.read_manifest(file)
+    others = [one for one in _made_of(before) if one.get("wheel") != parts["wheel"]]
+    same = others if before.get("sha256") == sha256 else []
+    record = {"sha256": sha256, "size": file.stat().st_size, **told, MADE_OF: [*same, dict(parts)]}
+    write_atomically(dist_files.manifest_path(file), json.dumps(record, indent=1) + "\n")
+
+
+def _made_of(told: Mapping[str, Any]) -> list[dict[str, str]]:
+    found = told.get(MADE_OF)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def wheel_parts(wheel: Path, recall: StatCache) -> dict[str, str]:
+    """Return the parts that a wheel is: its name, which tells what it is for, and its bytes."""
+    return {"wheel": wheel.name, "wheel_sha256": recall.digest(wheel) or ""}
+
+
+def installed_version(distribution: str) -> str:
+    """Return the version of an installed package, "" where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+BUILD_NUMBER_OPTION = "--build-number"
+MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOptions:
+    """What was said of the thing that is made."""
+
+    number: int | None = None  # the build number of a conda package; None: that of the wheel
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the words that say it."""
+        return () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}: write it as {BUILD_NUMBER_OPTION}=1")
+
+
+def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
+    """Return what the words after -- say of a conda package, and those that are for its wheel.
+
+    Raises ConfigError for a build number that is none.
+    """
+    parser = _Parser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
+    parser.add_argument(
+        BUILD_NUMBER_OPTION, metavar="N", help="of the conda package; by default the wheel's, else 0"
+    )
+    said, rest = parser.parse_known_args(list(arguments))
+    if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
+        parser.print_help()
+    return ProductOptions(None if said.build_number is None else _number(said.build_number, prog)), rest
+
+
+def parse_no_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:  # noqa: ARG001 - as `of_conda`
+    """Return that all words after -- are for the wheel."""
+    return ProductOptions(), list(arguments)
+
+
+def _number(text: str, prog: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER))
+    if not is_number:
+        raise ConfigError(
+            f"{prog}: {BUILD_NUMBER_OPTION} '{text[:40]}': give a whole number from 0 to {MAX_BUILD_NUMBER}"
+        )
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedWheel:
+    """A wheel in dist/, and what is known of it."""
+
+    layout: Layout
+    facts: Facts
+    cell: Cell
+    plan: Plan
+    wheel: Path
+    manifest: Mapping[str, Any]  # what is told beside it
+
+
+def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel | None:
+    """Return the wheel in dist/ that a cell's session with these arguments makes; None where there is none.
+
+    It is taken as it is: whether its source has changed since is for its own session to find out. Raises
+    ConfigError for arguments without sense.
+    """
+    layout = Layout.of_checkout(root)
+    recall = StatCache(layout.cache / "recall.json")
+    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
+    options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
+    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    planned = build_plan.compute_plan(facts, cell, machine, options, fetched)
+    wheel = dist_files.find_wheel(layout.dist, planned)
+    told = dist_files.read_manifest(wheel)
+    return VerifiedWheel(layout, facts, cell, planned, wheel, told) if wheel.is_file() and told else None
+
+
+def require_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel:
+    """Return what `find` finds; raises DeliveryError where there is nothing."""
+    found = find_verified(root, facts, cell, arguments)
+    if found is None:
+        raise DeliveryError(
+            f"{cell.build.package} {cell.release.version}, Python {cell.build.python}, {cell.build.variant}: "
+            "dist/ has no verified wheel of it after its session: build it with nox and try again"
+        )
+    return found

@@ -1,0 +1,115 @@
+"""Where wheels can be published, by the argument of --to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.request import url2pathname
+
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError
+from torchmill.deliver.publish.upload_set import UploadFile
+
+_GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
+_BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
+_SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
+WAYS = (
+    "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
+    "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
+)
+
+
+class PublishTarget(Protocol):
+    """Somewhere that files can be brought to."""
+
+    @property
+    def name(self) -> str:
+        """Return how messages call it; never with a password."""
+
+    @property
+    def takes_documents(self) -> bool:
+        """Tell whether it takes files that are no wheels."""
+
+    def complaint(self, file: UploadFile) -> str | None:
+        """Return why it would not take a file, whatever it has; None where it would."""
+
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+        """Return the sha256 of those of the files, by name, of which it has one of that name.
+
+        Raises NetworkError, HostError, or DeliveryError where it is not what it should be.
+        """
+
+    def upload(self, file: UploadFile) -> None:
+        """Bring a file, of whose name it has none.
+
+        Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
+        """
+
+    def finish(self) -> None:
+        """Show what was brought, where that is kept back until all of it is there."""
+
+
+def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> PublishTarget:
+    """Return the place that is meant; `simple` is where its index is read.
+
+    Raises ConfigError for what is none, or has a password in it.
+    """
+    if not to:
+        raise ConfigError(f"invoke publish: say where to, with --to: {WAYS}")
+    if to.startswith("github:"):
+        return _github(to, environ)
+    scheme = to.partition(":")[0].lower() if _SCHEME.match(to) else ""
+    if simple and scheme not in {"http", "https", "pypirc"}:
+        raise ConfigError(f"--simple {simple}: only an index is read, and {to} is none: leave it out")
+    if scheme in {"http", "https", "pypirc"}:
+        return _index(to, environ, simple)
+    if scheme == "s3":
+        return _bucket(to)
+    if scheme not in {"", "file"}:
+        raise ConfigError(f"--to {urls.redact_url(to)}: there is no such place: it is {WAYS}")
+    return _folder(to, scheme)
+
+
+def _folder(to: str, scheme: str) -> PublishTarget:
+    from torchmill.deliver.publish.folder import FolderTarget
+
+    if scheme:
+        return FolderTarget(Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path)))
+    try:
+        return FolderTarget(Path(to).expanduser().absolute())
+    except RuntimeError:
+        raise ConfigError(f"--to {to}: there is no user of that name: write the path in full") from None
+
+
+def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
+    from torchmill.deliver.publish.github import GithubReleases
+
+    match = _GITHUB.fullmatch(to)
+    if match is None or {".", ".."} & set(match["repository"].split("/")):
+        raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG")
+    return GithubReleases.from_address(match["repository"], match["tag"], environ)
+
+
+def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
+    from torchmill.deliver.publish.index import IndexTarget
+
+    for option, url in (("--to", to), ("--simple", simple)):
+        if url and not url.startswith("pypirc:"):
+            parts = urls.validate_url(option, url, ("https", "http"), "https://index.example/simple")
+            if urls.has_login(parts):
+                raise ConfigError(
+                    f"{option} {urls.redact_url(url)}: a password has no place in a command: set "
+                    "TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc"
+                )
+    return IndexTarget.from_address(to, simple, environ)
+
+
+def _bucket(to: str) -> PublishTarget:
+    from torchmill.deliver.publish.bucket import BucketTarget
+
+    match = _BUCKET.fullmatch(to)
+    if match is None:
+        raise ConfigError(f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
+    return BucketTarget.from_address(match["bucket"], match["path"] or "")

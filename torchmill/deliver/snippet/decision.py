@@ -1,0 +1,244 @@
+"""Decide for each platform of a project which wheels it uses and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from torchmill.config.matrix import CPU, Cell, make_cell, python_key
+from torchmill.config.model import Arch, Build, Facts, Release
+from torchmill.config.rules import make_case, rule_matches
+from torchmill.core.errors import DeliveryError
+from torchmill.deliver.snippet import stock
+from torchmill.deliver.snippet.stock import (
+    PlatformPin,
+    SnippetDecision,
+    SnippetRequest,
+    WheelOffer,
+    WheelStock,
+    find_official,
+    is_offer_of,
+    platform_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingWheel:
+    """A wheel that is not there."""
+
+    package: str
+    variant: str
+    python: str
+    arch: Arch
+
+
+def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[MissingWheel]) -> str:
+    """Return the command that builds what can be built of some wheels, or why nothing can."""
+    cells = [found for one in lacking for found in _cells(facts, request, one)]
+    possible = [one.build for one in cells if one.possible]
+    if not possible:
+        reasons = [one.reason for one in cells if one.reason]
+        return f"it cannot be built: {reasons[0]}" if reasons else "no session builds it"
+    arch = facts.arches[possible[0].arch]
+    # a container can be another machine, but only with Linux in it
+    elsewhere = arch.system != "linux" and arch.name != request.native
+    names = dict.fromkeys(one.identifier(one.arch if elsewhere else request.native) for one in possible)
+    return f"build with `nox -s {' '.join(names)}`" + (
+        f", on {stock.platform_name(arch)}" if elsewhere else ""
+    )
+
+
+def _cells(facts: Facts, request: SnippetRequest, lacking: MissingWheel) -> Iterator[Cell]:
+    """Yield the cell that a wheel is of, possible or not; none for a variant of no session."""
+    toolkit = next((one for one in facts.toolkits if one.variant == lacking.variant), None)
+    if toolkit is None and lacking.variant != CPU:
+        return
+    package, cuda = facts.packages[lacking.package], toolkit.version if toolkit else None
+    build = Build(package.name, package.session, lacking.python, lacking.variant, lacking.arch.name, cuda)
+    yield make_cell(facts, request.release(package.name), build)
+
+
+def decision_notes(
+    facts: Facts,
+    stock: WheelStock,
+    request: SnippetRequest,
+    pins: Sequence[PlatformPin],
+    pythons: Sequence[str],
+) -> Iterator[str]:
+    """Yield a line for whatever is not as it was asked for, with what would have to be built."""
+    for arch in request.platforms:
+        here = [pin for pin in pins if pin.arch == arch]
+        yield from _substitute(facts, request, here, pythons)
+    yield from _left_out(facts, request, pins, pythons)
+    used = {f"{pin.package} {pin.version}:" for pin in pins if pin.offers}
+    yield from (warning for warning in stock.warnings if warning.startswith(tuple(used)))
+
+
+def _substitute(
+    facts: Facts, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is taken on a platform for want of a wheel of ours, or of the variant."""
+    first, *_ = pins
+    where = platform_name(first.arch)
+    if first.variant != request.variant and first.arch.system != "macos":
+        yield f"{where}: there is no {request.variant} wheel, so this is the {first.variant} one"
+    if not first.offers:
+        lacking = [
+            MissingWheel(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins
+        ]
+        yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
+
+
+def _left_out(
+    facts: Facts, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
+) -> Iterator[str]:
+    """Yield which of our Pythons a project cannot have, and for want of which wheels."""
+    ours = {python for pin in pins if pin.offers for python in pin.pythons if not python.endswith("t")}
+    for python in sorted(ours - set(pythons), key=python_key):
+        without = [pin for pin in pins if python not in pin.pythons]
+        where = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
+        lacking = [MissingWheel(pin.package, pin.variant, python, pin.arch) for pin in without]
+        yield f"not for Python {python}: no wheel of {where}; {build_advice(facts, request, lacking)}"
+
+
+_TWO = ("2.0.0", "2.0.2", "2.4.0")  # of NumPy 2: what is compiled against any of these works with 1 and 2
+
+
+def numpy_requirement(
+    facts: Facts, releases: Sequence[Release], pythons: Sequence[str], platforms: Sequence[Arch]
+) -> str | None:
+    """Return the requirement that a project needs beside these releases, "numpy<2"; None: it needs none.
+
+    A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
+    """
+    for release in releases:
+        package = facts.packages[release.package]
+        for arch in platforms:
+            for python in pythons:
+                build = Build(package.name, package.session, python, CPU, arch.name)
+                known = make_case(facts, build, release)
+                rules = (rule for rule in package.rules if rule_matches(rule.when, known))
+                if any(_of_one(line) for rule in rules for line in rule.requires):
+                    return "numpy<2"
+    return None
+
+
+def _of_one(line: str) -> bool:
+    """Tell whether a requirement of a build is met by NumPy 1 alone."""
+    required = Requirement(line)
+    return required.name == "numpy" and not any(required.specifier.contains(one) for one in _TWO)
+
+
+def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetDecision:
+    """Return which wheels of which places serve a project.
+
+    Raises DeliveryError where a platform has none, or no Python is served everywhere, with what to build.
+    """
+    found = [pin for arch in request.platforms for pin in _on(facts, stock, request, arch)]
+    pythons = _everywhere(facts, request, stock, found)
+    order = {release.package: number for number, release in enumerate(request.releases)}
+    return SnippetDecision(
+        variant=request.variant,
+        platforms=request.platforms,
+        pins=tuple(_limited(pin, pythons) for pin in sorted(found, key=lambda pin: order[pin.package])),
+        pythons=pythons,
+        numpy=numpy_requirement(facts, request.releases, pythons, request.platforms),
+        notes=tuple(decision_notes(facts, stock, request, found, pythons)),
+    )
+
+
+def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) -> tuple[PlatformPin, ...]:
+    """Return the pins of one platform; where the variant is not to be had, those of `cpu`.
+
+    Raises DeliveryError where there are none.
+    """
+    base, *_ = request.releases
+    for variant in dict.fromkeys((request.variant, CPU)):
+        ours = tuple(_own(facts, stock, release, variant, arch) for release in request.releases)
+        if ours[0] is not None:
+            lacking = tuple(one for one, pin in zip(request.releases, ours, strict=True) if pin is None)
+            if lacking:
+                wanted = replace(request, releases=lacking, variant=variant)
+                raise _absent(facts, stock, wanted, arch, f"; or leave it out: --package {base.package}")
+            return tuple(pin for pin in ours if pin is not None)
+        theirs = tuple(_theirs(facts, base, release, variant, arch) for release in request.releases)
+        if None not in theirs:
+            return tuple(pin for pin in theirs if pin is not None)
+    raise _absent(facts, stock, request, arch)
+
+
+def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
+    """Return the pin of our wheels: those with the label of the variant, then those for most Pythons."""
+    by_version: dict[Version, list[WheelOffer]] = {}
+    for one in stock.offers:
+        if (one.variant, one.arch) == (variant, arch.name) and is_offer_of(facts, one, release):
+            by_version.setdefault(one.version, []).append(one)
+    if not by_version:
+        return None
+
+    def worth(version: Version) -> tuple[bool, int, Version]:
+        pythons = {python for one in by_version[version] for python in one.pythons}
+        return (version.local or "").startswith(variant), len(pythons), version
+
+    version = max(by_version, key=worth)
+    newest = {one.pythons: one for one in sorted(by_version[version], key=lambda one: one.build)}
+    offers = tuple(sorted(newest.values(), key=lambda one: [python_key(each) for each in one.pythons]))
+    pythons = tuple(sorted({each for one in offers for each in one.pythons}, key=python_key))
+    return PlatformPin(release.package, str(version), variant, arch, pythons, stock.place, offers)
+
+
+def _theirs(facts: Facts, base: Release, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
+    found = find_official(facts, base, release, variant, arch)
+    if found is None:
+        return None
+    return PlatformPin(release.package, found.version, variant, arch, found.pythons, found.place)
+
+
+def _limited(pin: PlatformPin, pythons: Sequence[str]) -> PlatformPin:
+    """Return a pin without the wheels of Pythons that the project cannot have."""
+    offers = tuple(one for one in pin.offers if set(one.pythons) & set(pythons))
+    return replace(pin, pythons=tuple(one for one in pin.pythons if one in pythons), offers=offers)
+
+
+def _everywhere(
+    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Sequence[PlatformPin]
+) -> tuple[str, ...]:
+    """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
+    common = set.intersection(*(set(pin.pythons) for pin in pins))
+    if not common:
+        said = "; ".join(
+            f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
+        )
+        ours = {python for pin in pins if pin.offers for python in pin.pythons}
+        lacking = [
+            MissingWheel(pin.package, pin.variant, python, pin.arch)
+            for pin in pins
+            for python in sorted(ours - set(pin.pythons), key=python_key)
+        ]
+        raise DeliveryError(
+            f"no Python has all wheels of {stock.where} ({said}): {build_advice(facts, request, lacking)}"
+        )
+    usual = {python for python in common if not python.endswith("t")}
+    return tuple(sorted(usual or common, key=python_key))
+
+
+def _absent(
+    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = ""
+) -> DeliveryError:
+    """Return the error for releases that have no wheel on a platform."""
+    names = " and ".join(str(release) for release in request.releases)
+    base, *_ = request.releases
+    ours = {python for one in stock.offers if one.variant == request.variant for python in one.pythons}
+    pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
+    lacking = [
+        MissingWheel(release.package, request.variant, python, arch)
+        for python in pythons
+        for release in request.releases
+    ]
+    return DeliveryError(
+        f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.where} nor "
+        f"in an official index: {build_advice(facts, request, lacking)}{more}"
+    )

@@ -1,0 +1,371 @@
+"""The wheels on offer for a snippet: in a folder, in an index, or official ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import url2pathname
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from torchmill.config.matrix import CPU, python_key
+from torchmill.config.model import Arch, Facts, OfferedWheels, Release
+from torchmill.config.rules import is_within
+from torchmill.core import urls
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.paths import Layout
+from torchmill.deliver.index.pages import make_entry, requirement_differences
+from torchmill.wheel import wheel_file
+from torchmill.wheel.wheel_file import Distribution
+
+_SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
+_TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
+
+
+def platform_name(arch: Arch) -> str:
+    """Return how a platform is called: "linux/x86_64"."""
+    return f"{arch.system}/{arch.name}"
+
+
+def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
+    """Return the platforms with these names, in the order of the facts.
+
+    Raises ConfigError for a name that none has.
+    """
+    known = {platform_name(arch): arch for arch in facts.arches.values()}
+    if unknown := [word for word in words if word not in known]:
+        raise ConfigError(f"--platform {unknown[0]}: there is {', '.join(known)}")
+    return tuple(arch for title, arch in known.items() if title in words)
+
+
+def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
+    """Return the platform of a wheel's platform tag, "manylinux_2_17_x86_64"; None where we know none."""
+    for arch in facts.arches.values():
+        if tag.endswith(f"_{arch.name}") and tag.startswith(_TAGS.get(arch.system, ())):
+            return arch
+    return None
+
+
+def platforms_marker(some: Collection[Arch], every: Collection[Arch]) -> str:
+    """Return the marker that is true on some of a project's platforms; "" where it is true on all of them.
+
+    A system is told by itself where all of its platforms are meant: so another machine of it finds out that
+    there is no wheel, and does not simply go without.
+    """
+    if {arch.name for arch in every} <= {arch.name for arch in some}:
+        return ""
+    told = []
+    for system in dict.fromkeys(arch.system for arch in some):
+        mine = [arch for arch in some if arch.system == system]
+        whole = len(mine) == sum(arch.system == system for arch in every)
+        told += [_system(system)] if whole else [platform_marker(arch) for arch in mine]
+    return told[0] if len(told) == 1 else " or ".join(_grouped(one) for one in told)
+
+
+def platform_marker(arch: Arch) -> str:
+    """Return the marker that is true on one platform only."""
+    machines = [f"platform_machine == '{machine}'" for machine in arch.machines]
+    machine = machines[0] if len(machines) == 1 else f"({' or '.join(machines)})"
+    return f"{_system(arch.system)} and {machine}"
+
+
+def join_markers(first: str, second: str) -> str:
+    """Return the marker that is true where both are; "" is true everywhere."""
+    return " and ".join(_grouped(one, " or ") for one in (first, second) if one)
+
+
+def _system(system: str) -> str:
+    return f"sys_platform == '{_SYS_PLATFORM.get(system, system)}'"
+
+
+def _grouped(marker: str, word: str = " and ") -> str:
+    return f"({marker})" if word in marker else marker
+
+
+if TYPE_CHECKING:
+    from torchmill.fetch.package_index import IndexFile
+
+FLAT, INDEX = "flat", "index"  # a folder of wheels; pages (PEP 503)
+UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
+
+
+@dataclass(frozen=True, slots=True)
+class WheelPlace:
+    """Where installers find wheels."""
+
+    name: str  # "torchmill"
+    url: str
+    kind: str  # FLAT or INDEX
+    default: bool = False  # installers look there anyway
+
+    @property
+    def local(self) -> bool:
+        """Tell whether it is a folder of this machine."""
+        return self.url.startswith("file:")
+
+
+@dataclass(frozen=True, slots=True)
+class WheelOffer:
+    """A wheel of a package for one platform."""
+
+    package: str
+    version: Version
+    variant: str  # "cpu", "cu118"; another label where that is all that is told
+    paired: str  # what else stands in the label: "torch2.11.0"; ""
+    arch: str
+    pythons: tuple[str, ...]  # oldest first
+    file: str
+    url: str
+    sha256: str | None
+    build: tuple[int, str] | tuple[()] = ()
+
+
+def offers_of_folder(facts: Facts, wheels: Iterable[Distribution]) -> tuple[WheelOffer, ...]:
+    """Return what the wheels of a folder are, those of unknown packages and platforms left out."""
+    found = (_offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
+    return tuple(offer for offers in found for offer in offers)
+
+
+def offers_of_index(facts: Facts, files: Iterable[IndexFile]) -> tuple[WheelOffer, ...]:
+    """Return what the files of an index are; those that are yanked are left out."""
+    found = (_offers(facts, one.name, one.url, one.sha256, {}) for one in files if not one.yanked)
+    return tuple(offer for offers in found for offer in offers)
+
+
+def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
+    """Tell whether a wheel is of a release, and goes with the base that this release goes with."""
+    after = (facts.packages[release.package].after or "").replace("-", ".")
+    same = offer.package == release.package and Version(offer.version.public) == Version(release.version)
+    return same and offer.paired in {"", f"{after}{release.torch}"}
+
+
+def _offers(
+    facts: Facts, file: str, url: str, sha256: str | None, manifest: Mapping[str, Any]
+) -> Iterator[WheelOffer]:
+    """Yield a wheel once for each platform it is for; manylinux has many names for one."""
+    try:
+        package, version, build, tags = parse_wheel_filename(file)
+    except (InvalidWheelFilename, InvalidVersion):
+        return
+    if package not in facts.packages:
+        return
+    arches = {arch.name: arch for tag in tags if (arch := platform_of_tag(facts, tag.platform))}
+    for arch in arches.values():
+        variant, paired = _variant(facts, version, arch.system, manifest)
+        yield WheelOffer(
+            package=package,
+            version=version,
+            variant=variant,
+            paired=paired,
+            arch=arch.name,
+            pythons=_pythons(facts, package, version, tags),
+            file=file,
+            url=url,
+            sha256=sha256,
+            build=build,
+        )
+
+
+def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the variant of a wheel, by its label or what is told of its build, and the rest of its label."""
+    variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
+    first, _, rest = (version.local or "").partition(".")
+    if first in variants:
+        return first, rest
+    if system == "macos" and not first:
+        return CPU, ""
+    if manifest:
+        toolkit = facts.toolkit(manifest.get("toolkit"))
+        return (toolkit.variant if toolkit else CPU), ""
+    return version.local or UNLABELLED, ""
+
+
+def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) -> tuple[str, ...]:
+    """Return the Pythons of a wheel: "cp310-cp310" is for 3.10, "py3-none" for all of its release."""
+    found: set[str] = set()
+    for tag in tags:
+        if tag.interpreter.startswith("cp") and tag.abi != "abi3":
+            number = tag.interpreter.removeprefix("cp")
+            found.add(f"{number[0]}.{number[1:]}{'t' if tag.abi.endswith('t') else ''}")
+        else:
+            releases = (one for one in facts.releases[package] if one.version == version.base_version)
+            found |= {python for one in releases for python in one.pythons}
+    return tuple(sorted(found, key=python_key))
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialWheels:
+    """The wheels of a release for a platform in an index of others."""
+
+    version: str
+    place: WheelPlace
+    pythons: tuple[str, ...]
+
+
+def find_official(
+    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
+) -> OfficialWheels | None:
+    """Return the official wheels of a release that goes with `base`; None where none are known."""
+    for one in _fitting(facts, base, release, variant, arch):
+        if pythons := _official_pythons(facts, release, arch):
+            place = WheelPlace(
+                one.name.format(variant=variant), one.url.format(variant=variant), INDEX, one.default
+            )
+            return OfficialWheels(release.version + one.label.format(variant=variant), place, pythons)
+    return None
+
+
+def _fitting(
+    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
+) -> Iterator[OfferedWheels]:
+    official = {toolkit.variant for toolkit in facts.toolkits if toolkit.version in base.cuda_official}
+    kind = CPU if variant == CPU else "cuda" if variant in official else ""
+    for one in facts.elsewhere:
+        fits = release.package in one.packages and is_within(one.release, base.version)
+        if fits and kind in one.variants and arch.name in one.arches:
+            yield one
+
+
+def _official_pythons(facts: Facts, release: Release, arch: Arch) -> tuple[str, ...]:
+    mine = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == arch)
+    return tuple(sorted({python for pythons in mine for python in pythons}, key=python_key))
+
+
+@dataclass(frozen=True, slots=True)
+class WheelStock:
+    """What we have."""
+
+    where: str  # for people: "/home/me/dist"
+    place: WheelPlace
+    offers: tuple[WheelOffer, ...]
+    warnings: tuple[str, ...] = ()  # about a version whose wheels do not go together: "torch 1.13.1+cpu: …"
+
+
+@dataclass(frozen=True, slots=True)
+class SnippetRequest:
+    """What a project wants of one variant."""
+
+    releases: tuple[Release, ...]  # the base first
+    variant: str
+    platforms: tuple[Arch, ...]
+    native: str  # the arch whose sessions are named without it
+
+    def release(self, package: str) -> Release:
+        """Return the release of a package."""
+        return next(one for one in self.releases if one.package == package)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformPin:
+    """One version of a package on one platform."""
+
+    package: str
+    version: str  # "1.13.1+cpu"
+    variant: str  # which may be another than was asked for
+    arch: Arch
+    pythons: tuple[str, ...]
+    place: WheelPlace
+    offers: tuple[WheelOffer, ...] = ()  # our wheels; none where they are somebody else's
+
+
+@dataclass(frozen=True, slots=True)
+class SnippetDecision:
+    """What a project is told of one variant."""
+
+    variant: str
+    platforms: tuple[Arch, ...]
+    pins: tuple[PlatformPin, ...]  # by package, in the order of the platforms
+    pythons: tuple[str, ...]  # for which there are all wheels, oldest first
+    numpy: str | None  # "numpy<2"
+    notes: tuple[str, ...]
+
+    def of_package(self, package: str) -> tuple[PlatformPin, ...]:
+        """Return the pins of a package."""
+        return tuple(pin for pin in self.pins if pin.package == package)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Return the packages, the base first."""
+        return tuple(dict.fromkeys(pin.package for pin in self.pins))
+
+
+if TYPE_CHECKING:
+    from torchmill.fetch.package_index import IndexFile
+
+NAME = "torchmill"  # how a project calls the place
+EXAMPLE = "https://wheels.example, file:///srv/wheels, or the path of a folder"
+
+
+def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
+    """Return what an index (a URL or a folder) or, without one, dist/ has to offer.
+
+    Raises ConfigError for what is no address, DeliveryError where there is nothing, NetworkError where no
+    index answers.
+    """
+    path = index
+    if "://" in index or index.startswith("file:"):
+        parts = urls.validate_url("--index", index, ("https", "http", "file"), EXAMPLE)
+        if parts.scheme != "file":
+            return _served(facts, index)
+        path = url2pathname(parts.path)
+    folder = Path(path).resolve() if index else layout.dist
+    if not folder.is_dir():
+        raise DeliveryError(_nothing(folder, index, "there is no such folder"))
+    pages = [folder / package / "index.html" for package in facts.packages]
+    if any(page.is_file() for page in pages):
+        files = tuple(file for page in pages if page.is_file() for file in _page(page))
+        return WheelStock(
+            str(folder), WheelPlace(NAME, folder.as_uri(), INDEX), offers_of_index(facts, files)
+        )
+    ours = (
+        path
+        for path in wheel_file.list_wheels(folder)
+        if wheel_file.parse_file_name(path)[0] in facts.packages
+    )
+    wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
+    found = offers_of_folder(facts, wheels)
+    if not found:
+        raise DeliveryError(_nothing(folder, index, "there is no wheel of ours in it"))
+    warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
+    return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), FLAT), found, warnings)
+
+
+def _nothing(folder: Path, index: str, why: str) -> str:
+    if index:
+        return f"--index {index}: {why}: name a folder of wheels, or what `invoke index` wrote"
+    return f"{folder}: {why}: build a wheel (`nox -l` lists the sessions), or name an index with --index"
+
+
+def _page(page: Path) -> tuple[IndexFile, ...]:
+    from torchmill.fetch.package_index import parse_html_page
+
+    return parse_html_page(page.read_text("utf-8", "replace"), page.as_uri())
+
+
+def _served(facts: Facts, index: str) -> WheelStock:
+    import requests
+
+    from torchmill.fetch.package_index import find_project_files
+
+    url = urls.strip_login(index).rstrip("/")
+    cure = "check the address of --index, or serve it"
+    with requests.Session() as session:
+        pages = [find_project_files(session, index, package, cure) or () for package in facts.packages]
+    files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
+    if not files:
+        raise DeliveryError(
+            f"--index {url}: it has no page of {' or '.join(facts.packages)}: name the address above those"
+        )
+    return WheelStock(url, WheelPlace(NAME, url, INDEX), offers_of_index(facts, files))
+
+
+def _without_login(url: str) -> str:
+    """Return the address of a file as an index tells it, which may be anything, for everybody."""
+    try:
+        return urls.strip_login(url)
+    except ValueError:
+        return url

@@ -1,0 +1,275 @@
+"""Snippets for uv, Poetry, PDM, pip and pixi."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from torchmill.config.model import Arch, Facts
+from torchmill.core.errors import ConfigError
+from torchmill.deliver.snippet import stock
+from torchmill.deliver.snippet.lines import (
+    Direct,
+    extra_option,
+    has_mixed_versions,
+    is_flat,
+    is_shadowed,
+    places_to_name,
+    project_table,
+    python_range,
+    requirement_lines,
+    snippet_header,
+    source_lines,
+    toml_array,
+    toml_inline,
+    toml_inlines,
+    toml_string,
+    wheel_address,
+)
+from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelPlace
+
+PDM_SEVERAL = False
+_PDM_GLIBC = re.compile(r"manylinux_2_(\d+)")
+_OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
+
+
+def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+    """Return pyproject.toml for PDM."""
+    decision, *_ = decisions
+    words = ["pyproject.toml; then", *(f"    {line}" for line in _locking(decision, direct)), "    pdm sync"]
+    lines = [*snippet_header(decisions, words), "", *project_table(decisions, direct)]
+    lines += ["", "[tool.pdm]", "distribution = false"]
+    named = {place: _packages(decision, place, direct) for place in places_to_name(decisions, direct)}
+    for place, packages in (named | _default(decision, named)).items():
+        lines += [
+            "",
+            "[[tool.pdm.source]]",
+            f"name = {toml_string(place.name)}",
+            f"url = {toml_string(place.url)}",
+        ]
+        lines += [f"type = {toml_string('find_links' if is_flat(place) else 'index')}"]
+        lines += [f"include_packages = [{', '.join(toml_string(one) for one in packages)}]"]
+        # without this the source would be asked for all other packages too
+        lines += ['exclude_packages = ["*"]'] if not place.default else []
+    return "\n".join(lines)
+
+
+def _packages(decision: SnippetDecision, place: WheelPlace, direct: Direct) -> list[str]:
+    mine = (pin.package for pin in decision.pins if pin.place == place and not direct(pin))
+    return list(dict.fromkeys(mine))
+
+
+def _default(decision: SnippetDecision, named: dict[WheelPlace, list[str]]) -> dict[WheelPlace, list[str]]:
+    """Return PyPI with those packages that it must be asked for although a source of ours has them."""
+    elsewhere = {package for packages in named.values() for package in packages}
+    found: dict[WheelPlace, list[str]] = {}
+    for pin in decision.pins:
+        if pin.place.default and pin.package in elsewhere:
+            found.setdefault(pin.place, [])
+            if pin.package not in found[pin.place]:
+                found[pin.place].append(pin.package)
+    return found
+
+
+def _locking(decision: SnippetDecision, direct: Direct) -> Iterator[str]:
+    """Yield the commands that lock: for all platforms at once, or for one after the other."""
+    pins = [pin for pin in decision.pins if direct(pin)]
+    several = len(decision.platforms) > 1 and (has_mixed_versions(decision) or bool(pins))
+    pythons = decision.pythons if any(len(pin.offers) > 1 for pin in pins) else ()
+    targets = [
+        (f" --platform {_target(decision, arch)}" if several else "")
+        + (f' --python "=={python}.*"' if python else "")
+        for arch in (decision.platforms if several else decision.platforms[:1])
+        for python in (pythons or ("",))
+    ]
+    for number, target in enumerate(targets):
+        yield f"pdm lock{' --append' if number else ''}{target}"
+
+
+def _target(decision: SnippetDecision, arch: Arch) -> str:
+    """Return how PDM calls a platform on which all of its wheels can be installed."""
+    if arch.system != "linux":
+        return f"{arch.system}_{arch.name}"
+    files = (offer.file for pin in decision.pins if pin.arch == arch for offer in pin.offers)
+    needed = [int(found) for file in files for found in _PDM_GLIBC.findall(file)[:1]]
+    return f"manylinux_2_{max([_OLDEST, *needed])}_{arch.name}"
+
+
+PIP_SEVERAL = False
+
+
+def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+    """Return requirements.txt."""
+    decision, *_ = decisions
+    named = places_to_name(decisions, direct)
+    words = ["requirements.txt; then `pip install -r requirements.txt`"]
+    if any(not is_flat(place) for place in named):
+        words.append(
+            "pip asks every index for every name: name none that you do not trust (dependency confusion); "
+            "PyPI takes no version with a label, so that those pins are safe"
+        )
+    options = [f"{'--find-links' if is_flat(place) else '--extra-index-url'} {place.url}" for place in named]
+    return "\n".join([*snippet_header(decisions, words), *options, *requirement_lines(decision, direct)])
+
+
+PIXI_SEVERAL = True  # variants, as environments
+_GLIBC = re.compile(r"manylinux_2_(\d+)")
+_PROMISED = 28  # of glibc 2: what pixi takes for granted on Linux
+
+
+def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
+    """Return pixi.toml; `subdirs` is how conda calls platforms.
+
+    Raises ConfigError for a platform that has no such name, and where Pythons cannot be told apart.
+    """
+    first, *_ = decisions
+    names = {arch.name: _subdir(subdirs, arch) for arch in first.platforms}
+    shell = extra_option(decisions, "pixi shell -e")
+    lines = [*snippet_header(decisions, ["pixi.toml; then `pixi install`" + shell]), "", "[workspace]"]
+    lines += ['name = "my-project"', 'channels = ["conda-forge"]']
+    lines.append(f"platforms = [{', '.join(toml_string(name) for name in names.values())}]")
+    lines += ["", "[dependencies]", f"python = {toml_string(python_range(first.pythons))}"]
+    if needed := _glibc(decisions):
+        lines += ["", "[system-requirements]", f'libc = "2.{needed}"']
+    if folders := [place for place in places_to_name(decisions, direct) if is_flat(place)]:
+        found = ", ".join(toml_inline({"path": _path(place)}) for place in folders)
+        lines += ["", "[pypi-options]", f"find-links = [{found}]"]
+    for one in decisions:
+        lines += _tables(one, direct, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
+    if len(decisions) > 1:
+        lines += ["", "[environments]", *(f'{one.variant} = ["{one.variant}"]' for one in decisions)]
+    return "\n".join(lines)
+
+
+def _tables(
+    decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str
+) -> Iterator[str]:
+    """Yield what is the same everywhere, and a table for each platform of what is not."""
+    by_package = {name: decision.of_package(name) for name in decision.packages}
+    told = {name: {pin.arch.name: _told(pin, direct) for pin in pins} for name, pins in by_package.items()}
+    everywhere = {name for name, values in told.items() if len(set(values.values())) == 1}
+    common = [f"{name} = {next(iter(told[name].values()))}" for name in told if name in everywhere]
+    if decision.numpy:
+        common.append(f"numpy = {toml_string(decision.numpy.removeprefix('numpy'))}")
+    if common:
+        yield from ("", f"[{prefix}pypi-dependencies]", *common)
+    for arch, subdir in names.items():
+        if own := [f"{name} = {told[name][arch]}" for name in told if name not in everywhere]:
+            yield from ("", f"[{prefix}target.{subdir}.pypi-dependencies]", *own)
+
+
+def _told(pin: PlatformPin, direct: Direct) -> str:
+    if direct(pin):
+        if len(pin.offers) > 1:
+            raise ConfigError(
+                f"--direct: pixi has no markers, and {pin.package} has a wheel for each of Python "
+                f"{', '.join(pin.pythons)}: leave --direct out, or use another tool"
+            )
+        return toml_inline({"url": wheel_address(pin.offers[0])})
+    version = f"=={pin.version}"
+    if pin.place.default or is_flat(pin.place):
+        return toml_string(version)
+    return toml_inline({"version": version, "index": pin.place.url})
+
+
+def _glibc(decisions: Sequence[SnippetDecision]) -> int | None:
+    """Return the minor version of glibc 2 that our wheels need, where pixi would not expect it."""
+    offers = (offer for one in decisions for pin in one.pins for offer in pin.offers)
+    needed = [int(found) for offer in offers for found in _GLIBC.findall(offer.file)[:1]]
+    return max(needed, default=0) if max(needed, default=0) > _PROMISED else None
+
+
+def _path(place: WheelPlace) -> str:
+    return unquote(urlsplit(place.url).path)
+
+
+def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
+    if arch.name not in subdirs:
+        raise ConfigError(
+            f"--platform {stock.platform_name(arch)}: how pixi calls it is not known; conda.toml has "
+            f"{', '.join(subdirs) or 'none'}"
+        )
+    return subdirs[arch.name]
+
+
+def subdirs_of(facts: Facts) -> Mapping[str, str]:
+    """Return how conda calls platforms."""
+    return facts.conda.subdirs if facts.conda else {}
+
+
+POETRY_SEVERAL = False
+
+
+def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+    """Return pyproject.toml for Poetry 2."""
+    decision, *_ = decisions
+
+    def addressed(pin: PlatformPin) -> bool:
+        unreadable = is_flat(pin.place) or pin.place.local or is_shadowed(decision, pin)
+        return direct(pin) or (bool(pin.offers) and unreadable)
+
+    words = ["pyproject.toml; then `poetry lock` and `poetry install`"]
+    if any(addressed(pin) and not direct(pin) for pin in decision.pins):
+        words.append(
+            "wheels are named by their address where Poetry cannot look them up: see docs/snippets.md"
+        )
+    lines = [*snippet_header(decisions, words), "", *project_table(decisions, addressed)]
+    lines += ["", "[tool.poetry]", "package-mode = false", *_poetry_sources(decision, addressed)]
+    for place in places_to_name(decisions, addressed):
+        lines += ["", "[[tool.poetry.source]]", f"name = {toml_string(place.name)}"]
+        lines += [f"url = {toml_string(place.url)}", 'priority = "explicit"']
+    return "\n".join(lines)
+
+
+def _poetry_sources(decision: SnippetDecision, direct: Direct) -> list[str]:
+    lines = []
+    for package in decision.packages:
+        tables = [
+            ({"markers": marker} if marker else {}) | {"source": place.name}
+            for place, marker in source_lines(decision, package, direct)
+        ]
+        if tables:
+            single = len(tables) == 1 and "markers" not in tables[0]
+            lines.append(f"{package} = {toml_inline(tables[0]) if single else toml_inlines(tables)}")
+    return ["", "[tool.poetry.dependencies]", *lines] if lines else []
+
+
+UV_SEVERAL = True  # variants, as extras that exclude each other
+
+
+def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
+    """Return pyproject.toml for uv."""
+    words = ["pyproject.toml; then `uv lock` and `uv sync`" + extra_option(decisions, "uv sync --extra")]
+    lines = [*snippet_header(decisions, words), "", *project_table(decisions, direct), "", "[tool.uv]"]
+    every = [stock.platform_marker(arch) for arch in decisions[0].platforms]
+    lines += [f"{key} = {toml_array(every)}" for key in ("environments", "required-environments")]
+    if len(decisions) > 1:
+        extras = ", ".join(toml_inline({"extra": one.variant}) for one in decisions)
+        lines.append(f"conflicts = [[{extras}]]")
+    lines += _sources(decisions, direct)
+    for place in places_to_name(decisions, direct):
+        lines += ["", "[[tool.uv.index]]", *_index(place)]
+    return "\n".join(lines)
+
+
+def _index(place: WheelPlace) -> list[str]:
+    lines = [f"name = {toml_string(place.name)}", f"url = {toml_string(place.url)}"]
+    return [*lines, *(['format = "flat"'] if is_flat(place) else []), "explicit = true"]
+
+
+def _sources(decisions: Sequence[SnippetDecision], direct: Direct) -> list[str]:
+    lines = []
+    for package in decisions[0].packages:
+        tables = [
+            {"index": place.name}
+            | ({"extra": one.variant} if len(decisions) > 1 else {})
+            | ({"marker": marker} if marker else {})
+            for one in decisions
+            for place, marker in source_lines(one, package, direct)
+        ]
+        if len(tables) == 1:
+            lines.append(f"{package} = {toml_inline(tables[0])}")
+        elif tables:
+            lines.append(f"{package} = {toml_inlines(tables)}")
+    return ["", "[tool.uv.sources]", *lines] if lines else []

@@ -1,1 +1,0 @@
-"""From a log to the cause of a failure, and to its cure."""

@@ -1,0 +1,159 @@
+"""A client of package indexes (PEP 503, 691, 700): the files of a project."""
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qs, unquote, urldefrag, urljoin
+
+import requests
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import Version
+
+from torchmill.core import urls
+from torchmill.core.errors import NetworkError
+
+DEFAULT_INDEX = "https://pypi.org/simple"
+INDEX_TIMEOUT_SECONDS = 60  # seconds without an answer after which an index counts as gone
+_ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """One file of a project."""
+
+    name: str
+    url: str
+    requires_python: str | None
+    uploaded: str | None  # "2022-12-15T15:31:25Z"; None: the index does not say
+    yanked: bool  # withdrawn: installed only by those who ask for exactly this version
+    sha256: str | None = None  # of its content, as the index says
+    size: int | None = None  # bytes
+
+    @property
+    def digest(self) -> str:
+        """Return what tells it from another file of its name: an index keeps what it has under an address."""
+        return hashlib.sha256(self.url.encode()).hexdigest()[:12]
+
+
+def configured_index(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the index that pip uses here, PyPI where nothing is configured."""
+    if environment.get("PIP_INDEX_URL"):
+        return environment["PIP_INDEX_URL"]
+    argv = (sys.executable, "-m", "pip", "config", "get", "global.index-url")
+    found = subprocess.run(argv, capture_output=True, text=True, check=False, env=dict(environment))
+    return found.stdout.strip() or DEFAULT_INDEX
+
+
+def _why(error: requests.RequestException) -> str:
+    """Return what went wrong in a few words: requests tells of connections the whole chain of causes."""
+    if error.response is not None:
+        return f"it answers {error.response.status_code} {error.response.reason}"
+    return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
+
+
+def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:
+    """Return the files of a project, in the order of the index.
+
+    Raises NetworkError where the index does not answer, or not with a page.
+    """
+    cure = "check the network, or set PIP_INDEX_URL to another index"
+    found = find_project_files(session, index, project, cure)
+    if found is None:
+        raise NetworkError(f"{_page(index, project)} cannot be read (it answers 404): {cure}")
+    return found
+
+
+def find_project_files(
+    session: requests.Session, index: str, project: str, cure: str
+) -> tuple[IndexFile, ...] | None:
+    """Return the files of a project; None where the index knows no such project.
+
+    Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
+    """
+    try:
+        response = session.get(
+            f"{index.rstrip('/')}/{project}/", headers={"Accept": _ACCEPT}, timeout=INDEX_TIMEOUT_SECONDS
+        )
+        if response.status_code == requests.codes.not_found:
+            return None
+        response.raise_for_status()
+    except requests.RequestException as error:
+        raise NetworkError(f"{_page(index, project)} cannot be read ({_why(error)}): {cure}") from None
+    try:
+        if "json" in response.headers.get("Content-Type", ""):
+            return tuple(_from_json(response.json().get("files", ()), response.url))
+        return parse_html_page(response.text, response.url)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise NetworkError(
+            f"{_page(index, project)} cannot be read (it is no page of an index): {cure}"
+        ) from None
+
+
+def _page(index: str, project: str) -> str:
+    return f"{urls.redact_url(index).rstrip('/')}/{project}/"
+
+
+def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
+    """Return the files that a project's page in HTML lists; its links are relative to its own address."""
+    page = _Links(url)
+    page.feed(html)
+    return tuple(page.files)
+
+
+def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[Version, IndexFile]]:
+    """Yield the source archives of a project with their versions; other files are left out."""
+    for file in files:
+        with contextlib.suppress(InvalidSdistFilename):
+            name, version = parse_sdist_filename(file.name)
+            if name == canonicalize_name(project):
+                yield version, file
+
+
+def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
+    for entry in entries:
+        yield IndexFile(
+            name=entry["filename"],
+            url=urldefrag(urljoin(base, entry["url"])).url,
+            requires_python=entry.get("requires-python") or None,
+            uploaded=entry.get("upload-time"),
+            yanked=bool(entry.get("yanked")),
+            sha256=entry.get("hashes", {}).get("sha256") or _fragment(entry["url"]),
+            size=entry.get("size"),
+        )
+
+
+def _fragment(link: str) -> str | None:
+    """Return the sha256 at the end of a link."""
+    return parse_qs(urldefrag(link).fragment).get("sha256", [None])[0]
+
+
+class _Links(HTMLParser):
+    """Collect the links of a page; a mirror may say the time of the upload in data-upload-time."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self.base = base
+        self.files: list[IndexFile] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the file that a link leads to."""
+        said = dict(attrs)
+        if tag != "a" or not said.get("href"):
+            return
+        url = urldefrag(urljoin(self.base, said["href"] or "")).url
+        self.files.append(
+            IndexFile(
+                name=unquote(url.rpartition("/")[2]),
+                url=url,
+                requires_python=said.get("data-requires-python") or None,
+                uploaded=said.get("data-upload-time"),
+                yanked="data-yanked" in said,
+                sha256=_fragment(said["href"] or ""),
+            )
+        )

@@ -1,0 +1,169 @@
+"""Read members of wheels on an index without downloading the wheels."""
+
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+import requests
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from remotezip import RemoteZip, RemoteZipError
+
+from torchmill.core.console import ProgressBar
+from torchmill.core.errors import NetworkError
+from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile
+
+READERS = 12  # connections at a time
+_TAIL = 1 << 20  # bytes that are asked for first: the directory of a wheel with 13000 members fits
+_LIBRARY = re.compile(r"[^/]+/lib/[^/]+\.(so|dylib|dll)$")
+_COMMIT = re.compile(r"^git_version\b[^=]*=\s*'([0-9a-f]{40})'", re.MULTILINE)
+_CUDA = re.compile(r"^cuda\b[^=]*=\s*'(\d+\.\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWheel:
+    """A wheel on the index and what stands in it."""
+
+    name: str  # of the file
+    version: str
+    build: int  # 0, or the number of a rebuild
+    interpreter: str  # "cp39", "py2.py3"
+    abi: str  # "cp39", "cp313t", "none"
+    platform: str  # "manylinux1_x86_64"
+    uploaded: str | None
+    yanked: bool
+    requires_python: str | None
+    requires: tuple[str, ...]  # Requires-Dist
+    commit: str | None
+    cuda: str | None  # "11.7"
+    libraries: Mapping[str, int]  # "libtorch_cpu.so" -> bytes, unpacked
+    capabilities: tuple[str, ...] = ()  # "8.6", of its GPU code, where they were read
+
+    @property
+    def python(self) -> str | None:
+        """Return the CPython that it is for ("3.9", "3.13t"); None: for more than one."""
+        match = re.fullmatch(r"cp(\d)(\d+)", self.interpreter)
+        return f"{match[1]}.{match[2]}" + ("t" if self.abi.endswith("t") else "") if match else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """What is remembered of a wheel: members that say something, as they are."""
+
+    metadata: str
+    version: str  # version.py
+    libraries: Mapping[str, int]
+
+
+def read_remote_wheels(
+    files: Iterable[IndexFile],
+    cache: Path,
+    bar: ProgressBar,
+    session: Callable[[], requests.Session] = requests.Session,
+) -> tuple[RemoteWheel, ...]:
+    """Return what every wheel among the files says, several at a time.
+
+    What was read stays in `cache`. Raises NetworkError.
+    """
+    wanted = [file for file in files if file.name.endswith(".whl")]
+    local = threading.local()
+    done = 0
+
+    def one(file: IndexFile) -> RemoteWheel | None:
+        if not hasattr(local, "session"):
+            local.session = session()
+        return _wheel(file, cache, local.session)
+
+    found: list[RemoteWheel] = []
+    with ThreadPoolExecutor(READERS) as pool:
+        for wheel in pool.map(one, wanted):
+            done += 1
+            bar.update(done, len(wanted), "wheels")
+            if wheel is not None:
+                found.append(wheel)
+    return tuple(found)
+
+
+def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWheel | None:
+    """Return what a wheel says; None where its name is no wheel's."""
+    try:
+        _, version, build, _ = parse_wheel_filename(file.name)
+    except InvalidWheelFilename:
+        return None
+    members = _remembered(file, cache, session)
+    interpreter, abi, platform = file.name.removesuffix(".whl").split("-")[-3:]
+    metadata = HeaderParser().parsestr(members.metadata)
+    commit, cuda = _COMMIT.search(members.version), _CUDA.search(members.version)
+    return RemoteWheel(
+        name=file.name,
+        version=str(version),
+        build=build[0] if build else 0,
+        interpreter=interpreter,
+        abi=abi,
+        platform=platform,
+        uploaded=file.uploaded,
+        yanked=file.yanked,
+        requires_python=file.requires_python or metadata["Requires-Python"],
+        requires=tuple(metadata.get_all("Requires-Dist") or ()),
+        commit=commit[1] if commit else None,
+        cuda=cuda[1] if cuda else None,
+        libraries=members.libraries,
+    )
+
+
+def _remembered(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
+    """Return the members of a wheel from the cache, else from the index."""
+    known = cache / f"{file.name}-{file.digest}.json"
+    if known.exists():
+        data: Mapping[str, Any] = json.loads(known.read_text(encoding="utf-8"))
+        return _Members(data["metadata"], data["version"], data["libraries"])
+    members = _fetched(file, session)
+    cache.mkdir(parents=True, exist_ok=True)
+    half = known.with_suffix(".part")
+    half.write_text(json.dumps(asdict(members)), encoding="utf-8")
+    half.rename(known)
+    return members
+
+
+def _fetched(file: IndexFile, session: requests.Session) -> _Members:
+    with _opened(file, session) as archive:
+        return _members(archive, file.name.partition("-")[0])
+
+
+def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
+    """Return one member of a wheel; raises NetworkError."""
+    with _opened(file, session) as archive:
+        return archive.read(name)
+
+
+@contextmanager
+def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
+    try:
+        with RemoteZip(
+            file.url, session=session, initial_buffer_size=_TAIL, timeout=INDEX_TIMEOUT_SECONDS
+        ) as archive:
+            yield archive
+    except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
+        raise NetworkError(
+            f"{file.url} cannot be read in parts ({error}): run the command again to go on from there, "
+            "or set PIP_INDEX_URL to an index whose files answer HTTP range requests"
+        ) from None
+
+
+def _members(archive: zipfile.ZipFile, package: str) -> _Members:
+    """Return what is of interest; a wheel may lack METADATA or version.py, which then says nothing."""
+    sizes = {info.filename: info.file_size for info in archive.infolist()}
+    metadata = next((name for name in sizes if name.endswith(".dist-info/METADATA")), None)
+    version = f"{package}/version.py"
+    return _Members(
+        metadata=archive.read(metadata).decode() if metadata else "",
+        version=archive.read(version).decode() if version in sizes else "",
+        libraries={name.rpartition("/")[2]: size for name, size in sizes.items() if _LIBRARY.match(name)},
+    )

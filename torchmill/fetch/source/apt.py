@@ -1,0 +1,335 @@
+"""Run an apt of our own: list and download source and binary packages without changing the system."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.core import process
+from torchmill.core.errors import SourceError
+from torchmill.core.files import hash_file
+from torchmill.core.process import CommandError, stream
+
+_ONE_LINE = re.compile(
+    r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
+)
+_REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
+_KEPT = ("signed-by", "trusted")  # fields that say whom to believe
+_FRESH = 86400.0  # seconds that lists are good for
+
+SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
+
+
+@dataclass(frozen=True, slots=True)
+class AptArchive:
+    """One suite of one archive, as sources.list knows it."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+    lists: str = SOURCES
+
+    def stanza(self) -> str:
+        """Return it as a deb822 stanza."""
+        fields = [("Types", self.lists), ("URIs", self.uri), ("Suites", self.suite)]
+        fields += [("Components", " ".join(self.components)), *self.options]
+        return "".join(f"{key}: {value}\n" for key, value in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePackage:
+    """A source package that the archive lists."""
+
+    name: str
+    version: str  # Debian's, "1.13.1+dfsg-4"
+    tarball: str  # the upstream part's file name
+    sha256: str
+
+    @property
+    def upstream(self) -> str:
+        """Return the version that its authors gave it: "1.13.1"."""
+        return upstream_version(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Apt:
+    """An apt whose lists, cache and sources are in `folder`."""
+
+    folder: Path
+
+    @property
+    def downloads(self) -> Path:
+        """Return where tarballs are kept."""
+        return self.folder / "downloads"
+
+    @property
+    def is_fresh(self) -> bool:
+        """Tell whether the lists are of today."""
+        stamp = self.folder / "updated"
+        return stamp.exists() and time.time() - stamp.stat().st_mtime < _FRESH
+
+    def configure(self, archives: Iterable[AptArchive], more: Mapping[str, object] | None = None) -> None:
+        """Write the settings, with `more` of them. Idempotent."""
+        for name in ("lists/partial", "cache/archives/partial", "sources", "downloads"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        text = "\n".join(archive.stanza() for archive in archives)
+        (self.folder / "sources" / "machine.sources").write_text(text, encoding="utf-8")
+        settings = {
+            "Dir::State::lists": self.folder / "lists",
+            "Dir::Cache": self.folder / "cache",
+            "Dir::Cache::pkgcache": "pkgcache.bin",  # images of containers switch these off, to be small
+            "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
+            "Dir::Etc::sourcelist": "/dev/null",
+            "Dir::Etc::sourceparts": self.folder / "sources",
+            "APT::Sandbox::User": "",  # the _apt user cannot write here, and nothing here needs it
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "1",
+            "Acquire::http::Timeout": "10",
+            "Acquire::https::Timeout": "10",
+            **(more or {}),
+        }
+        lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
+        (self.folder / "apt.conf").write_text(lines, encoding="utf-8")
+
+    def update(self) -> None:
+        """Fetch the lists. Raises CommandError."""
+        self.run("apt-get", "-q", "update")
+        (self.folder / "updated").touch()
+
+    def find(self, name: str, upstream: str | None = None) -> SourcePackage | None:
+        """Return the newest version listed, of that upstream version if one is given, or None."""
+        try:
+            listed = self.run("apt-cache", "showsrc", "--only-source", name)
+        except CommandError:  # "unable to locate", or no lists yet
+            return None
+        found = [package for package in parse_showsrc(listed) if upstream in {None, package.upstream}]
+        return found[0] if found else None  # apt lists the newest first
+
+    def download(self, package: SourcePackage) -> Path:
+        """Return the package's upstream tarball, fetched unless it is here and whole.
+
+        Raises CommandError; SourceError for one whose checksum is not the listed one.
+        """
+        target = self.downloads / package.tarball
+        if not (target.exists() and hash_file(target) == package.sha256):
+            wanted = f"{package.name}={package.version}"
+            self.run("apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted)
+        seen = hash_file(target) if target.exists() else "missing"
+        if seen != package.sha256:
+            raise SourceError(
+                f"{target}: its sha256 is {seen}, but Debian lists {package.sha256}: delete it and run again"
+            )
+        return target
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Return what a program of apt's prints. Raises CommandError."""
+        return process.capture(self.command(program, *arguments), cwd=self.downloads, env=self.environment())
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """Return the command of one of apt's programs with these settings."""
+        return [program, "-c", str(self.folder / "apt.conf"), *arguments]
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """Return the variables that apt runs with: it is read in English."""
+        return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
+
+
+def upstream_version(version: str) -> str:
+    """Return what upstream calls a Debian version: no epoch, no revision, no mark of repacking."""
+    _, _, rest = version.rpartition(":")
+    upstream = rest.rpartition("-")[0] or rest
+    return _REPACKED.sub("", upstream)
+
+
+def machine_archives(etc: Path) -> tuple[AptArchive, ...]:
+    """Return the archives that the machine's apt uses, from its folder (/etc/apt)."""
+    found: dict[AptArchive, None] = {}
+    for file in (etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))):
+        if file.suffix not in {".list", ".sources"} or not file.is_file():
+            continue
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found |= dict.fromkeys(parse_list(text) if file.suffix == ".list" else parse_deb822(text))
+    return tuple(found)
+
+
+def parse_list(text: str) -> Iterator[AptArchive]:
+    """Read the one-line format."""
+    for line in text.splitlines():
+        match = _ONE_LINE.match(line.partition("#")[0].strip())
+        if match is None or match["suite"].endswith("/"):  # a flat archive has no components
+            continue
+        pairs = [option.partition("=")[::2] for option in shlex.split(match["options"] or "")]
+        options = tuple((key.title(), value) for key, value in pairs if key.lower() in _KEPT)
+        yield AptArchive(match["uri"], match["suite"], tuple(match["rest"].split()), options)
+
+
+def parse_deb822(text: str) -> Iterator[AptArchive]:
+    """Read the format of stanzas."""
+    for fields in parse_stanzas(text):
+        if fields.get("enabled", "yes").strip().lower() in {"no", "false", "0"}:
+            continue
+        if not {"deb", "deb-src"} & set(fields.get("types", "").split()):
+            continue
+        components = tuple(fields.get("components", "").split())
+        options = tuple((key.title(), fields[key]) for key in _KEPT if key in fields)
+        for uri in fields.get("uris", "").split():
+            for suite in fields.get("suites", "").split():
+                if not suite.endswith("/"):
+                    yield AptArchive(uri, suite, components, options)
+
+
+def parse_showsrc(text: str) -> Iterator[SourcePackage]:
+    """Read what `apt-cache showsrc` prints."""
+    for fields in parse_stanzas(text):
+        for line in fields.get("checksums-sha256", "").splitlines():
+            digest, _, file = [*line.split(), "", "", ""][:3]
+            if re.search(r"\.orig\.tar\.\w+$", file):
+                yield SourcePackage(fields["package"], fields["version"], file, digest)
+
+
+def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
+    """Read paragraphs of `Key: value`, whose further lines are indented; keys in lower case."""
+    fields: dict[str, str] = {}
+    key = ""
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if fields:
+                yield fields
+            fields, key = {}, ""
+        elif line[0] in " \t" and key:
+            fields[key] += f"\n{line}"
+        else:
+            key, _, value = line.partition(":")
+            key = key.strip().lower()
+            fields[key] = value.strip()
+
+
+_STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
+_GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
+_NAME = re.compile(r"[^\s:(\[<]+")
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryPackage:
+    """A binary package that the archive lists."""
+
+    name: str
+    version: str  # Debian's, "11.8.89~11.8.0-5~deb12u1"
+    made_from: str  # the name of its source package
+    depends: tuple[tuple[str, ...], ...]  # names; of each group one is needed
+    glibc: str | None  # the oldest that it is known to run with
+    file: str
+    size: int  # bytes
+    sha256: str
+
+    @property
+    def upstream(self) -> str:
+        """Return the version that its authors gave it: "11.8.89~11.8.0"."""
+        return upstream_version(self.version)
+
+
+def apt_settings(apt: Apt, architecture: str) -> dict[str, object]:
+    """Return what makes an apt list the packages of one machine as if nothing were installed on it."""
+    nothing = apt.folder / "nothing"
+    nothing.mkdir(parents=True, exist_ok=True)
+    status = nothing / "status"
+    status.touch()
+    return {
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "Dir::State::status": status,
+        "Dir::Etc::preferences": "/dev/null",  # the machine's pins are about what it installs
+        "Dir::Etc::preferencesparts": nothing,
+        "APT::Update::Error-Mode": "any",  # without it, lists that did not come are only warned of
+    }
+
+
+def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
+    """Return the newest version of those of the packages that the archives have, by their names."""
+    try:
+        said = apt.run("apt-cache", "show", "--no-all-versions", *names)
+    except CommandError:  # none of them, or no lists yet
+        return {}
+    return {package.name: package for package in parse_show(said)}
+
+
+def package_closure(
+    roots: Sequence[str], ask: Callable[[Iterable[str]], Mapping[str, BinaryPackage]]
+) -> tuple[BinaryPackage, ...]:
+    """Return the roots and what they need, as far as that is made from the same sources as the roots.
+
+    What is missing among the roots is left out. `ask` returns those packages that there are.
+    """
+    known = dict(ask(roots))
+    followed = {package.made_from for package in known.values()}
+    taken = {name: known[name] for name in roots if name in known}
+    new = list(taken.values())
+    while new:
+        groups = [group for package in new for group in package.depends]
+        unasked = dict.fromkeys(name for group in groups for name in group if name not in known)
+        known |= ask(unasked) if unasked else {}
+        new = []
+        for group in groups:
+            ours = [known[name] for name in group if name in known and known[name].made_from in followed]
+            if ours and not taken.keys() & {package.name for package in ours}:
+                taken[ours[0].name] = ours[0]
+                new.append(ours[0])
+    return tuple(taken.values())
+
+
+def download_binaries(
+    apt: Apt, packages: Sequence[BinaryPackage], folder: Path, on_share: Callable[[float], None]
+) -> None:
+    """Bring packages into a folder, going on where an earlier try stopped; `on_share` hears 0.0 to 1.0.
+
+    apt checks them against the signed lists. Raises CommandError.
+    """
+    wanted = [f"{package.name}={package.version}" for package in packages]
+    argv = apt.command("apt-get", "-q", "-o", "APT::Status-Fd=1", "download", *wanted)
+
+    def hear(line: str) -> None:
+        if match := _STATUS.match(line):
+            on_share(float(match["percent"]) / 100)
+
+    stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=hear)
+
+
+def parse_show(text: str) -> list[BinaryPackage]:
+    """Read what `apt-cache show` prints."""
+    return [
+        BinaryPackage(
+            name=fields["package"],
+            version=fields["version"],
+            made_from=(fields.get("source") or fields["package"]).split()[0],
+            depends=tuple(_groups(fields.get("depends", ""))),
+            glibc=match[1] if (match := _GLIBC.search(fields.get("depends", ""))) else None,
+            file=_file(fields),
+            size=int(fields["size"]),
+            sha256=fields["sha256"],
+        )
+        for fields in parse_stanzas(text)
+        if {"package", "version", "size", "sha256"} <= fields.keys()
+    ]
+
+
+def _groups(depends: str) -> Iterable[tuple[str, ...]]:
+    for clause in depends.split(","):
+        found = [_NAME.match(one.strip()) for one in clause.split("|")]
+        if names := tuple(match[0] for match in found if match):
+            yield names
+
+
+def _file(fields: Mapping[str, str]) -> str:
+    """Return the name that apt gives the file, which escapes the colon of an epoch."""
+    version = fields["version"].replace(":", "%3a")
+    return f"{fields['package']}_{version}_{fields.get('architecture', 'all')}.deb"

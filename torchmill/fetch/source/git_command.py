@@ -1,0 +1,311 @@
+"""Run git, show its progress, read repositories, and explain its errors."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from torchmill.core import process
+from torchmill.core.errors import SourceError, TorchmillError
+from torchmill.core.process import CommandError
+from torchmill.fetch.download import disk_full_error
+from torchmill.fetch.source.request import (
+    PROTOCOLS,
+    FetchBar,
+    SourceRequest,
+    hide_password,
+    host_of,
+    is_commit,
+    unreachable_error,
+)
+
+# What a git hook, or an outer git, would impose on ours.
+_FOREIGN = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_CONFIG_PARAMETERS", "LANGUAGE",
+)  # fmt: skip
+_SETTINGS = (
+    ("protocol.allow", "never"),
+    *((f"protocol.{name}.allow", "always") for name in PROTOCOLS),
+    ("protocol.version", "2"),  # only 2 serves commits that no branch points at
+    ("core.hooksPath", os.devnull),
+    ("core.fsmonitor", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("submodule.recurse", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("advice.detachedHead", "false"),
+    ("http.lowSpeedLimit", "1"),  # bytes per second; a server that thinks sends a byte now and then
+    ("http.lowSpeedTime", "20"),  # seconds
+)
+
+
+class GitFailure(Enum):
+    """Why git failed, as far as it matters for what to try next."""
+
+    FULL = auto()  # the disk
+    FOREIGN = auto()  # the tree belongs to somebody else
+    REFUSED = auto()  # the server does not give out this commit by itself
+    MISSING = auto()  # no such repository, or not for us
+    UNREACHABLE = auto()
+    OTHER = auto()
+
+
+_SIGNS = (  # in this order: "the remote end hung up" follows other complaints too
+    (GitFailure.FULL, r"no space left on device|disk quota exceeded"),
+    (GitFailure.FOREIGN, r"dubious ownership"),
+    (GitFailure.REFUSED, r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"),
+    (
+        GitFailure.MISSING,
+        (
+            r"not found|does not exist|does not appear to be a git repository|no such file or directory"
+            r"|could not read username|authentication failed|permission denied|returned error: 40[134]"
+        ),
+    ),
+    (
+        GitFailure.UNREACHABLE,
+        (
+            r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
+            r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
+            r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
+            r"|returned error: [45]\d\d"
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GitCheckout:
+    """A work tree and its git folder."""
+
+    worktree: Path
+    folder: Path
+
+    def argv(self, *arguments: str) -> list[str]:
+        """Return a git command about exactly this repository, never about one around it."""
+        return ["git", f"--git-dir={self.folder}", *arguments]
+
+    def git(self, *arguments: str) -> str:
+        """Return what git says. Raises CommandError."""
+        return process.capture(self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ))
+
+
+def git_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return `base` with git made quiet, careful and English; the user's own settings stay."""
+    env = {name: value for name, value in base.items() if name not in _FOREIGN}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    first = int(env.get("GIT_CONFIG_COUNT") or 0)
+    for number, (key, value) in enumerate(_SETTINGS, first):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env | {"GIT_CONFIG_COUNT": str(first + len(_SETTINGS))}
+
+
+def diagnose_git(output: str) -> GitFailure:
+    """Return what git's complaint comes from."""
+    return next(
+        (cause for cause, signs in _SIGNS if re.search(signs, output, re.IGNORECASE)), GitFailure.OTHER
+    )
+
+
+def explain_git_error(error: CommandError, url: str, where: Path, request: SourceRequest) -> TorchmillError:
+    """Return the error to show when git failed on `url`, working in `where`."""
+    cause, said = diagnose_git(error.output), complaint_gist(error.output)
+    if cause is GitFailure.FULL:
+        return disk_full_error(where)
+    if cause is GitFailure.FOREIGN:
+        return foreign_owner_error(where)
+    if cause is GitFailure.UNREACHABLE:
+        return unreachable_error(host_of(url), said, request)
+    return SourceError(
+        f"{hide_password(url)}: git could not fetch {request.what} ({said}): run the command again; "
+        f"if that does not "
+        f"help, delete {where} to begin anew"
+    )
+
+
+def foreign_owner_error(tree: Path) -> SourceError:
+    """Return the error for a repository that git will not read because of its owner."""
+    return SourceError(
+        f"{tree} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
+        f"`git config --global --add safe.directory {tree}`"
+    )
+
+
+def complaint_gist(output: str) -> str:
+    """Return the line of git's complaint that says most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for sign in ("fatal:", "error:"):
+        told = [
+            line.partition(sign)[2].strip() for line in lines if line.startswith((sign, f"remote: {sign}"))
+        ]
+        if told:
+            return hide_password(told[0].rstrip("."))
+    return hide_password(lines[-1]) if lines else "it printed nothing"
+
+
+_LINE = re.compile(
+    r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
+    r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GitStep:
+    """How far git is in one of its phases."""
+
+    done: int
+    total: int
+    note: str  # "Receiving objects, 3.1 MiB | 2.0 MiB/s"
+
+
+def parse_git_progress(line: str) -> GitStep | None:
+    """Return what a line of `git --progress` says, or None where it is no such line."""
+    match = _LINE.match(line.strip())
+    if match is None:
+        return None
+    rest = match["rest"]
+    note = f"{match['phase']}, {rest.strip()}" if rest else match["phase"]
+    return GitStep(int(match["done"]), int(match["total"]), note)
+
+
+def show_git_progress(bar: FetchBar) -> Callable[[str], None]:
+    """Return what moves the bar for each line of git."""
+
+    def show(text: str) -> None:
+        for line in text.split("\r"):
+            step = parse_git_progress(line)
+            if step is not None:
+                bar.update(step.done, step.total, step.note)
+
+    return show
+
+
+@dataclass(frozen=True, slots=True)
+class SubmodulePin:
+    """The commit of a submodule that a commit of its parent asks for."""
+
+    name: str
+    path: str
+    commit: str
+
+
+def git_folder(tree: Path) -> Path | None:
+    """Return the folder that keeps a work tree's history, or None where there is none."""
+    place = tree / ".git"
+    if place.is_dir():
+        return place
+    try:
+        word, _, folder = place.read_text(encoding="utf-8").strip().partition(": ")
+    except OSError:
+        return None
+    return Path(os.path.normpath(tree / folder)) if word == "gitdir" else None
+
+
+def read_head(tree: Path) -> str | None:
+    """Return the commit that is checked out in `tree`, or None where there is none.
+
+    Starts no program unless a branch is checked out.
+    """
+    folder = git_folder(tree)
+    if folder is None:
+        return None
+    try:
+        text = (folder / "HEAD").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return text if is_commit(text) else _branch_head(tree)
+
+
+def _branch_head(tree: Path) -> str | None:
+    import git
+
+    try:
+        with git.Repo(tree) as repo:
+            return git.SymbolicReference.dereference_recursive(repo, "HEAD")
+    except (ValueError, git.GitError):  # a branch without commits, or no repository
+        return None
+
+
+def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
+    """Return the submodules of the commit that is checked out.
+
+    Raises SourceError for a name that would lead out of the git folder. A pin that .gitmodules does not
+    know cannot be fetched by anyone and is left out.
+    """
+    listed = repository.git("ls-tree", "-r", "-z", "HEAD").split("\0")
+    commits = {
+        path: about.split()[2] for about, _, path in map(_halves, listed) if about.startswith("160000 ")
+    }
+    if not commits:
+        return ()
+    names = _names(repository)
+    for name in names.values():
+        if name.startswith(("-", "/")) or {".", "..", ""} & set(name.replace("\\", "/").split("/")):
+            raise SourceError(
+                f"{repository.worktree}: .gitmodules has a submodule named '{name}', which would be written "
+                "elsewhere: do not trust this source"
+            )
+    return tuple(
+        SubmodulePin(names[path], path, commit) for path, commit in sorted(commits.items()) if path in names
+    )
+
+
+def _halves(line: str) -> tuple[str, str, str]:
+    return line.partition("\t")
+
+
+def _names(repository: GitCheckout) -> dict[str, str]:
+    """Return path -> name of .gitmodules, as committed."""
+    try:
+        found = repository.git(
+            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
+        )
+    except CommandError:  # no such file, or nothing in it
+        return {}
+    pairs = (entry.partition("\n") for entry in found.split("\0") if entry)
+    return {path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path") for key, _, path in pairs}
+
+
+def uncommitted_changes(tree: Path) -> tuple[str, ...]:
+    """Name what would be lost if the tree were made anew: files that are in no commit.
+
+    What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
+    """
+    argv = [
+        "git",
+        "-C",
+        str(tree),
+        "status",
+        "--porcelain=v2",
+        "-z",
+        "--no-renames",
+        "--ignore-submodules=none",
+    ]
+    try:
+        listed = process.capture(argv, env=git_environment(os.environ))
+    except CommandError as error:
+        if diagnose_git(error.output) is GitFailure.FOREIGN:
+            raise foreign_owner_error(tree) from None
+        raise SourceError(
+            f"{tree}: git cannot read it ({complaint_gist(error.output)}): delete {tree.parent} and "
+            f"fetch it again"
+        ) from None
+    found: list[str] = []
+    for entry in filter(None, listed.split("\0")):
+        path, is_submodule = _changed(entry)
+        if not is_submodule:
+            found.append(path)
+        elif (tree / path / ".git").exists():  # one that is merely gone, or at another commit, loses nothing
+            found.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
+    return tuple(found)
+
+
+def _changed(entry: str) -> tuple[str, bool]:
+    """Return the path of a line of `git status --porcelain=v2`, and whether it is a submodule's."""
+    if entry.startswith("?"):
+        return entry[2:], False
+    fields = 8 if entry.startswith("1") else 10  # before the path; the longer form is of unmerged files
+    parts = entry.split(" ", fields)
+    return parts[fields], parts[2].startswith("S")

@@ -1,0 +1,366 @@
+"""The folder of a fetched source: its record, its checks, publishing by rename."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torchmill.config.model import Source
+from torchmill.core import process
+from torchmill.core.errors import SourceError
+from torchmill.core.files import write_atomically
+from torchmill.core.process import CommandError
+from torchmill.core.stat_cache import StatCache, stat_folder
+from torchmill.fetch.source.git_command import (
+    GitFailure,
+    diagnose_git,
+    foreign_owner_error,
+    git_environment,
+    git_folder,
+    read_head,
+    uncommitted_changes,
+)
+
+RECORD = "source.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFingerprint:
+    """Enough of a tree to see that somebody touched it, without reading its files."""
+
+    files: int
+    newest: int  # nanoseconds
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRecord:
+    """What was fetched, what had been asked for, and how the tree looked then."""
+
+    source: Source
+    asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
+    fingerprint: TreeFingerprint
+    contents: str | None = None  # digest of all files, where no commit stands for them
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDir:
+    """The folder of one release: the tree and, beside it, the record."""
+
+    home: Path  # of the package
+    tag: str
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that is visible once all of it is there."""
+        return self.home / self.tag
+
+    @property
+    def tree(self) -> Path:
+        """Return the fetched tree."""
+        return self.folder / "tree"
+
+    @property
+    def partial(self) -> Path:
+        """Return the folder in which git works until the tree is whole; kept for the next try."""
+        return self.home / f".partial-{self.tag}"
+
+    @property
+    def unpacked(self) -> Path:
+        """Return the folder in which archives are unpacked; begun anew at each try."""
+        return self.home / f".unpacked-{self.tag}"
+
+    @property
+    def downloaded(self) -> Path:
+        """Return the folder of an archive that is being downloaded; kept for the next try."""
+        return self.home / f".downloaded-{self.tag}"
+
+    @property
+    def old(self) -> Path:
+        """Return where the tree waits while its successor takes its place."""
+        return self.home / f".old-{self.tag}"
+
+    def recover(self) -> None:
+        """Finish a change of trees that was cut off between its two renames."""
+        if self.old.exists() and not self.folder.exists():
+            self.old.rename(self.folder)
+        shutil.rmtree(self.old, ignore_errors=True)
+
+    def publish(self, made: Path, source: Source, asked: Mapping[str, str | None]) -> Source:
+        """Put the folder `made` (its tree is whole) in place of what is there, and return its source."""
+        source = relocate_source(source, self.tree)
+        held = None if source.provider == "git" else digest_contents(made / "tree")
+        _write(made / RECORD, FetchRecord(source, asked, take_fingerprint(made / "tree"), held))
+        if self.folder.exists():
+            self.folder.rename(self.old)
+        made.rename(self.folder)
+        for left in (self.old, self.partial, self.unpacked):
+            shutil.rmtree(left, ignore_errors=True)
+        return source
+
+
+def relocate_source(source: Source, tree: Path) -> Source:
+    """Return the source with another path."""
+    values = {field.name: getattr(source, field.name) for field in fields(Source)}
+    return Source(**values | {"path": tree})
+
+
+def read_record(folder: Path) -> FetchRecord | None:
+    """Return the record in a slot's folder, or None where nothing was fetched.
+
+    Raises SourceError for a record that cannot be read.
+    """
+    try:
+        raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        asked, seen = raw.pop("asked"), TreeFingerprint(**raw.pop("fingerprint"))
+        held = raw.pop("contents", None)
+        return FetchRecord(Source(**raw, path=folder / "tree"), asked, seen, held)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise SourceError(
+            f"{folder / RECORD} cannot be read: save what you changed in {folder / 'tree'}, delete {folder}, "
+            "and run `invoke fetch` again"
+        ) from None
+
+
+def refresh_record(folder: Path, record: FetchRecord, seen: TreeFingerprint) -> None:
+    """Note that the tree as it looks now was found to be whole, and that it was wanted last."""
+    if seen == record.fingerprint:
+        os.utime(folder / RECORD)
+    else:
+        _write(folder / RECORD, replace(record, fingerprint=seen))
+
+
+def latest_source_dir(home: Path) -> Path | None:
+    """Return the slot folder that was fetched last, or None."""
+    found = [record for record in home.glob(f"*/{RECORD}") if not record.parent.name.startswith(".")]
+    return max(found, key=lambda record: record.stat().st_mtime_ns).parent if found else None
+
+
+def take_fingerprint(tree: Path) -> TreeFingerprint:
+    """Walk a tree, git's own files left out."""
+    files = newest = size = 0
+    for entry in walk_tree(tree):
+        seen = entry.stat(follow_symlinks=False)
+        files += 1
+        size += seen.st_size
+        newest = max(newest, seen.st_mtime_ns)
+    return TreeFingerprint(files, newest, size)
+
+
+def digest_contents(tree: Path) -> str:
+    """Return a digest of all that a tree holds, git's own files left out: names, modes and contents."""
+    whole = hashlib.sha256()
+    for path in sorted(entry.path for entry in walk_tree(tree)):
+        mode = os.lstat(path).st_mode & 0o111
+        link = os.path.islink(path)  # noqa: PTH114
+        held = hashlib.sha256(os.fsencode(os.readlink(path))).digest() if link else _sha256(path)  # noqa: PTH115
+        whole.update(os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + held)
+    return whole.hexdigest()
+
+
+def _sha256(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def files_newer_than(tree: Path, than: int) -> Iterator[str]:
+    """Name the files changed after `than` nanoseconds."""
+    for entry in walk_tree(tree):
+        if entry.stat(follow_symlinks=False).st_mtime_ns > than:
+            yield str(Path(entry.path).relative_to(tree))
+
+
+def walk_tree(tree: Path) -> Iterator["os.DirEntry[str]"]:
+    """Visit everything in a tree that is no folder and not git's."""
+    waiting = [str(tree)]
+    while waiting:
+        with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name == ".git":
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    yield entry
+
+
+def _write(file: Path, record: FetchRecord) -> None:
+    values: dict[str, Any] = {
+        field.name: getattr(record.source, field.name) for field in fields(Source) if field.name != "path"
+    }
+    values["submodules"] = dict(record.source.submodules)
+    values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
+    values["contents"] = record.contents
+    write_atomically(file, json.dumps(values, indent=2) + "\n")
+
+
+_NAMED = 5  # files that a message names
+
+
+def check_source(source: Source) -> None:
+    """Raise SourceError, naming the cure, where the tree is gone, half-updated, changed or elsewhere."""
+    record = read_record(source.path.parent)
+    if record is None or not source.path.is_dir():
+        raise SourceError(
+            f"{source.path}: the source of {source.package} {source.tag} is gone or was never whole: "
+            f"run {refetch_command(source)}"
+        )
+    if (record.source.commit, record.source.provider) != (source.commit, source.provider):
+        raise SourceError(
+            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: "
+            "run the command again"
+        )
+    found = moved_clause(record.source)
+    if found:
+        raise SourceError(f"{found}: run {refetch_command(source)}")
+    refuse_changes(record)
+
+
+def verify_source(source: Source, recall: StatCache) -> None:
+    """Raise SourceError as `check` does, also for what times and sizes do not show.
+
+    A tree that looks as it did when it was last found unchanged is not looked through again.
+    """
+    seen = stat_folder(source.path)
+    what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
+    if recall.lookup(what, seen) == fetched and moved_clause(source) is None:
+        return
+    check_source(source)
+    if source.provider == "git":
+        refuse_uncommitted(source.path)
+    else:
+        _refuse_other_contents(source)
+    recall.store(what, seen, fetched)
+
+
+def _refuse_other_contents(source: Source) -> None:
+    record = read_record(source.path.parent)
+    if record is not None and record.contents not in {None, digest_contents(source.path)}:
+        raise SourceError(
+            f"{source.path} was changed after it was fetched, though its files are as large and as old as "
+            f"before: delete {source.path.parent}, and run {refetch_command(source)}"
+        )
+
+
+def refetch_command(source: Source) -> str:
+    """Return the command that brings the source back."""
+    package = "" if source.package == "torch" else f" --package {source.package}"
+    tag = "" if package else f" --tag {source.tag}"
+    words = {"debian": " --from debian", "pypi": " --from pypi", "path": " --from PATH|URL"}
+    origin = words.get(source.provider, "")
+    return f"`invoke fetch{tag}{package}{origin}`"
+
+
+def moved_clause(source: Source) -> str | None:
+    """Return what is not at the commit that was fetched (a clause), or None."""
+    if source.provider != "git":
+        return None
+    _assure_readable(source.path)
+    places = {"": source.commit, **source.submodules}
+    for path, commit in places.items():
+        tree = source.path / path
+        folder = git_folder(tree)
+        if folder is None or not folder.is_dir():
+            return f"{tree} is half-updated: it has no git folder"
+        if (folder / "index.lock").exists():
+            return f"{tree} is half-updated: git was stopped in the middle of it ({folder / 'index.lock'})"
+        actual = read_head(tree)
+        if actual != commit:
+            return f"{tree} is at {actual or 'no commit'}, not at {commit} as fetched"
+    return None
+
+
+def refuse_changes(record: FetchRecord) -> TreeFingerprint:
+    """Return how the tree looks now; raise SourceError, naming the files, where somebody changed it."""
+    tree = record.source.path
+    seen = take_fingerprint(tree)
+    if seen == record.fingerprint or not tree.exists():
+        return seen
+    if record.source.provider == "git":
+        refuse_uncommitted(tree)
+        return seen
+    names = tuple(files_newer_than(tree, record.fingerprint.newest)) or (
+        _difference(record.fingerprint, seen),
+    )
+    raise SourceError(
+        f"{tree} was changed after it was fetched ({_list(names)}): keep what you need of it, delete "
+        f"{tree.parent}, and run {refetch_command(record.source)}"
+    )
+
+
+def refuse_uncommitted(tree: Path) -> None:
+    """Raise SourceError, naming the files, where a git tree has changes that are in no commit."""
+    if git_folder(tree) is None:
+        return  # nothing to ask; moved() says what is wrong with it
+    _assure_readable(tree)
+    names = uncommitted_changes(tree)
+    if names:
+        raise SourceError(
+            f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or "
+            f"delete {tree.parent} to drop them, and run `invoke fetch` again"
+        )
+
+
+def refuse_unrecorded(slot: SourceDir) -> None:
+    """Raise SourceError where the slot has a tree without a record, and nothing proves that it can go."""
+    if not slot.tree.exists():
+        return
+    if git_folder(slot.tree) is None:
+        raise SourceError(
+            f"{slot.folder} has a tree without a record of where it is from: delete it, and run again"
+        )
+    refuse_uncommitted(slot.tree)
+
+
+def _assure_readable(tree: Path) -> None:
+    """Raise SourceError where git would refuse a tree because it belongs to somebody else."""
+    if not hasattr(os, "geteuid") or tree.stat().st_uid == os.geteuid():
+        return
+    try:
+        # without --git-dir, with which git asks for no owner
+        process.capture(["git", "-C", str(tree), "rev-parse", "--git-dir"], env=git_environment(os.environ))
+    except CommandError as error:
+        if diagnose_git(error.output) is GitFailure.FOREIGN:
+            raise foreign_owner_error(tree) from None
+
+
+def _difference(then: TreeFingerprint, now: TreeFingerprint) -> str:
+    return f"{then.files} files and {then.size} bytes then, {now.files} files and {now.size} bytes now"
+
+
+def _list(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def build_backend(tree: Path) -> str | None:
+    """Return the backend of [build-system] in a tree's pyproject.toml, or None.
+
+    Raises SourceError for a file that is no TOML.
+    """
+    file = tree / "pyproject.toml"
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8")).get("build-system", {}).get("build-backend")
+    except FileNotFoundError:
+        return None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
+        raise SourceError(f"{file} cannot be read ({error}): fetch the source from another place") from None
+    return str(found) if found is not None else None
+
+
+def require_python_project(tree: Path, origin: str) -> None:
+    """Raise SourceError where `tree`, which came from `origin`, cannot be the source of a Python package."""
+    if not any((tree / name).is_file() for name in ("setup.py", "pyproject.toml")):
+        hint = "; a git repository without files is given with --mirror" if (tree / "HEAD").is_file() else ""
+        raise SourceError(
+            f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an "
+            f"archive of it{hint}"
+        )

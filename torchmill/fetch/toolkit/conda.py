@@ -1,0 +1,251 @@
+"""CUDA toolkits from conda channels, resolved and unpacked by py-rattler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.core.errors import SourceError
+from torchmill.core.files import hash_file
+from torchmill.fetch.source.request import FetchBar, FetchProgress, connection_complaint
+from torchmill.fetch.toolkit import layout, magma
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.host.provisioned import TOOLKIT
+from torchmill.wheel.pack import zip_reader
+
+SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
+
+_FOLDERS = ("bin", "include", "nvvm")
+_LIBRARIES = ("lib", "lib64")
+_NOT_OURS = ("pkgconfig", "python")  # in a folder of libraries: they tell where the package would lie
+# Of what a solution holds: the compiler and the libraries, no profilers and debuggers, no compiler of C++.
+_TAKEN = re.compile(
+    r"(?:cuda-(?:cccl|crt|cudart|culibos|cuobjdump|cupti|cuxxfilt|driver|libraries|nvcc|nvdisasm|nvml|nvprune"
+    r"|nvrtc|nvtx|nvvm|profiler|thrust|toolkit|version)"
+    r"|libcu(?:blas|fft|file|rand|solver|sparse)|libnv(?:fatbin|jitlink|jpeg|ptxcompiler|vm))(?:[-_].*)?"
+)
+# Up to CUDA 11.4 the header of the profiler's interface lies with the profiler itself.
+_ALSO = "cuda-nvprof"
+
+
+def is_taken(package: str) -> bool:
+    """Tell whether a package of a solution becomes a part of the toolkit."""
+    return package == _ALSO or _TAKEN.fullmatch(package) is not None
+
+
+def place_conda_file(path: str) -> str | None:
+    """Return the path of a package's file below CUDA_HOME; None: it is not for there.
+
+    Packages have their files below the prefix (CUDA 11) or below `targets/<machine>-linux` (from 12 on).
+    """
+    if zip_reader.leaves_folder(path):
+        return None
+    parts = PurePosixPath(path).parts
+    if parts[0] == "targets":
+        parts = parts[2:]
+    if len(parts) < 2:  # noqa: PLR2004 (a folder, and something in it)
+        return None
+    if parts[0] in _LIBRARIES:
+        return None if parts[1].startswith(_NOT_OURS) else "/".join(("lib64", *parts[1:]))
+    return "/".join(parts) if parts[0] in _FOLDERS else None
+
+
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
+
+PROVIDER = "conda"
+_LONGEST = 300  # letters of what the solver says
+
+
+@dataclass(frozen=True, slots=True)
+class CondaOffer:
+    """Packages that make up a toolkit."""
+
+    wanted: ToolkitRequest
+    full: str
+    pieces: tuple[ProviderPackage, ...]
+    cache: Path
+    progress: FetchProgress
+    provider: str = PROVIDER
+
+    def fill(self, folder: Path) -> None:
+        """Download, check and unpack the packages. Raises NetworkError, SourceError, HostError."""
+        for piece in self.pieces:
+            bar = self.progress.task(f"{piece.name} {piece.version}")
+            try:
+                _unpack(_file(piece, self.cache, bar), piece.name, folder, self._place)
+            finally:
+                bar.close()
+        if self.wanted.kind != TOOLKIT:
+            return
+        layout.add_links(folder, self.wanted.arch)
+        layout.add_driver_stub(folder)
+
+    @property
+    def _place(self) -> Callable[[str], str | None]:
+        return place_conda_file if self.wanted.kind == TOOLKIT else magma.place_magma_file
+
+
+def offer(
+    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+) -> ProviderOffer | ProviderRefusal:
+    """Return the packages of the first channels that have all of a toolkit."""
+    try:
+        import rattler  # noqa: F401 (whether it is there)
+    except ImportError:
+        return ProviderRefusal(
+            PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)"
+        )
+    why = "no channel is known that has it"
+    for source in sources:
+        bar = progress.task(f"{wanted} on {', '.join(source.where)}")
+        try:
+            found = _solved(wanted, source, cache / "downloads" / "channels")
+        finally:
+            bar.close()
+        if not isinstance(found, str):
+            pieces = tuple(_piece(record) for record in found)
+            unchecked = [piece.file for piece in pieces if not piece.sha256]
+            if not unchecked:
+                full = _full(source.packages, pieces)
+                exact = wanted if wanted.kind == TOOLKIT else replace(wanted, version=full)
+                return CondaOffer(exact, full, pieces, cache, progress)
+            found = f"the channel tells no sha256 of {', '.join(unchecked)}, so they could not be checked"
+        why = found
+    return ProviderRefusal(PROVIDER, why)
+
+
+def _solved(wanted: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
+    """Return the packages that go together, those of no interest left out; else why there are none."""
+    import rattler
+    from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
+    from rattler.platform import Subdir
+
+    # no __cuda: a driver that is too old, or none, does not matter where nothing is run
+    machine = [one.into_generic() for one in rattler.VirtualPackage.detect()]
+    named = ", ".join(source.where)
+    try:
+        channels = [rattler.Channel(name) for name in source.where]
+        for channel in channels:
+            if (closed := connection_complaint(channel.base_url)) is not None:
+                return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
+        work = rattler.solve(
+            channels,
+            [_spec(spec, wanted.version) for spec in source.packages],
+            gateway=rattler.Gateway(cache_dir=cache),
+            platforms=[Subdir(SUBDIRS[wanted.arch]), Subdir("noarch")],
+            virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
+        )
+        records = asyncio.run(work)
+    except InvalidChannelError as error:
+        return f"{named} names no channel ({_gist(error)})"
+    except GatewayError as error:
+        return f"{named} cannot be read ({_gist(error)})"
+    except SolverError as error:
+        return f"{named} does not have all of it ({_gist(error)})"
+    named_so = {spec.split()[0] for spec in source.packages}
+    ours = is_taken if wanted.kind == TOOLKIT else named_so.__contains__
+    chosen = [record for record in records if ours(record.name.normalized)]
+    return sorted(chosen, key=lambda record: record.name.normalized)
+
+
+def _spec(text: str, version: str) -> str:
+    """Return what is asked of the channel: a package with its bounds, or any version of it."""
+    return text.replace("{version}", version) if version else text.split(maxsplit=1)[0]
+
+
+def _gist(error: Exception) -> str:
+    """Return what is wrong on one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _piece(record: RepoDataRecord) -> ProviderPackage:
+    digest = record.sha256.hex() if record.sha256 else ""
+    version, size = str(record.version), record.size or 0
+    return ProviderPackage(
+        PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size
+    )
+
+
+def _full(packages: Sequence[str], pieces: Sequence[ProviderPackage]) -> str:
+    """Return the version of the package that stands for the whole, the first that was asked for."""
+    name = packages[0].split()[0]
+    return next((piece.version for piece in pieces if piece.name == name), "")
+
+
+def _file(piece: ProviderPackage, cache: Path, bar: FetchBar) -> Path:
+    """Return the file of a package, checked; that of a channel on this machine stays where it is.
+
+    Raises NetworkError, SourceError.
+    """
+    parts = urlsplit(piece.url)
+    if parts.scheme != "file":
+        return fetch_piece(piece, cache, bar)
+    file = Path(url2pathname(parts.path))
+    if hash_file(file) != piece.sha256:
+        raise SourceError(f"{file} is not what the channel lists: index the channel anew")
+    return file
+
+
+def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | None]) -> None:
+    """Unpack those files of a package that have a place. Raises SourceError for one that is broken."""
+    from rattler.exceptions import ExtractError
+    from rattler.package import PathsJson
+    from rattler.package_streaming import extract
+
+    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        root = Path(scratch, "package")
+        try:
+            extract(package, root)
+            listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
+        except (ExtractError, OSError) as error:
+            raise SourceError(
+                f"{package} cannot be unpacked ({_gist(error)}): run the command again"
+            ) from None
+        # what holds the path of where it was made only tells other programs where the package lies
+        fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
+        merge_package(root, home, fixed, place)
+        licences = root / "info/licenses"
+        if licences.is_dir():
+            shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)
+
+
+def merge_package(
+    root: Path, home: Path, left_out: Collection[str], place: Callable[[str], str | None] = place_conda_file
+) -> None:
+    """Move the files of an unpacked package to where they belong, its links after them."""
+    links = []
+    for path in _files(root):
+        name = str(path.relative_to(root))
+        target = None if name in left_out else place(name)
+        if target is None:
+            continue
+        if path.is_symlink():
+            links.append((path, target))
+            continue
+        (home / target).parent.mkdir(parents=True, exist_ok=True)
+        path.replace(home / target)
+    for path, target in links:
+        to = place(os.path.relpath(os.path.join(path.parent, path.readlink()), root))  # noqa: PTH118 (not resolved)
+        link = home / target
+        if to is None or to == target or link.exists():
+            continue  # packages have each library twice: the prefix' own folder links to the target's
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(home / to, link.parent))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        yield from (Path(folder, name) for name in sorted(names))

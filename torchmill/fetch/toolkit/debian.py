@@ -1,0 +1,491 @@
+"""CUDA toolkits and compilers from Debian's and Ubuntu's packages, unpacked without installing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from packaging.version import Version
+
+from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.core.errors import SourceError
+from torchmill.core.files import hash_file
+from torchmill.core.process import CommandError
+from torchmill.fetch.download import report_disk_full
+from torchmill.fetch.source.apt import (
+    BINARIES,
+    Apt,
+    AptArchive,
+    BinaryPackage,
+    apt_settings,
+    download_binaries,
+    list_binaries,
+    machine_archives,
+    package_closure,
+)
+from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
+from torchmill.fetch.source.request import FetchBar, FetchProgress
+from torchmill.fetch.toolkit import magma
+from torchmill.fetch.toolkit.layout import complete_toolkit, try_compiler
+from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, version_begins
+from torchmill.fetch.toolkit.store import downloads_folder
+from torchmill.host.provisioned import COMPILER
+from torchmill.wheel.pack import zip_reader
+
+Place = Callable[[str], str | None]
+
+TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+
+# Debian's own: scripts that stand for nvcc, links to a compiler that nvcc would take for its host's, a model
+# of CUDA_HOME made of links, settings for its folders; and what is of no use to a build.
+_LEFT = re.compile(
+    r"usr/bin/(?:nvcc|nvprof|cuda-(?:gcc|g\+\+|memcheck)|compute-sanitizer|TreeLauncher.*)"
+    r"|usr/lib/nvidia-cuda-toolkit/(?:bin/(?:gcc|g\+\+|nvcc\.profile)|compute-sanitizer/.*)"
+    r"|usr/lib/cuda/.*|usr/include/cuda-gdb/.*|usr/lib/[^/]+/(?:pkgconfig|cuda-gdb)/.*"
+)
+_TOOLKIT = (
+    (r"usr/lib/nvidia-cuda-toolkit/bin/(cicc)", r"nvvm/bin/\1"),
+    (r"usr/lib/nvidia-cuda-toolkit/bin/(.+)", r"bin/\1"),
+    (r"usr/lib/nvidia-cuda-toolkit/(libdevice/.+)", r"nvvm/\1"),
+    (r"usr/bin/([^/]+)", r"bin/\1"),
+    (r"usr/include/nvvm\.h", r"nvvm/include/nvvm.h"),
+    (r"usr/include/(.+)", r"include/\1"),
+    (r"usr/lib/TRIPLE/(libnvvm\.so.*)", r"nvvm/lib64/\1"),
+    (r"usr/lib/TRIPLE/(lib[^/]+|stubs/[^/]+)", r"lib64/\1"),
+    (r"usr/share/cmake/(.+)", r"lib64/cmake/\1"),
+)
+_COMPILER = re.compile(r"usr/((?:bin|include|lib|libexec)/.+)")
+
+
+def toolkit_placer(arch: str) -> Place:
+    """Return what tells where a file of a toolkit goes in CUDA_HOME, or None for one that is left out."""
+    rules = [(re.compile(pattern.replace("TRIPLE", TRIPLES[arch])), place) for pattern, place in _TOOLKIT]
+
+    def place(path: str) -> str | None:
+        if _LEFT.fullmatch(path):
+            return None
+        matches = ((pattern.fullmatch(path), new) for pattern, new in rules)
+        return next((match.expand(new) for match, new in matches if match), None)
+
+    return place
+
+
+def place_compiler_file(path: str) -> str | None:
+    """Return where a file of a compiler goes: its parts find each other if they keep their distances."""
+    match = _COMPILER.fullmatch(path)
+    return match[1] if match else None
+
+
+def relink(path: str, target: str, place: Place) -> str | None:
+    """Return what a link must say where it is placed, None where it leads to what is left out.
+
+    `path` is the link's in its package, `target` what it says there.
+    """
+    whole = PurePosixPath("/", path).parent / target  # an absolute target stands by itself
+    parts: list[str] = []
+    for part in whole.parts[1:]:
+        if part != "..":
+            parts.append(part)
+        elif parts:
+            parts.pop()
+    new, there = place(path), place("/".join(parts))
+    if new is None or there is None:
+        return None
+    here, to = PurePosixPath(new).parent.parts, PurePosixPath(there).parts
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(here, to, strict=False)) if a != b), min(len(here), len(to))
+    )
+    return "/".join([".."] * (len(here) - shared) + list(to[shared:]))
+
+
+def library_folders(arch: str) -> tuple[Path, ...]:
+    """Return where a machine of this kind has the libraries that the packages of a compiler lead to."""
+    return tuple(Path(folder, TRIPLES[arch]) for folder in ("/usr/lib", "/lib"))
+
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+# Names by which a machine's lists show that their archive is the distribution's, other suites and all.
+_NAMES = {
+    "debian": {
+        "bullseye",
+        "bookworm",
+        "trixie",
+        "forky",
+        "sid",
+        "oldoldstable",
+        "oldstable",
+        "stable",
+        "testing",
+    },
+    "ubuntu": {"focal", "jammy", "noble", "questing", "resolute"},
+}
+_SUITE_KEYRINGS = {"debian": "debian-archive-keyring.gpg", "ubuntu": "ubuntu-archive-keyring.gpg"}
+# For machines whose lists name no archive of it.
+_ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
+
+
+@dataclass(frozen=True, slots=True)
+class DebianSuite:
+    """One suite of one distribution, for one machine."""
+
+    distribution: str  # "debian", "ubuntu"
+    name: str  # "bookworm"
+    components: tuple[str, ...]
+    arch: str
+
+    def __str__(self) -> str:
+        """Return how messages call it: "Debian's bookworm"."""
+        return f"{self.distribution.title()}'s {self.name}"
+
+    @property
+    def architecture(self) -> str:
+        """Return what the distribution calls the machine: "amd64"."""
+        return ARCHITECTURES[self.arch]
+
+    @property
+    def keyring(self) -> str:
+        """Return the file name of the keys that sign it."""
+        return _SUITE_KEYRINGS[self.distribution]
+
+
+def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
+    """Read what facts say of a place: ("debian/bookworm/main", "debian/bookworm/non-free")."""
+    parts = [one.split("/") for one in where]
+    return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
+
+
+def suite_archives(
+    wanted: DebianSuite, machine: Sequence[AptArchive], keyrings: Path
+) -> tuple[AptArchive, ...]:
+    """Return where a suite is read: an archive that the machine uses, else the distribution's own.
+
+    None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
+    """
+    for names in ({wanted.name}, _NAMES[wanted.distribution]):
+        there = [one for one in machine if one.suite in names and "main" in one.components]
+        if there:
+            return tuple(dict.fromkeys(_reading(one, wanted) for one in there))
+    keyring = keyrings / wanted.keyring
+    if not keyring.exists():
+        return ()
+    own = AptArchive(_ARCHIVES[wanted.distribution], "", (), (("Signed-By", str(keyring)),))
+    return (_reading(own, wanted),)
+
+
+def _reading(archive: AptArchive, wanted: DebianSuite) -> AptArchive:
+    return replace(archive, suite=wanted.name, components=wanted.components, lists=BINARIES)
+
+
+def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
+    """Return the versions that facts name, "" where any will do.
+
+    They write "libcub-dev", "nvidia-cuda-toolkit=11.2.2", "g++-{major}" (of the `version` "gcc-11": 11).
+    """
+    major = version.rpartition("-")[2]
+    return dict(one.replace("{major}", major).partition("=")[::2] for one in packages)
+
+
+PROGRAM = "dpkg-deb"
+_CHUNK = 1 << 20  # bytes
+_AT_ONCE = 4  # at most: more than that wait for the disk
+
+
+def unpack_packages(
+    packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]
+) -> None:
+    """Put the files of packages where `place` wants them; `on_done` hears of each package that is through.
+
+    Raises SourceError for a package that cannot be read, OSError for a disk without room. Whatever stops one
+    stops all.
+    """
+    running: set[subprocess.Popen[bytes]] = set()
+    with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as threads:
+        works = {threads.submit(_unpack, one, folder, place, running): one for one in packages}
+        try:
+            for work in as_completed(works):
+                work.result()
+                on_done(works[work])
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in tuple(running):
+                _end(process)
+            raise
+
+
+def _unpack(package: Path, folder: Path, place: Place, running: set[subprocess.Popen[bytes]]) -> None:
+    argv = [PROGRAM, "--fsys-tarfile", str(package)]
+    said = ""
+    # a group of its own: the program leaves its work to children, which outlive it
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0) as process:
+        running.add(process)
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|", bufsize=_CHUNK) as archive:
+                for member in archive:
+                    _put(archive, member, folder, place)
+        except tarfile.TarError as error:
+            said = f"{error}\n"
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            running.discard(process)
+        said += process.communicate()[1].decode(errors="replace")
+    if process.returncode or said:
+        lines = said.splitlines() or [f"exit code {process.returncode}"]
+        raise SourceError(f"{package} cannot be unpacked ({lines[-1]}): delete it, and run the command again")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place: Place) -> None:
+    path = member.name.removeprefix("./")
+    new = None if zip_reader.leaves_folder(path) or member.isdir() else place(path)
+    if new is None:
+        return
+    target = folder / new
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if member.issym():
+        if (to := relink(path, member.linkname, place)) is not None:
+            target.symlink_to(to)
+    elif member.islnk():
+        if (there := place(member.linkname.removeprefix("./"))) is not None:
+            os.link(folder / there, target)
+    elif (content := archive.extractfile(member)) is not None:
+        with target.open("wb") as file:
+            shutil.copyfileobj(content, file, _CHUNK)
+        target.chmod(0o755 if member.mode & 0o111 else 0o644)
+
+
+def mend_links(folder: Path, libraries: Iterable[Path]) -> None:
+    """Lead links that lead nowhere to the machine's libraries of those names, or remove them."""
+    places = list(libraries)
+    for link in list(_dangling(folder)):
+        name = link.readlink().name
+        link.unlink()
+        there = next((place / name for place in places if (place / name).exists()), None)
+        if there is not None:
+            link.symlink_to(there)
+
+
+def _dangling(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (link for name in names if (link := Path(place, name)).is_symlink() and not link.exists())
+
+
+DEBIAN = "debian"
+_ETC = Path("/etc/apt")
+_KEYRINGS = Path("/usr/share/keyrings")
+_WAYS = "run the command again to go on, or take it from another provider (`--from`)"
+
+
+@dataclass(frozen=True, slots=True)
+class DebianOffer:
+    """The packages of one suite that make what is wanted."""
+
+    wanted: ToolkitRequest
+    suite: DebianSuite
+    apt: Apt
+    packages: tuple[BinaryPackage, ...]
+    store: Path  # where packages are downloaded to
+    progress: FetchProgress
+    provider: str = DEBIAN
+
+    @property
+    def full(self) -> str:
+        """Return what its authors call the version of the whole: "11.8.0"."""
+        return _full(self.packages[0]) if self.wanted.kind != MAGMA else self.wanted.version
+
+    @property
+    def pieces(self) -> Sequence[ProviderPackage]:
+        """Return the packages; apt knows where they are."""
+        return tuple(
+            ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
+            for one in self.packages
+        )
+
+    def fill(self, folder: Path) -> None:
+        """Download, check and unpack the packages into a folder.
+
+        Raises NetworkError, SourceError; HostError for no room, and for a compiler that does not work here.
+        """
+        bar = self.progress.task(f"{self.wanted}, {len(self.packages)} packages of {self.suite}")
+        try:
+            with report_disk_full(self.store):
+                self._download(bar)
+            with report_disk_full(folder):
+                self._unpack(folder, bar)
+        finally:
+            bar.close()
+
+    def _download(self, bar: FetchBar) -> None:
+        self.store.mkdir(parents=True, exist_ok=True)
+        lacking = [one for one in self.packages if not _is_whole(self.store / one.file, one)]
+        if not lacking:
+            return
+        for one in lacking:
+            if (file := self.store / one.file).is_file() and file.stat().st_size >= one.size:
+                file.unlink()  # apt goes on with what is too short, and with nothing else
+        total = sum(one.size for one in lacking)
+        try:
+            download_binaries(
+                self.apt,
+                lacking,
+                self.store,
+                lambda share: bar.update(int(share * total), total, "downloading"),
+            )
+        except CommandError as error:
+            raise explain_apt_error(error.output, self.store, str(self.wanted), _WAYS) from None
+        for one in lacking:
+            file = self.store / one.file
+            if not _is_whole(file, one):
+                file.unlink(missing_ok=True)
+                raise SourceError(
+                    f"{file} is not the package that {self.suite} lists, and is deleted: {_WAYS}"
+                )
+
+    def _unpack(self, folder: Path, bar: FetchBar) -> None:
+        arch, is_compiler = self.wanted.arch, self.wanted.kind == COMPILER
+        places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
+        place = places.get(self.wanted.kind) or toolkit_placer(arch)
+        sizes = {self.store / one.file: one.size for one in self.packages}
+        done, total = 0, sum(sizes.values())
+
+        def count(package: Path) -> None:
+            nonlocal done
+            done += sizes[package]
+            bar.update(done, total, "unpacking")
+
+        bar.update(done, total, "unpacking")
+        unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
+        mend_links(folder, library_folders(arch) if is_compiler else ())
+        if self.wanted.kind == MAGMA:
+            return
+        if is_compiler:
+            program = folder / "bin" / self.wanted.version.replace("gcc", "g++")
+            try_compiler(program, arch, f"{self.wanted} of {self.suite}")
+        else:
+            complete_toolkit(folder, self.full, arch)
+
+
+def offer(
+    wanted: ToolkitRequest,
+    sources: Sequence[ToolkitSource],
+    cache: Path,
+    progress: FetchProgress,
+    etc: Path = _ETC,
+) -> DebianOffer | ProviderRefusal:
+    """Look for something in the suites that are known to have it, the machine's own first.
+
+    `etc` holds the machine's settings of apt. Raises BusyError where another run keeps the lists too long.
+    """
+    for program in ("apt-get", "apt-cache", PROGRAM):
+        if shutil.which(program) is None:
+            return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
+    machine = machine_archives(etc)
+    places = [(source, parse_suite(source.where, wanted.arch)) for source in sources]
+    answers = []
+    for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
+        found = suite_archives(where, machine, _KEYRINGS)
+        answer = _ask(wanted, CarryingSuite(where, source.packages, found), cache, progress)
+        if isinstance(answer, DebianOffer):
+            return answer
+        answers.append(answer)
+    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no suite is known to have it")
+
+
+@dataclass(frozen=True, slots=True)
+class CarryingSuite:
+    """A suite that is known to have something, the packages it has it in, and where it is read."""
+
+    suite: DebianSuite
+    packages: tuple[str, ...]
+    archives: tuple[AptArchive, ...]
+
+
+def _ask(
+    wanted: ToolkitRequest, place: CarryingSuite, cache: Path, progress: FetchProgress
+) -> DebianOffer | str:
+    """Return what one suite has, or why it does not do."""
+    where, pinned = place.suite, pinned_versions(place.packages, wanted.version)
+    if not place.archives:
+        return f"{where} is in no line of {_ETC}, and its keys ({_KEYRINGS / where.keyring}) are missing"
+    apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
+    bar = progress.task(f"{wanted}, {where}")
+    try:
+        with hold_apt(cache / DEBIAN):
+            bar.update(0, None, "reading its lists")
+            apt.configure(place.archives, apt_settings(apt, where.architecture))
+            packages, complaints = _listed(apt, tuple(pinned))
+    finally:
+        bar.close()
+    why = _unfit(where, packages, pinned, complaints) or _too_new(wanted, where, packages)
+    if wanted.kind == MAGMA and not why:
+        packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
+        version = packages[0].upstream
+        why = "" if version_begins(version, wanted.version) else f"{where} has {MAGMA} {version}"
+        wanted = replace(wanted, version=version)
+    return why or DebianOffer(wanted, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
+
+
+def _unfit(
+    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], complaints: str
+) -> str:
+    """Return why the packages are not those that the facts name, "" where they are."""
+    known = {one.name: one for one in packages}
+    for name, version in pinned.items():
+        if name not in known:
+            return f"{where} cannot be asked ({complaints})" if complaints else f"{where} lists no {name}"
+        if version and known[name].upstream != version:
+            return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
+    return ""
+
+
+def _too_new(wanted: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
+    """Return why this machine is too old for a compiler; of NVIDIA's programs the packages ask too much."""
+    library, has = platform.libc_ver()
+    if wanted.kind != COMPILER or wanted.arch != platform.machine() or library != "glibc":
+        return ""
+    needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
+    return (
+        f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
+    )
+
+
+def _listed(apt: Apt, roots: Sequence[str]) -> tuple[tuple[BinaryPackage, ...], str]:
+    """Return the packages, and what apt complained of.
+
+    New lists are fetched where those at hand are old, or lack one.
+    """
+    if apt.is_fresh:
+        found = package_closure(roots, lambda names: list_binaries(apt, names))
+        if set(roots) <= {one.name for one in found}:
+            return found, ""
+    why = ""
+    try:
+        apt.update()
+    except CommandError as error:  # one archive of several may be gone, and old lists are better than none
+        why = apt_complaint(error.output)
+    return package_closure(roots, lambda names: list_binaries(apt, names)), why
+
+
+def _is_whole(file: Path, package: BinaryPackage) -> bool:
+    return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
+
+
+def _full(package: BinaryPackage) -> str:
+    """Return the last part of "11.8.89~11.8.0", which is the toolkit's version, where a version has parts."""
+    return re.split(r"[~+]", package.upstream)[-1]

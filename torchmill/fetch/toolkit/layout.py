@@ -1,0 +1,157 @@
+"""What an unpacked toolkit still needs: links, a stub of the driver library, a compiler that works."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from torchmill.core import process
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+
+_COMPILERS = ("cc", "gcc", "clang")
+_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
+_DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
+_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
+_STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+
+
+def add_driver_stub(home: Path) -> None:
+    """Make `lib64/stubs/libcuda.so` of what the headers declare, unless the toolkit has one.
+
+    Raises HostError where no C compiler makes it.
+    """
+    stub = home / "lib64/stubs/libcuda.so"
+    if stub.exists():
+        return
+    texts = [file.read_text(errors="replace") for file in sorted((home / "include").glob("cuda*.h"))]
+    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    if compiler is None:
+        raise HostError(
+            "the stub of the driver's library needs a C compiler, and this machine has none: install gcc"
+        )
+    stub.parent.mkdir(parents=True, exist_ok=True)
+    code = stub.with_suffix(".c")
+    code.write_text(stub_source(driver_functions(texts)), encoding="utf-8")
+    # a fixed soname, as the driver's own library has it, and nothing that differs from run to run
+    flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id=none")
+    try:
+        process.capture([compiler, *flags, "-o", str(stub), str(code)])
+    except CommandError as error:
+        raise HostError(
+            f"{compiler} could not make the stub of the driver's library ({error.output.strip()[-200:]}): "
+            "install gcc, and run the command again"
+        ) from None
+    finally:
+        code.unlink()
+
+
+def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
+    """Return the functions of the driver that headers declare, under all names that code may ask for."""
+    found = set()
+    for text in headers:
+        found |= set(_DECLARED.findall(text)) | set(_RENAMED.findall(text))
+        for form, name in _STREAMED.findall(text):
+            found |= {name, f"{name}_{form.lower()}"}
+    return tuple(sorted(found))
+
+
+def stub_source(names: Iterable[str]) -> str:
+    """Return C that defines functions which only say that they are stubs."""
+    return "".join(f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in names)
+
+
+TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine
+_LINKED = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
+
+
+def add_links(home: Path, arch: str) -> None:
+    """Add the links that are missing to a toolkit whose libraries are in `lib64`."""
+    _link(home / "lib", "lib64")
+    target = home / "targets" / TARGETS[arch]
+    target.mkdir(parents=True, exist_ok=True)
+    for name, real in _LINKED.items():
+        if (home / real).is_dir():
+            _link(target / name, f"../../{real}")
+    if (home / "include/cupti.h").exists():
+        profiling = home / "extras/CUPTI"  # where torch's build looks for the profiling interface first
+        profiling.mkdir(parents=True, exist_ok=True)
+        for name in ("include", "lib64"):
+            _link(profiling / name, f"../../{name}")
+    add_unversioned_names(home / "lib64")
+
+
+def add_unversioned_names(folder: Path) -> None:
+    """Give each library of a folder the name by which linkers ask for it: libcudart.so."""
+    for file in sorted(folder.glob("lib*.so.*")):
+        _link(folder / f"{file.name.partition('.so.')[0]}.so", file.name)
+
+
+def _link(link: Path, to: str) -> None:
+    if not link.exists() and not link.is_symlink():
+        link.symlink_to(to)
+
+
+# Settings of nvcc for a toolkit that is one folder.
+_PROFILE = """\
+TOP = $(_HERE_)/..
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+LD_LIBRARY_PATH += $(TOP)/lib64:
+PATH += $(TOP)/nvvm/bin:$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64/stubs" "-L$(TOP)/lib64"
+CUDAFE_FLAGS +=
+PTXAS_FLAGS +=
+"""
+_TRIAL = """\
+#include <stdexcept>
+#include <string>
+#include <vector>
+int main() {
+  std::vector<std::string> words(3, "whole");
+  try { throw std::runtime_error(words.at(2)); }
+  catch (const std::exception& error) { return words[0] != error.what(); }
+}
+"""
+
+
+def complete_toolkit(folder: Path, version: str, arch: str) -> None:
+    """Add what the packages of a distribution leave out.
+
+    That is nvcc's settings, the toolkit's version, and the profiling interface and other parts where NVIDIA
+    has them.
+    """
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/nvcc.profile").write_text(_PROFILE, encoding="utf-8")
+    said = {"cuda": {"name": "CUDA SDK", "version": version}}
+    (folder / "version.json").write_text(json.dumps(said) + "\n", encoding="utf-8")
+    profiling = folder / "extras/CUPTI"
+    profiling.mkdir(parents=True)
+    for name in ("include", "lib64"):
+        (profiling / name).symlink_to(f"../../{name}")
+    add_links(folder, arch)
+
+
+def try_compiler(program: Path, arch: str, what: str) -> None:
+    """Raise HostError where a compiler makes no program that runs here; another machine's is not tried."""
+    if arch != platform.machine():
+        return
+    with tempfile.TemporaryDirectory(
+        dir=program.parents[1]
+    ) as place:  # programs may be kept from running in /tmp
+        trial, made = Path(place, "trial.cpp"), Path(place, "trial")
+        trial.write_text(_TRIAL, encoding="utf-8")
+        try:
+            capture([str(program), "-O1", "-o", str(made), str(trial)])
+            capture([str(made)])
+        except CommandError as error:
+            said = next((line for line in error.output.splitlines() if "error" in line.lower()), str(error))
+            raise HostError(
+                f"{what} does not work on this machine ({said.strip()}): install the machine's own with its "
+                "package manager"
+            ) from None

@@ -1,0 +1,260 @@
+"""MAGMA from a folder or an archive, and what code its library holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urldefrag, urlsplit
+
+from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.core.errors import ConfigError, SourceError
+from torchmill.core.files import hash_file
+from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
+from torchmill.fetch.source.request import FetchProgress, hide_password
+from torchmill.fetch.toolkit.request import (
+    MAGMA,
+    ProviderOffer,
+    ProviderRefusal,
+    ToolkitRequest,
+    version_begins,
+)
+from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.host import libraries, provisioned
+from torchmill.host.provisioned import ProvisionedFolder
+
+PROVIDER = "given"
+_DIGEST = re.compile(r"sha256=([0-9a-f]{64})")
+_TELLS = PurePosixPath("include", "magma_types.h")
+
+
+@dataclass(frozen=True, slots=True)
+class UserMagma:
+    """The provider for one place: a folder, an archive, or an archive's URL with `#sha256=`."""
+
+    place: str
+
+    def offer(
+        self,
+        wanted: ToolkitRequest,
+        sources: Sequence[ToolkitSource],  # noqa: ARG002 (as all providers)
+        cache: Path,
+        progress: FetchProgress,
+    ) -> ProviderOffer | ProviderRefusal:
+        """Return what lies there; an archive is downloaded first, because its headers say what it is.
+
+        Raises ConfigError for a place that can hold none, NetworkError, SourceError.
+        """
+        here, piece = self._brought(cache, progress)
+        text = _header(here)
+        if text is None:
+            return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} has no {_TELLS}: it is no MAGMA")
+        version = libraries.parse_header_version(MAGMA, text)
+        if not version_begins(version, wanted.version):
+            return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
+        exact = replace(wanted, version=version)
+        return UserMagmaOffer(exact, here, replace(piece, version=version), progress)
+
+    def _brought(self, cache: Path, progress: FetchProgress) -> tuple[Path, ProviderPackage]:
+        """Return the folder or archive on this machine, and what a record says of it."""
+        parts = urlsplit(self.place)
+        if parts.scheme in {"http", "https"}:
+            return self._downloaded(cache, progress)
+        path = Path(unquote(parts.path) if parts.scheme == "file" else self.place).expanduser().resolve()
+        if path.is_dir():
+            return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), "", _size(path))
+        if path.is_file() and path.name.endswith(SUFFIXES):
+            size = path.stat().st_size
+            return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), hash_file(path), size)
+        raise ConfigError(
+            f"--from {self.place}: there is no folder, and no archive ({', '.join(SUFFIXES)}), of that name"
+        )
+
+    def _downloaded(self, cache: Path, progress: FetchProgress) -> tuple[Path, ProviderPackage]:
+        url, fragment = urldefrag(self.place)
+        digest = _DIGEST.fullmatch(fragment)
+        file = Path(unquote(urlsplit(url).path)).name
+        if digest is None or not file.endswith(SUFFIXES):
+            raise ConfigError(
+                f"--from {hide_password(self.place)}: write an archive's URL with its digest, as in "
+                "URL/magma-cuda126-2.6.1-1.tar.bz2#sha256=…, or download it and name the file"
+            )
+        piece = ProviderPackage(PROVIDER, MAGMA, "", file, url, digest[1], 0)
+        bar = progress.task(f"{MAGMA} from {hide_password(url)}")
+        try:
+            return fetch_piece(piece, cache, bar), piece
+        finally:
+            bar.close()
+
+
+@dataclass(frozen=True, slots=True)
+class UserMagmaOffer:
+    """MAGMA in a folder or an archive."""
+
+    wanted: ToolkitRequest
+    here: Path
+    piece: ProviderPackage
+    progress: FetchProgress
+    provider: str = PROVIDER
+
+    @property
+    def full(self) -> str:
+        """Return the version."""
+        return self.wanted.version
+
+    @property
+    def pieces(self) -> Sequence[ProviderPackage]:
+        """Return the one place that it is from."""
+        return (self.piece,)
+
+    def fill(self, folder: Path) -> None:
+        """Copy the headers and the library. Raises SourceError for what is not compiled, HostError."""
+        bar = self.progress.task(f"{self.wanted} in {self.here}")
+        beside = folder.with_name("given")
+        shutil.rmtree(beside, ignore_errors=True)
+        try:
+            if self.here.is_file():
+                unpack_archive(self.here, beside, bar)
+            _copy(beside if self.here.is_file() else self.here, folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+            bar.close()
+
+
+def is_place(text: str) -> bool:
+    """Tell whether what stands after `--from` is a place, and not a provider's name."""
+    return os.sep in text or "/" in text or text.startswith((".", "~")) or text.endswith(SUFFIXES)
+
+
+def user_magma(place: str, asked: Sequence[str]) -> UserMagma:
+    """Return the provider for a place. Raises ConfigError where anything but one MAGMA is asked for."""
+    if len(asked) != 1 or not asked[0].startswith(MAGMA):
+        raise ConfigError(
+            f"--from {hide_password(place)}: only MAGMA is taken from a folder or an archive, and "
+            f"alone: give "
+            "--library magma-cu118 with it, or name a provider"
+        )
+    return UserMagma(place)
+
+
+def _header(here: Path) -> str | None:
+    """Return the header that tells the version, of a folder or an archive; None where there is none."""
+    if here.is_dir():
+        file = here / _TELLS
+        return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+    try:
+        content = _zipped(here) if here.suffix == ".zip" else _tarred(here)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise SourceError(f"{here} cannot be read ({error}): it is broken, get it again") from None
+    return None if content is None else content.decode(errors="replace")
+
+
+def _tarred(archive: Path) -> bytes | None:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if PurePosixPath(member.name).parts[-2:] == _TELLS.parts and (file := tar.extractfile(member)):
+                return file.read()
+    return None
+
+
+def _zipped(archive: Path) -> bytes | None:
+    with zipfile.ZipFile(archive) as packed:
+        names = [name for name in packed.namelist() if PurePosixPath(name).parts[-2:] == _TELLS.parts]
+        return packed.read(names[0]) if names else None
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in _libraries(folder) if not file.is_symlink())
+
+
+def _libraries(root: Path) -> list[Path]:
+    """Return the static library, else the shared one with its names."""
+    folders = [root / name for name in ("lib", "lib64")]
+    static = [folder / "libmagma.a" for folder in folders if (folder / "libmagma.a").is_file()]
+    return static[:1] or [file for folder in folders for file in sorted(folder.glob("libmagma.so*"))]
+
+
+def _copy(root: Path, folder: Path) -> None:
+    found = _libraries(root)
+    if not found:
+        raise SourceError(
+            f"{root} holds headers of MAGMA, and no lib/libmagma.a or .so: install what was compiled into a "
+            "folder, and name that"
+        )
+    (folder / "lib").mkdir()
+    for file in found:
+        shutil.copy2(file, folder / "lib" / file.name, follow_symlinks=False)
+    (folder / "include").mkdir()
+    for file in sorted((root / "include").glob("*.h")):
+        shutil.copy2(file, folder / "include" / file.name)
+
+
+# Which of some capabilities, "7.0;8.6", some code does not serve: `capabilities.serving` with the facts.
+Unserved = Callable[[str, str], Sequence[str]]
+
+_PLACES = (
+    (re.compile(r"(?:usr/)?include/([^/]+\.h)"), r"include/\1"),
+    (re.compile(r"(?:usr/)?lib(?:64)?/(?:[^/]+-linux-gnu/)?(libmagma\.a)"), r"lib/\1"),
+    (re.compile(r"usr/share/doc/libmagma-dev/(copyright)"), r"licenses/magma/\1"),
+)
+
+
+def place_magma_file(path: str) -> str | None:
+    """Return where a file of a package goes; None: it is left out, as shared libraries are.
+
+    The official builds link MAGMA statically, and so do ours: nothing of it is needed where a wheel runs.
+    """
+    found = ((pattern.fullmatch(path), new) for pattern, new in _PLACES)
+    return next((match.expand(new) for match, new in found if match), None)
+
+
+def serving_magma(
+    there: Mapping[str, ProvisionedFolder], wanted: ToolkitRequest, unserved: Unserved
+) -> ProvisionedFolder | None:
+    """Return what is kept of a version for a toolkit and serves the capabilities asked for."""
+    names = [
+        one.name
+        for one in provisioned.provisioned_magma(there, wanted.cuda or "")
+        if one.version == wanted.version and not unserved(one.code, wanted.capabilities)
+    ]
+    return there[names[0]] if names else None
+
+
+def name_magma(wanted: ToolkitRequest, folder: Path, unserved: Unserved, whose: str) -> str:
+    """Return under which name what lies in a folder is kept; `whose` says where it is from: "debian has".
+
+    Raises SourceError where it is of another version, or has no code for the capabilities asked for.
+    """
+    said = libraries.header_version(MAGMA, folder / "include")
+    if said != wanted.version:
+        raise SourceError(f"what {whose} as {wanted} calls itself {said or 'nothing'}: name that version")
+    code = library_code(folder)
+    if not code:
+        raise SourceError(f"what {whose} as {wanted} has no code for GPUs that all of it shares: {_OTHER}")
+    if missed := unserved(code, wanted.capabilities):
+        raise SourceError(
+            f"what {whose} as {wanted} has code for {code} and none for {', '.join(missed)}: {_OTHER}"
+        )
+    return provisioned.magma_name(wanted.name, code)
+
+
+_OTHER = "take it from elsewhere (`--from`)"
+
+
+def library_code(folder: Path) -> str:
+    """Return what the library in a folder has code for: "7.0;8.6+PTX". Raises BuildError for a broken one."""
+    from torchmill.wheel.pack import elf
+    from torchmill.wheel.verify import device_code
+
+    library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
+    read = (
+        device_code.read_static_device_code
+        if elf.is_static_library(library)
+        else device_code.read_device_code
+    )
+    return device_code.common_arch_list(read(library))

@@ -1,0 +1,300 @@
+"""CUDA toolkits and libraries from NVIDIA's wheels on the package index."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+import re
+import shutil
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.parser import HeaderParser
+from pathlib import Path, PurePosixPath
+
+import requests
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.core.errors import NetworkError
+from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile, configured_index, project_files
+from torchmill.fetch.source.request import FetchBar, FetchProgress
+from torchmill.fetch.toolkit import layout, provision
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
+from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.host.provisioned import TOOLKIT
+from torchmill.wheel.pack import zip_reader
+
+PROVIDER = "pypi"
+
+Glibc = tuple[int, int]  # (2, 17)
+
+_NAMED = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (0, 0)}
+_NUMBERED = re.compile(r"manylinux_(\d+)_(\d+)")
+
+
+class AbsentFromIndexError(Exception):
+    """The index lacks what is wanted: the message is a clause, `has` the versions that it does have."""
+
+    def __init__(self, message: str, has: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.has = has
+
+
+@dataclass(frozen=True, slots=True)
+class UsableWheel:
+    """One wheel that a machine can use."""
+
+    project: str
+    version: Version
+    build: int  # 0, or the number of a rebuild
+    file: IndexFile
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest that the index says. Raises AbsentError where it says none."""
+        if self.file.sha256 is None:
+            raise AbsentFromIndexError(
+                f"its index tells no sha256 of {self.file.name}, which could not be checked"
+            )
+        return self.file.sha256
+
+    def piece(self) -> ProviderPackage:
+        """Return what is to be downloaded. Raises AbsentError where it could not be checked."""
+        file = self.file
+        return ProviderPackage(
+            PROVIDER, self.project, str(self.version), file.name, file.url, self.sha256, file.size or 0
+        )
+
+
+def usable_wheels(
+    project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc
+) -> tuple[UsableWheel, ...]:
+    """Return the wheels of a project that a machine of this kind and C library can use, the best one last."""
+    found = []
+    for file in files:
+        try:
+            _, version, build, tags = parse_wheel_filename(file.name)
+        except InvalidWheelFilename:
+            continue
+        if file.yanked or version.is_prerelease:
+            continue
+        if any(platform_runs(tag.platform, arch, glibc) for tag in tags):
+            found.append(UsableWheel(project, version, build[0] if build else 0, file))
+    return tuple(sorted(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file.name)))
+
+
+def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
+    """Tell whether a platform tag is one of a machine: "manylinux_2_17_x86_64"."""
+    if platform == "any":
+        return True
+    system = platform.removesuffix(f"_{arch}")
+    numbered = _NUMBERED.fullmatch(system)
+    needed = (int(numbered[1]), int(numbered[2])) if numbered else _NAMED.get(system)
+    return needed is not None and needed <= glibc
+
+
+def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tuple[Requirement, ...]:
+    """Return what a wheel that only requires others asks for.
+
+    Raises NetworkError; AbsentError for a file that is not the listed one.
+    """
+    try:
+        response = session.get(wheel.file.url, timeout=INDEX_TIMEOUT_SECONDS)
+        response.raise_for_status()
+    except requests.RequestException as error:
+        raise NetworkError(f"{wheel.file.url} cannot be read ({error})") from None
+    if hashlib.sha256(response.content).hexdigest() != wheel.sha256:
+        raise AbsentFromIndexError(f"its {wheel.file.name} is not the file that the index lists")
+    name = "-".join(wheel.file.name.split("-")[:2])
+    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+        said = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
+    return tuple(Requirement(line) for line in said.get_all("Requires-Dist", ()))
+
+
+_HEADS = frozenset({"bin", "include", "lib", "nvvm"})
+_DEEPEST = 2  # folders before one of these: nvidia/cu13, nvidia/cublas, cusparselt
+_PYTHON = frozenset({"__init__.py", "__pycache__"})
+_INFO = ".dist-info"
+
+
+def place_wheel_member(member: str, libraries: str) -> str | None:
+    """Return the path of a wheel's member below the folder that is filled; None: it is not for there.
+
+    `libraries` is the folder that libraries go to: "lib64" of a toolkit, "lib" of all else. Licences are
+    kept, apart for each package.
+    """
+    parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts  # as in the packages of CUDA 11.7
+    if member.endswith("/") or zip_reader.leaves_folder(member) or _PYTHON & set(parts):
+        return None
+    for depth, part in enumerate(parts[: _DEEPEST + 1]):
+        if part in _HEADS and 0 < depth < len(parts) - 1:
+            head = libraries if part == "lib" else part
+            return "/".join((head, *parts[depth + 1 :]))
+    if len(parts) > 1 and parts[-1].lower().startswith("license"):
+        package = parts[0].removesuffix(_INFO) if parts[0].endswith(_INFO) else parts[-2]
+        return f"licenses/{package}/{parts[-1]}"
+    return None
+
+
+_EXECUTABLE = 0o111
+
+
+@dataclass(frozen=True, slots=True)
+class PypiOffer:
+    """Wheels that make up what is wanted."""
+
+    wanted: ToolkitRequest
+    full: str
+    pieces: tuple[ProviderPackage, ...]
+    cache: Path
+    progress: FetchProgress
+    provider: str = PROVIDER
+
+    def fill(self, folder: Path) -> None:
+        """Download, check and unpack the wheels, and add the links and stubs that wheels leave out.
+
+        Raises NetworkError, SourceError, HostError.
+        """
+        if self.wanted.completes:
+            provision.place_inherited(Path(self.wanted.completes), folder, self.wanted.arch)
+        libraries = "lib64" if self.wanted.kind == TOOLKIT else "lib"
+        for piece in self.pieces:
+            bar = self.progress.task(f"{piece.name} {piece.version}")
+            try:
+                unpack_wheel(fetch_piece(piece, self.cache, bar), folder, libraries)
+            finally:
+                bar.close()
+        if self.wanted.kind == TOOLKIT:
+            layout.add_links(folder, self.wanted.arch)
+            layout.add_driver_stub(folder)
+        else:
+            layout.add_unversioned_names(folder / libraries)
+
+
+def offer(
+    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+) -> ProviderOffer | ProviderRefusal:
+    """Return the wheels that make up what is wanted, of the index that pip uses."""
+    bar = progress.task(f"{wanted} on the package index")
+    try:
+        with requests.Session() as session:
+            index = _Index(session, configured_index(), wanted.arch, _glibc(), bar)
+            found = _toolkit if wanted.kind == TOOLKIT else _library
+            exact, wheels = found(wanted, sources[0].packages, index)
+        pieces = tuple(wheel.piece() for wheel in wheels)
+        full = wanted.version if wanted.completes else str(wheels[0].version)
+        return PypiOffer(exact, full, pieces, cache, progress)
+    except NetworkError as error:
+        return ProviderRefusal(PROVIDER, str(error))
+    except AbsentFromIndexError as error:
+        return ProviderRefusal(PROVIDER, str(error), error.has)
+    finally:
+        bar.close()
+
+
+def _glibc() -> Glibc:
+    """Return the version of this machine's C library; (0, 0) where it is another one."""
+    name, version = platform.libc_ver()
+    numbers = version.split(".")
+    return (int(numbers[0]), int(numbers[1])) if name == "glibc" and len(numbers) > 1 else (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The index as one machine sees it; each page is read once."""
+
+    session: requests.Session
+    url: str
+    arch: str
+    glibc: Glibc
+    bar: FetchBar
+    pages: dict[str, tuple[UsableWheel, ...]] = field(default_factory=dict)
+
+    def wheels(self, project: str) -> tuple[UsableWheel, ...]:
+        """Return the wheels of a project that the machine can use, the best one last. Raises NetworkError."""
+        if project not in self.pages:
+            self.bar.update(len(self.pages), None, project)
+            found = project_files(self.session, self.url, project)
+            self.pages[project] = usable_wheels(project, found, self.arch, self.glibc)
+        return self.pages[project]
+
+    def best(self, project: str, versions: SpecifierSet) -> UsableWheel:
+        """Return the best wheel among some versions. Raises AbsentError, NetworkError."""
+        fitting = [wheel for wheel in self.wheels(project) if wheel.version in versions]
+        if not fitting:
+            raise AbsentFromIndexError(
+                f"it has no {project}{versions} for {self.arch} and glibc {'.'.join(map(str, self.glibc))}"
+            )
+        return fitting[-1]
+
+
+def _toolkit(
+    wanted: ToolkitRequest, packages: Sequence[str], index: _Index
+) -> tuple[ToolkitRequest, list[UsableWheel]]:
+    """Return the wheels of a toolkit, the one that names the others first."""
+    asked = [Requirement(line) for line in packages]
+    bounds = dict.fromkeys([canonicalize_name(one.name) for one in asked], SpecifierSet())
+    for one in asked:
+        bounds[canonicalize_name(one.name)] &= one.specifier
+    for one in asked:
+        if one.extras:
+            first = index.best(canonicalize_name(one.name), one.specifier)
+            for further in wheel_requirements_of(first, index.session):
+                if any(_holds(further, extra, wanted.arch) for extra in one.extras):
+                    name = canonicalize_name(further.name)
+                    bounds[name] = bounds.get(name, SpecifierSet()) & further.specifier
+    return wanted, [index.best(name, versions) for name, versions in bounds.items()]
+
+
+def _holds(requirement: Requirement, extra: str, arch: str) -> bool:
+    """Tell whether an extra brings a requirement on Linux."""
+    machine: Mapping[str, str] = {
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": arch,
+    }
+    marker = requirement.marker
+    return marker is None or marker.evaluate({**machine, "extra": extra})
+
+
+def _library(
+    wanted: ToolkitRequest, packages: Sequence[str], index: _Index
+) -> tuple[ToolkitRequest, list[UsableWheel]]:
+    """Return the wheel of a library, and its exact version: the newest that begins as asked."""
+    (project,) = packages
+    wheels = index.wheels(project)
+    fitting = [wheel for wheel in wheels if str(wheel.version) == wanted.version]
+    fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), wanted.version)]
+    if not fitting:
+        has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
+        raise AbsentFromIndexError(f"it has {_near(wanted.version, has) or f'none for {wanted.arch}'}", has)
+    found = fitting[-1]
+    exact = ToolkitRequest(wanted.kind, found.version.base_version, wanted.cuda, wanted.arch)
+    return exact, [found]
+
+
+def _near(version: str, has: Sequence[str]) -> str:
+    """Return versions in words: those of the same major version, or the oldest and the newest."""
+    same = [one for one in has if version_begins(one, version.partition(".")[0])]
+    return ", ".join(same) if same else " to ".join(dict.fromkeys((*has[:1], *has[-1:])))
+
+
+def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:
+    """Unpack what of a wheel belongs into a CUDA_HOME, libraries into the folder of that name."""
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.infolist():
+            where = place_wheel_member(member.filename, libraries)
+            if where is None:
+                continue
+            target = folder / where
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)  # it may be a link to the file of a toolkit that is completed
+            with archive.open(member) as content, target.open("wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+            target.chmod(0o755 if member.external_attr >> 16 & _EXECUTABLE else 0o644)

@@ -1,0 +1,184 @@
+"""What is requested of a toolkit provider, what it answers, and which providers may have it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
+
+from torchmill.config.delivery_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.fetch.source.request import FetchProgress
+from torchmill.host.provisioned import COMPILER, TOOLKIT
+
+MAGMA = "magma"
+LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitRequest:
+    """One thing that is to lie in the cache."""
+
+    kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
+    version: str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
+    cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
+    arch: str  # "x86_64", "aarch64"
+    capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
+    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are wanted
+
+    @property
+    def name(self) -> str:
+        """Return what it is called where it is kept: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
+
+        Of MAGMA it is the beginning, "magma-2.6.1-cu118": what its code is for follows.
+        """
+        if self.completes:
+            return f"{self.version}-completed-{hashlib.sha256(self.completes.encode()).hexdigest()[:8]}"
+        if self.cuda is None or self.kind not in LIBRARIES:
+            return self.version
+        return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
+
+    def __str__(self) -> str:
+        """Return how messages call it: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        if self.completes:
+            return f"what CUDA {self.version} in {self.completes} lacks"
+        if self.kind in LIBRARIES:
+            return f"{self.kind} {self.version} for CUDA {self.cuda}".replace("  ", " ")
+        return f"CUDA {self.version}" if self.kind == TOOLKIT else self.version
+
+
+class ProviderOffer(Protocol):
+    """A provider has it, and says what it would download; nothing was downloaded yet but lists."""
+
+    @property
+    def wanted(self) -> ToolkitRequest:
+        """Return what it is, its version written out."""
+
+    @property
+    def provider(self) -> str:
+        """Return the provider's name."""
+
+    @property
+    def full(self) -> str:
+        """Return the provider's own version of the whole: "11.8.89"; where there is none, the version."""
+
+    @property
+    def pieces(self) -> Sequence[ProviderPackage]:
+        """Return all that would be downloaded."""
+
+    def fill(self, folder: Path) -> None:
+        """Download (what was downloaded before is used), check and unpack it into an empty folder.
+
+        Raises NetworkError, SourceError for a file that is not what the index says, HostError for no room.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRefusal:
+    """A provider does not have it, or cannot be asked."""
+
+    provider: str
+    sentence: str  # what it lacks, or why it cannot be asked: a clause, without a full stop
+    has: tuple[str, ...] = ()  # versions of the same kind that it does have
+
+
+class ToolkitProvider(Protocol):
+    """A module of this room, or what stands for one in a test."""
+
+    def offer(
+        self, wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+    ) -> ProviderOffer | ProviderRefusal:
+        """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
+
+        Raises nothing for a provider that cannot be reached: that is Lacking, too.
+        """
+
+
+def candidate_sources(
+    wanted: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource]
+) -> tuple[ToolkitSource, ...] | ProviderRefusal:
+    """Return those sources of a provider that may have it; where none may, it need not be asked.
+
+    Of libraries newer versions appear all the time, so the facts do not know all.
+    """
+    kind = [one for one in sources if one.provider == provider and one.kind == wanted.kind]
+    here = [one for one in kind if wanted.arch in one.arches]
+    fitting = [one for one in here if one.cuda in {None, wanted.cuda}]
+    any_version = wanted.kind in LIBRARIES
+    named = tuple(one for one in fitting if any_version or not one.versions or wanted.version in one.versions)
+    if named:
+        return named
+    if fitting:
+        has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
+        return ProviderRefusal(provider, f"it has {versions_in_words(wanted.kind, has)}", has)
+    what = f"{wanted.kind} for CUDA {wanted.cuda}" if here else wanted.kind
+    return ProviderRefusal(
+        provider, f"it has no {what}" + (f" for {wanted.arch}" if kind and not here else "")
+    )
+
+
+def parts_supply(
+    version: str, arch: str, lacks: Iterable[ToolkitPart], sources: Iterable[ToolkitSource]
+) -> tuple[tuple[str, ...], tuple[ToolkitPart, ...]]:
+    """Return the packages of some parts of a toolkit, and those parts that have none."""
+    known = [one for one in sources if one.kind == "parts" and version in one.versions and arch in one.arches]
+    lines = [(Requirement(line).name, line) for one in known for line in one.packages]
+    major = f"-cu{version.partition('.')[0]}"
+    parts = tuple(lacks)
+    wanted = {part.package for part in parts}
+    found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in wanted}
+    return tuple(found.values()), tuple(part for part in parts if part.package not in found)
+
+
+def version_begins(version: str, beginning: str) -> bool:
+    """Tell whether a version is another, or a more exact one: "8.5.0.96" of "8.5"; any of ""."""
+    return not beginning or f"{version}.".startswith(f"{beginning}.")
+
+
+def versions_in_words(kind: str, versions: Sequence[str]) -> str:
+    """Return versions in words: "CUDA 11.3 to 11.8 and 12.4", "gcc-9, gcc-11"."""
+    return f"CUDA {', '.join(versions)}" if kind == "toolkit" else ", ".join(versions)
+
+
+def refusal_message(wanted: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
+    """Return the message for what no provider has: the reason of each, and what to do."""
+    lines = [f"{wanted} cannot be had for {wanted.arch}:"]
+    lines += [f"  {one.provider}: {one.sentence}" for one in lacking]
+    has = sorted({version for one in lacking for version in one.has}, key=version_key)
+    return "\n".join([*lines, f"  {_cure(wanted, has)}"])
+
+
+def _cure(wanted: ToolkitRequest, has: Sequence[str]) -> str:
+    if wanted.completes:
+        return f"bring a whole one: `invoke toolkit --cuda {wanted.version}`"
+    if wanted.kind == COMPILER:
+        return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
+    if wanted.kind == MAGMA:
+        return (
+            "take one that you have for this toolkit, in the folder where it is installed or in an archive "
+            "(`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
+        )
+    if wanted.kind in LIBRARIES:
+        another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda}=VERSION`"
+        return f"bring another version ({another}), or install it"
+    installed = "install it, and name its folder in CUDA_HOME"
+    newer = [one for one in has if one.partition(".")[0] == wanted.version.partition(".")[0]]
+    newer = [one for one in newer if version_key(one) > version_key(wanted.version)]
+    if not newer:
+        return installed
+    return (
+        f"bring a newer one of the same major version (`invoke toolkit --cuda {newer[0]}`) and build with it "
+        f"(`-- --toolkit {newer[0]}`), or {installed}"
+    )
+
+
+def version_key(version: str) -> Version:
+    """Return by what versions of toolkits, libraries and compilers are sorted."""
+    try:
+        return Version(version)
+    except InvalidVersion:  # "gcc-11"
+        return Version(version.rpartition("-")[2])

@@ -1,0 +1,89 @@
+"""Place downloads and toolkits in the user's cache; each appears whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from torchmill.config.delivery_model import ProviderPackage
+from torchmill.core import locks
+from torchmill.core.files import delete_paths
+from torchmill.fetch.download import download_file, report_disk_full
+from torchmill.fetch.source.request import FetchBar
+from torchmill.host.provisioned import (
+    FOLDER,
+    MAKING,
+    RECORD,
+    WHOLE,
+    ProvisionedFolder,
+    ProvisionRecord,
+    format_provision_record,
+    list_provisioned,
+)
+
+_OTHERWISE = "name another provider (`--from conda|debian|pypi`)"
+_REFUSED = "the index names a file that is not there: run the command again later, or " + _OTHERWISE
+
+
+def downloads_folder(cache: Path, provider: str) -> Path:
+    """Return where a provider's files are downloaded to; they go when what they make up is whole."""
+    return cache / "downloads" / provider
+
+
+def fetch_piece(piece: ProviderPackage, cache: Path, bar: FetchBar) -> Path:
+    """Return the file of a piece that has a URL, whole and checked; what has come of it before is used.
+
+    Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index says.
+    """
+    folder = downloads_folder(cache, piece.provider)
+    return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, sha256=piece.sha256)
+
+
+def store_folder(cache: Path, name: str, arch: str) -> Path:
+    """Return the folder in which something is kept, or will be."""
+    return cache / FOLDER / f"{name}-{arch}"
+
+
+def work_folder(cache: Path, name: str, arch: str) -> Path:
+    """Return the folder in which something is made; who holds its lock makes it."""
+    return cache / FOLDER / f"{MAKING}{name}-{arch}"
+
+
+def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by the name of its place alone
+    cache: Path,
+    name: str,
+    arch: str,
+    fill: Callable[[Path], ProvisionRecord],
+    note: Callable[[str], None],
+    find: Callable[[], ProvisionedFolder | None] | None = None,
+    named: Callable[[Path], str] | None = None,
+) -> ProvisionedFolder:
+    """Return what is kept under a name; where it is not, `fill` puts it into an empty folder first.
+
+    One process makes it, others wait. Where `find` is given, it says whether it is kept; where `named` is, it
+    says under which name, by what lies in the folder, it is kept in the end. What these raise leaves no trace
+    but what was downloaded. Raises HostError for a full disk, or a cache that cannot be written.
+    """
+    place = work_folder(cache, name, arch)
+    who = f"the run that brings {name} (process {os.getpid()})"
+    with locks.wait_for_lock(place, who, lambda _: note(f"waiting for {locks.read_holder(place)}")):
+        if (there := find() if find else list_provisioned(cache, arch).get(name)) is not None:
+            return there
+        whole = place / WHOLE
+        with report_disk_full(place):
+            delete_paths([whole])  # what an interrupted run left
+            whole.mkdir()
+            try:
+                record = fill(whole)
+                name = named(whole) if named else name
+                final = store_folder(cache, name, arch)
+                delete_paths([final])  # it has lost its record
+                made = datetime.now(UTC).isoformat(timespec="seconds")
+                (whole / RECORD).write_text(format_provision_record(record, arch, made), encoding="utf-8")
+                whole.rename(final)
+            finally:
+                shutil.rmtree(whole, ignore_errors=True)
+    return ProvisionedFolder(name, arch, final, record)

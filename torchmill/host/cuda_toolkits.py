@@ -1,0 +1,258 @@
+"""Find the CUDA toolkits of a machine, also those of environment modules, and their parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.config.delivery_model import ToolkitPart
+from torchmill.core.paths import user_cache_folder
+from torchmill.host.native import native_arch
+from torchmill.host.programs import RunProgram, parse_tool_version
+from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder, list_provisioned
+
+_NAMES = {"cuda", "cudatoolkit", "cuda-toolkit", "cuda_toolkit"}
+_HOMES = ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH", "CUDADIR", "CUDA_DIR", "EBROOTCUDA")  # what modules set
+_TCL = re.compile(r"^\s*(setenv|set|prepend-path)\s+(\S+)\s+(\S.*?)\s*$", re.MULTILINE)
+_LUA = re.compile(
+    r"^\s*(?:(setenv|prepend_path)\s*\(\s*[\"'](\w+)[\"']\s*,\s*(.+?)\s*\)|(?:local\s+)?(\w+)\s*=\s*(.+?))"
+    r"\s*;?\s*(?:--.*)?$",
+    re.MULTILINE,
+)
+_LUA_JOINED = re.compile(r"pathJoin\s*\((.*)\)")
+
+
+def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Yield the modules of MODULEPATH that name a toolkit's folder, newest name first, and the folder."""
+    for base in filter(None, environ.get("MODULEPATH", "").split(os.pathsep)):
+        for folder in _children(Path(base)):
+            if folder.name.lower() not in _NAMES:
+                continue
+            for file in sorted(_children(folder), reverse=True):
+                name = f"{folder.name}/{file.name.removesuffix('.lua')}"
+                home = _home(_said(file, name))
+                if home is not None:
+                    yield name, home
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _said(file: Path, name: str) -> dict[str, str]:
+    """Return what a module sets, and the folder that it puts first on PATH."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return dict(_lua(text, name) if file.suffix == ".lua" else _tcl(text))
+
+
+def _home(said: Mapping[str, str]) -> Path | None:
+    named = next((said[name] for name in _HOMES if name in said), None)
+    if named is None and said.get("PATH", "").endswith("/bin"):
+        named = said["PATH"].removesuffix("/bin")
+    return Path(named) if named and Path(named).is_absolute() else None
+
+
+def _tcl(text: str) -> Iterator[tuple[str, str]]:
+    known: dict[str, str] = {}
+    for command, name, value in _TCL.findall(text):
+        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), value.strip('"{}'))
+        if "$" in filled or "[" in filled:
+            continue
+        if command == "set":
+            known[name] = filled
+        else:
+            yield name, filled
+
+
+def _lua(text: str, module: str) -> Iterator[tuple[str, str]]:
+    name, _, version = module.partition("/")
+    known = {"myModuleVersion()": version, "myModuleName()": name, "myModuleFullName()": module}
+    for _, variable, value, local, expression in _LUA.findall(text):
+        filled = _lua_value(value or expression, known)
+        if filled is None:
+            continue
+        if local:
+            known[local] = filled
+        else:
+            yield variable, filled
+
+
+def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
+    """Return the text that an expression of literals, variables, pathJoin and `..` stands for."""
+    if match := _LUA_JOINED.fullmatch(expression):
+        parts = [_lua_value(part.strip(), known) for part in match[1].split(",")]
+        return None if None in parts else "/".join(part for part in parts if part)
+    words = []
+    for word in (part.strip() for part in expression.split("..")):
+        quoted = re.fullmatch(r"([\"'])(.*)\1", word)
+        text = quoted[2] if quoted else known.get(word)
+        if text is None:
+            return None
+        words.append(text)
+    return "".join(words)
+
+
+_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
+Place = tuple[str, Path]  # who leads to a folder, and the folder
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToolkit:
+    """One toolkit."""
+
+    version: str  # "11.8"
+    home: Path  # for CUDA_HOME
+    by: str  # what leads to it: "CUDA_HOME", "brought from debian", "module cuda/11.8.0"
+
+
+def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> dict[str, str]:
+    """Return the toolkit to use of each version, "11.8" to the folder for CUDA_HOME.
+
+    One that is named goes first, then one that was brought. `home` is the user's folder.
+    """
+    used: dict[str, str] = {}
+    for one in whole_toolkits(environ, root, home, run):
+        used.setdefault(one.version, str(one.home))
+    return used
+
+
+def whole_toolkits(
+    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+) -> Iterator[FoundToolkit]:
+    """Yield all toolkits that have a compiler and headers in one folder, each once."""
+    for one in partial_toolkits(environ, root, home, run):
+        if (one.home / "include/cuda_runtime_api.h").exists():
+            yield one
+
+
+def partial_toolkits(
+    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+) -> Iterator[FoundToolkit]:
+    """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
+    seen = set()
+    mine = {
+        one.home: one for one in list_provisioned(user_cache_folder(environ, home), native_arch()).values()
+    }
+    for by, folder in _places(environ, root, home, mine.values()):
+        real = folder.resolve()
+        nvcc = folder / "bin" / ("nvcc.exe" if sys.platform == "win32" else "nvcc")
+        if real in seen or not nvcc.is_file():
+            continue
+        seen.add(real)
+        told = mine[folder].record.version if folder in mine else _recorded(folder)
+        version = told or parse_tool_version("nvcc", run([str(nvcc), "--version"]))
+        if version:
+            yield FoundToolkit(version, folder, by)
+
+
+def _places(
+    environ: Mapping[str, str], root: Path, home: Path, mine: Collection[ProvisionedFolder]
+) -> Iterator[Place]:
+    """Yield where toolkits may lie, one that was completed before the one that it completes."""
+    whole = {Path(one.record.completes): one for one in mine if one.record.completes}
+    for by, folder in _own_places(environ, root, home, mine):
+        if (one := whole.get(folder.resolve())) is not None:
+            yield one.record.origin, one.home
+        yield by, folder
+
+
+def _own_places(
+    environ: Mapping[str, str], root: Path, home: Path, mine: Collection[ProvisionedFolder]
+) -> Iterator[Place]:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield name, Path(environ[name])
+    for one in mine:
+        if one.record.kind == TOOLKIT:
+            yield one.record.origin, one.home
+    usual = [*sorted((root / "usr/local").glob("cuda*"), reverse=True), root / "opt/cuda"]
+    if sys.platform == "win32":
+        usual += (Path(environ.get("PROGRAMFILES", "C:/")) / "NVIDIA GPU Computing Toolkit/CUDA").glob("v*")
+    yield from (("system", folder.resolve()) for folder in usual)
+    # Debian spreads its toolkit over /usr; what lies in its own folder is not whole
+    if (root / "usr/lib/nvidia-cuda-toolkit").is_dir():
+        yield "Debian", root / "usr"
+    nvcc = shutil.which("nvcc", path=environ.get("PATH"))
+    if nvcc:
+        yield "PATH", Path(nvcc).resolve().parents[1]
+    yield from ((f"module {name}", folder) for name, folder in module_toolkits(environ))
+    yield from (("conda", folder) for folder in _conda(environ, root, home))
+    yield from (("HPC SDK", folder) for folder in _hpc(environ, root))
+
+
+def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]:
+    """Yield conda's environments: the active one, those that it has noted, those in its usual folders."""
+    if environ.get("CONDA_PREFIX"):
+        yield Path(environ["CONDA_PREFIX"])
+    try:
+        noted = (home / ".conda/environments.txt").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        noted = []
+    yield from (Path(line.strip()) for line in noted if line.strip())
+    bases = [home / name for name in _CONDAS] + [root / "opt/conda"]
+    if environ.get("MAMBA_ROOT_PREFIX"):
+        bases.insert(0, Path(environ["MAMBA_ROOT_PREFIX"]))
+    for base in bases:
+        yield base
+        yield from sorted((base / "envs").glob("*"), reverse=True)
+
+
+def _hpc(environ: Mapping[str, str], root: Path) -> Iterable[Path]:
+    """Yield the toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them."""
+    if environ.get("NVHPC_ROOT"):
+        yield from sorted(Path(environ["NVHPC_ROOT"], "cuda").glob("[0-9]*"), reverse=True)
+    yield from sorted((root / "opt/nvidia/hpc_sdk").glob("Linux_*/*/cuda/[0-9]*"), reverse=True)
+
+
+def _recorded(home: Path) -> str | None:
+    """Return the version that a toolkit wrote into its folder (version.txt before 11.1)."""
+    try:
+        text = json.loads((home / "version.json").read_text(encoding="utf-8"))["cuda"]["version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        try:
+            text = (home / "version.txt").read_text(encoding="utf-8").removeprefix("CUDA Version ")
+        except OSError:
+            return None
+    match = re.match(r"\d+\.\d+", str(text))
+    return match[0] if match else None
+
+
+# Where compilers and CMake look for them: NVIDIA's, Debian's and conda's layouts.
+_HEADERS = ("include", "include/cccl", "targets/*/include", "extras/CUPTI/include")
+_LIBRARIES = ("lib64", "lib", "targets/*/lib", "extras/CUPTI/lib64", "lib/*-linux-gnu")
+
+
+def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]) -> tuple[ToolkitPart, ...]:
+    """Return the parts that a toolkit of some version should have and lacks, or has without their headers."""
+    return tuple(part for part in parts if part.belongs(version) and not _there(home, part))
+
+
+def format_part_names(parts: Iterable[ToolkitPart]) -> str:
+    """Return the names of parts for a message: "cuBLAS, cuFFT"."""
+    return ", ".join(dict.fromkeys(part.called for part in parts))
+
+
+def _there(home: Path, part: ToolkitPart) -> bool:
+    wanted = {_HEADERS: part.headers, _LIBRARIES: part.libraries}
+    return all(
+        any(folder.joinpath(name).exists() for place in places for folder in home.glob(place))
+        for places, names in wanted.items()
+        for name in names
+    )
+
+
+def is_spread_in_system(home: Path) -> bool:
+    """Tell whether a toolkit lies among the files of a whole system, as that of Debian's packages."""
+    return home.name in {"usr", "local"}

@@ -1,0 +1,119 @@
+"""How much disk space files take, counting hard links once."""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_BLOCK = 512  # bytes, whatever the disk's own blocks are
+
+Inode = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedFile:
+    """A file with several names."""
+
+    size: int  # bytes on the disk
+    names: int  # wherever they are
+    seen: int  # of them, where one looked
+
+
+@dataclass(frozen=True, slots=True)
+class DiskBytes:
+    """What some files and folders take."""
+
+    single: int = 0  # bytes of all that has one name
+    files: int = 0
+    linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that they take."""
+        return self.single + sum(one.size for one in self.linked.values())
+
+    @property
+    def freed(self) -> int:
+        """Return the bytes that come free when they go: a file whose other names stay frees none."""
+        return self.single + sum(one.size for one in self.linked.values() if one.seen >= one.names)
+
+
+def add_up(every: Iterable[DiskBytes]) -> DiskBytes:
+    """Return what several usages, which overlap in nothing but linked files, come to."""
+    single = files = 0
+    linked: dict[Inode, LinkedFile] = {}
+    for one in every:
+        single += one.single
+        files += one.files
+        for inode, link in one.linked.items():
+            before = linked[inode].seen if inode in linked else 0
+            linked[inode] = LinkedFile(link.size, link.names, before + link.seen)
+    return DiskBytes(single, files, linked)
+
+
+def measure_paths(paths: Iterable[Path]) -> DiskBytes:
+    """Return what files and folders take; links are not followed, what vanishes meanwhile counts nothing."""
+    single = files = 0
+    seen: Counter[Inode] = Counter()
+    linked: dict[Inode, tuple[int, int]] = {}
+    for status, is_folder in _walk(paths):
+        files += not is_folder
+        if is_folder or status.st_nlink == 1:
+            single += _size(status)
+        else:
+            inode = (status.st_dev, status.st_ino)
+            seen[inode] += 1
+            linked[inode] = (_size(status), status.st_nlink)
+    return DiskBytes(
+        single, files, {inode: LinkedFile(*linked[inode], number) for inode, number in seen.items()}
+    )
+
+
+def _walk(paths: Iterable[Path]) -> Iterator[tuple[os.stat_result, bool]]:
+    """Yield the status of all there is, and whether it is a folder."""
+    waiting = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            is_folder = path.is_dir() and not path.is_symlink()
+            yield status, is_folder
+            if is_folder:
+                waiting.append(str(path))
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    yield entry.stat(follow_symlinks=False), is_folder
+                    if is_folder:
+                        waiting.append(entry.path)
+
+
+def _size(status: os.stat_result) -> int:
+    blocks = getattr(status, "st_blocks", None)  # Windows does not say
+    return status.st_size if blocks is None else blocks * _BLOCK
+
+
+def list_children(folder: Path) -> list[Path]:
+    """Return what lies in a folder, by name; nothing where it is none, or cannot be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def newest_change(paths: Iterable[Path]) -> float:
+    """Return when the newest of some files and folders was changed, 0 where there is none."""
+    found = [0.0]
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.append(path.lstat().st_mtime)
+    return max(found)
+
+
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder, or where it is not there yet, the one that it would be made in."""
+    whole = folder.absolute()
+    return next(path for path in (whole, *whole.parents) if path.exists())

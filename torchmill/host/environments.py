@@ -1,0 +1,138 @@
+"""The virtual environment of a cell: what it was made for and what is installed in it."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torchmill.core import locks
+from torchmill.core.errors import HostError
+from torchmill.core.process import capture
+
+Install = Callable[..., Any]  # pip's install, given its arguments
+MADE_FOR = "torchmill"  # the file in an environment that says what was installed in it
+
+_SITES = ("lib/python*/site-packages", "Lib/site-packages")
+_PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
+# What `python -m venv` puts there, 3.6 to 3.14: pip, and what setuptools is made of.
+_COMES_WITH = re.compile(
+    r"(pip|setuptools)(-[\d.]+\.dist-info)?|pkg_resources|_distutils_hack|distutils-precedence\.pth"
+    r"|easy_install\.py|__pycache__"
+)
+
+_PROBE = """\
+import json, sys, sysconfig
+paths = sysconfig.get_paths()
+print(json.dumps([sys.version, paths["include"], paths["platinclude"]]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUser:
+    """Who uses a tree: an interpreter and its packages, which compilers read."""
+
+    identity: str  # digest; "" of who has not made it his own yet
+    headers: tuple[str, ...]  # folders of the interpreter's own headers
+    folders: tuple[str, ...]  # folders of all that an object may depend on and that is this user's
+
+    def text(self) -> str:
+        """Return it as `read` takes it."""
+        return json.dumps(asdict(self))
+
+
+def parse_tree_user(text: str) -> TreeUser | None:
+    """Return the user that a text tells of; None where it tells of none."""
+    try:
+        said = json.loads(text)
+        return TreeUser(str(said["identity"]), tuple(said["headers"]), tuple(said["folders"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+@contextlib.contextmanager
+def hold_environment(venv: Path, who: str) -> Iterator[None]:
+    """Hold an environment, which cells of one name share: those of other releases, and of other checkouts.
+
+    Raises BusyError where another run holds it, HostError where it cannot be locked.
+    """
+    beside = venv.with_name(".locks") / venv.name  # in it, the lock would not outlive `--clear`
+    with locks.hold_lock(beside, f"{who} of another release or checkout, in the same environment ({venv}),"):
+        yield
+
+
+def provide_environment(
+    venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str
+) -> None:
+    """Bring an environment to what a build requires; one that was made for anything else is emptied first.
+
+    `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
+    compile everything again.
+    """
+    note = venv / MADE_FOR
+    if not _is_made_for(venv, wanted):
+        if not _is_fresh(venv):
+            # What another release, or another plan, left in it must not be found.
+            capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
+        note.write_text("", encoding="utf-8")  # from now on nobody takes it for a fresh one
+    install(*requirements)
+    note.write_text(wanted, encoding="utf-8")
+
+
+def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
+    """Return what is installed in an environment that `provide` filled for this; None where it did not."""
+    if not _is_made_for(venv, wanted):
+        return None
+    return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
+
+
+def _is_made_for(venv: Path, wanted: str) -> bool:
+    said = venv / MADE_FOR
+    return said.is_file() and said.read_text(encoding="utf-8", errors="replace") == wanted
+
+
+def _is_fresh(venv: Path) -> bool:
+    """Tell whether an environment is as `python -m venv` makes it: nothing was ever put into it."""
+    found = [path.name for site in _SITES for folder in venv.glob(site) for path in folder.iterdir()]
+    return bool(found) and not (venv / MADE_FOR).exists() and all(map(_COMES_WITH.fullmatch, found))
+
+
+def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
+    """Return who uses a tree in which `link` leads to this environment, which was filled for `wanted`.
+
+    Two with one identity compile the same: interpreter, headers and installed packages are the same.
+    """
+    version, *said = json.loads(capture([str(python), "-I", "-c", _PROBE]))
+    headers = _with_real(said)
+    parts = json.dumps([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
+    folders = _with_real([str(link), str(venv), *headers])
+    return TreeUser(hashlib.sha256(parts.encode()).hexdigest(), headers, folders)
+
+
+def _with_real(folders: list[str]) -> tuple[str, ...]:
+    """Return the folders as they were said and as they are, each once."""
+    return tuple(dict.fromkeys(one for folder in folders for one in (folder, os.path.realpath(folder))))
+
+
+def base_interpreter(venv: Path, python: str) -> Path:
+    """Return the interpreter that an environment was made from.
+
+    Raises HostError when the environment is not one that `python -m venv` made.
+    """
+    configuration = venv / "pyvenv.cfg"
+    try:
+        lines = configuration.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
+    home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
+    names = (f"python{python}", "python3", "python", "python.exe")
+    return next((home / name for name in names if (home / name).exists()), in_environment(venv))
+
+
+def in_environment(venv: Path) -> Path:
+    """Return the interpreter of a virtual environment."""
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

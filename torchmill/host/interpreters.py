@@ -1,0 +1,266 @@
+"""Find the CPythons of this machine without running any; prove one by running it."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+from torchmill.host import native
+
+
+def translated_interpreters(places: Mapping[str, Path], arch: str) -> dict[str, Path]:
+    """Return those that were made for another machine, which an emulator runs for them.
+
+    What they build would be for that machine too.
+    """
+    known = {version: native.machines_of_binary(path) for version, path in places.items()}
+    return {
+        version: places[version] for version, made_for in known.items() if made_for and arch not in made_for
+    }
+
+
+def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> dict[str, Path]:
+    """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
+
+    None is run: pyenv takes a sixth of a second to say so, and its files say it too.
+    """
+    base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
+    selected = [base / "versions" / name for name in _selected(base, environ)]
+    found = {}
+    for version in places:
+        first = shutil.which(f"python{version}", path=environ.get("PATH"))
+        if first and Path(first).parent == base / "shims":
+            runs = any((folder / "bin" / f"python{version}").exists() for folder in selected)
+            if not runs:
+                found[version] = Path(first)
+    return found
+
+
+def _selected(base: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the versions that pyenv's shims run."""
+    if environ.get("PYENV_VERSION"):
+        return environ["PYENV_VERSION"].split(":")
+    try:
+        return (base / "version").read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+
+
+_EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
+_CPYTHON = re.compile(
+    r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
+)  # not pypy, not a named environment
+_PROBE = """\
+import json, sys, sysconfig
+version = "%d.%d%s" % (sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "",))
+print(json.dumps([sys.implementation.name, version, sysconfig.get_paths()["include"], sys.executable]))
+"""
+
+
+def installed_interpreters(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> dict[str, Path]:
+    """Return the CPythons found, "3.10" or "3.13t" to executable, oldest first; runs nothing."""
+    found = _candidates(environ, home)
+    return {version: found[version][0] for version in sorted(found, key=_age)}
+
+
+def find_shims(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
+    """Return the shims on PATH that stand for a version, whether or not they run."""
+    found: dict[str, Path] = {}
+    for folder in _path(environ):
+        if folder.name == "shims":
+            for version, path in _executables(folder):
+                found.setdefault(version, path)
+    return found
+
+
+def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> dict[str, Path]:
+    """Return the shims that do not run, of versions that are not installed; runs each of those."""
+    known = _candidates(environ, home)
+    missing = {version: path for version, path in find_shims(environ).items() if version not in known}
+    return {version: path for version, path in missing.items() if isinstance(_probe(version, path), str)}
+
+
+def interpreters_without_headers(
+    environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> dict[str, Path]:
+    """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
+    suspects = {
+        version: candidates[0]
+        for version, candidates in _candidates(environ, home).items()
+        if not _has_headers(candidates[0])
+    }
+    said = {version: _ask(version, path) for version, path in suspects.items()}
+    return {
+        version: suspects[version]
+        for version, answer in said.items()
+        if not isinstance(answer, str) and not answer[1].is_file()
+    }
+
+
+def resolve_interpreter(
+    version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
+) -> Path:
+    """Return a CPython that was seen to run, to be `version`, and to have its headers.
+
+    Raise HostError where there is none, saying what was wrong with each that was tried.
+    """
+    rejected = []
+    for candidate in _candidates(environ, home).get(version, []):
+        proven = _probe(version, candidate)
+        if isinstance(proven, Path):
+            return candidate
+        rejected.append(proven)
+    shim = find_shims(environ).get(version)
+    if shim is not None:
+        proven = _probe(version, shim)
+        if isinstance(proven, Path):
+            return proven  # what the shim runs: the shim itself may run another tomorrow
+        rejected.append(f"{proven}, and it is a shim whose version is not installed")
+    tried = f" ({'; '.join(rejected)})" if rejected else ""
+    raise HostError(f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}")
+
+
+def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
+    """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    for executable in reversed(installed_interpreters(environ, home).values()):
+        folder = str(executable.parent)
+        if folder not in folders:
+            folders.append(folder)
+    return os.pathsep.join(folders)
+
+
+def interpreter_remedy(version: str) -> str:
+    """Return how a CPython is installed, as part of a sentence."""
+    return f"run `pyenv install {version}`, or `uv python install {version}`"
+
+
+def _probe(version: str, executable: Path) -> Path | str:
+    """Return where the interpreter really is, or what is wrong with it as part of a sentence."""
+    answer = _ask(version, executable)
+    if isinstance(answer, str):
+        return answer
+    real, header = answer
+    return real if header.is_file() else f"{executable} lacks its headers, {header}"
+
+
+def _ask(version: str, executable: Path) -> tuple[Path, Path] | str:
+    """Return where the interpreter and its header really are, or what is wrong with it."""
+    try:
+        said = capture([str(executable), "-I", "-c", _PROBE])
+        implementation, actual, include, real = json.loads(said)
+    except CommandError as error:
+        return f"{executable} ends with exit code {error.returncode}"
+    except (HostError, ValueError):
+        return f"{executable} does not run"
+    if implementation != "cpython" or actual != version:
+        return f"{executable} is {implementation} {actual}"
+    return Path(real), Path(include, "Python.h")
+
+
+def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list[Path]]:
+    """Return every executable by version, the best first: those that seem to have their headers."""
+    found: dict[str, list[Path]] = {}
+    for folder in _folders(environ, Path.home() if home is None else home):
+        for version, path in _executables(folder):
+            known = found.setdefault(version, [])
+            if path not in known:
+                known.append(path)
+    for candidates in found.values():
+        candidates.sort(key=lambda path: not _has_headers(path))
+    return found
+
+
+def _has_headers(executable: Path) -> bool:
+    if executable.name == "python.exe":
+        return (executable.parent / "include" / "Python.h").exists()
+    include = executable.parents[1] / "include"
+    names = (executable.name, f"{executable.name}m")  # until 3.7, the ABI had a letter
+    return any((include / name / "Python.h").exists() for name in names)
+
+
+def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the interpreters that a folder holds by their names."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (the names alone are wanted, and fast)
+    except OSError:
+        return
+    for name in names:
+        match = _EXECUTABLE.fullmatch(name)
+        if match:
+            yield match["version"], folder / name
+        elif name == "python.exe" and (numbers := _numbers(folder)):
+            yield f"3.{numbers[1]}", folder / name
+
+
+def _path(environ: Mapping[str, str]) -> Iterator[Path]:
+    yield from (Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder)
+
+
+def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    """Yield the folders to look in, PATH before what is installed elsewhere."""
+    yield from (folder for folder in _path(environ) if folder.name != "shims")
+    yield Path(sys.executable).parent
+    for base in _bases(environ, home):
+        for child in _newest_first(base):
+            yield from (child / "bin", child, child / "x64/bin", child / "x64")
+    for root in _conda_roots(environ, home):
+        yield root / "bin"
+        yield from (child / "bin" for child in _children(root / "envs"))
+
+
+def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    """Yield the folders that hold one CPython per child, named after its version."""
+    yield Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
+    yield Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
+    yield Path("/opt/python")  # manylinux images
+    yield Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"  # GitHub's runners
+    if sys.platform == "darwin":
+        yield Path("/Library/Frameworks/Python.framework/Versions")
+        yield Path("/Library/Frameworks/PythonT.framework/Versions")
+        yield from (Path("/opt/homebrew/opt"), Path("/usr/local/opt"))
+    if sys.platform == "win32":
+        yield Path(environ.get("LOCALAPPDATA") or home / "AppData/Local") / "Programs/Python"
+        yield Path(environ.get("APPDATA") or home / "AppData/Roaming") / "uv/python"
+        yield Path(environ.get("PROGRAMFILES") or "C:/Program Files")
+
+
+def _conda_roots(environ: Mapping[str, str], home: Path) -> Iterable[Path]:
+    named = (environ.get("CONDA_PREFIX"), environ.get("MAMBA_ROOT_PREFIX"))
+    usual = ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba")
+    return [*(Path(root) for root in named if root), *(home / name for name in usual)]
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder))]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _newest_first(base: Path) -> list[Path]:
+    children = [child for child in _children(base) if _CPYTHON.match(child.name)]
+    return sorted(children, key=lambda child: _numbers(child) or (), reverse=True)
+
+
+def _numbers(folder: Path) -> tuple[int, ...] | None:
+    """Return the version that a folder is named after: 3.10.13, cpython-3.12.4-linux, cp310, Python310."""
+    match = _CPYTHON.match(folder.name) or _CPYTHON.match(folder.parent.name)
+    if match is None:
+        return None
+    numbers = tuple(int(part) for part in match["numbers"].split(".") if part)
+    if len(numbers) == 1 and (packed := str(numbers[0])).startswith("3") and len(packed) > 1:
+        return 3, int(packed[1:])
+    return numbers if len(numbers) > 1 and numbers[0] == 3 else None  # noqa: PLR2004 (Python 3)
+
+
+def _age(version: str) -> tuple[int, bool]:
+    return int(version.rstrip("t").partition(".")[2]), version.endswith("t")

@@ -1,0 +1,462 @@
+"""The memory and processors that this process may use: physical, control groups, ulimit, Slurm."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Generic, Protocol, TypeVar
+
+_BLOCK = 2**16  # bytes
+
+
+def read_kernel_file(file: Path) -> str:
+    """Return a kernel file's text; raise OSError where it is not there, or not for us."""
+    handle = os.open(file, os.O_RDONLY)  # in half the time of Path.read_text
+    try:
+        blocks = iter(lambda: os.read(handle, _BLOCK), b"")  # the kernel gives long files in pieces
+        return b"".join(blocks).decode(errors="replace").strip()
+    finally:
+        os.close(handle)
+
+
+def kernel_text(file: Path) -> str:
+    """Return a kernel file's text; nothing where it is not there, or not for us."""
+    try:
+        return read_kernel_file(file)
+    except OSError:
+        return ""
+
+
+def parse_kernel_number(said: str) -> int | None:
+    """Return the number that a text is; None where it is none ("max")."""
+    try:
+        return int(said)
+    except ValueError:
+        return None
+
+
+def parse_kernel_table(said: str) -> dict[str, int]:
+    """Return the rows of a table of names and numbers, such as memory.stat; others are left out."""
+    rows = (line.partition(" ") for line in said.splitlines())
+    return {name: found for name, _, value in rows if (found := parse_kernel_number(value)) is not None}
+
+
+def count_processors(said: str) -> int:
+    """Return how many processors a list such as "0-3,8" names; 0 where it is no such list."""
+    count = 0
+    for part in said.split(","):
+        low, dash, high = part.partition("-")
+        first, last = parse_kernel_number(low), parse_kernel_number(high if dash else low)
+        if first is None or last is None:
+            return 0
+        count += last - first + 1
+    return count
+
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_UNLIMITED = 2**60  # version 1 writes "no limit" as the largest multiple of a page
+
+# Rows of memory.stat that the kernel gives back on demand, and how much of each. A page cache that was read
+# often ("active") goes as readily as one read once: with 900 of 1024 MiB full of either, processes get 1008.
+# What is mapped is code that runs, and part of its processes' resident size. Of the slab some is in use;
+# version 1 does not say how much of it there is.
+_CACHE_V1 = {"total_inactive_file": 1.0, "total_active_file": 1.0, "total_mapped_file": -1.0}
+_CACHE_V2 = {"inactive_file": 1.0, "active_file": 1.0, "file_mapped": -1.0, "slab_reclaimable": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReading:
+    """One limit on memory, in bytes, and what counts against it already."""
+
+    source: str  # for people: "/sys/fs/cgroup/memory/batch/memory.limit_in_bytes"
+    limit: int
+    used: int = 0
+    reclaimable: int = 0  # part of `used` that the kernel gives back on demand
+
+    @property
+    def available(self) -> int:
+        """Return the bytes that can still be had."""
+        return max(0, self.limit - max(0, self.used - self.reclaimable))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """One limit on processors, in processors: 1.5 is one and a half."""
+
+    source: str
+    cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """The files in which one control group says what memory it allows."""
+
+    limit: Path
+    used: Path
+    stat: Path
+    cache: Mapping[str, float]  # what of `stat` the kernel gives back on demand
+    row: str = ""  # of `limit`, where that is a table
+
+    @property
+    def source(self) -> str:
+        """Return where the limit stands, for people."""
+        return f"{self.limit} ({self.row})" if self.row else str(self.limit)
+
+    def read(self) -> LimitReading | None:
+        """Return what the group says now; None where it sets no limit.
+
+        Raises OSError where the group is gone.
+        """
+        text = read_kernel_file(self.limit)
+        limit = parse_kernel_table(text).get(self.row) if self.row else parse_kernel_number(text)
+        if limit is None or not 0 <= limit < _UNLIMITED:
+            return None
+        stat = parse_kernel_table(kernel_text(self.stat))
+        reclaimable = int(sum(share * stat.get(row, 0) for row, share in self.cache.items()))
+        used = max(0, parse_kernel_number(kernel_text(self.used)) or 0)
+        return LimitReading(self.source, limit, used, max(0, min(reclaimable, used)))
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """The files in which one control group says how much processor time it allows."""
+
+    quota: Path
+    period: Path | None = None  # None: `quota` holds it too
+
+    def read(self) -> CpuQuota | None:
+        """Return what the group says now; None where it sets no limit.
+
+        Raises OSError where the group is gone.
+        """
+        quota, _, period = read_kernel_file(self.quota).partition(" ")
+        times = (
+            parse_kernel_number(quota),
+            parse_kernel_number(kernel_text(self.period) if self.period else period),
+        )
+        allowed, of = (max(0, time or 0) for time in times)
+        return CpuQuota(str(self.quota), allowed / of) if allowed and of else None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSet:
+    """The file in which a control group says which processors it may use."""
+
+    cores: Path
+
+    def read(self) -> CpuQuota | None:
+        """Return how many they are; None where the group does not say.
+
+        Raises OSError where the group is gone.
+        """
+        count = count_processors(read_kernel_file(self.cores))
+        return CpuQuota(str(self.cores), count) if count > 0 else None
+
+
+def memory_limits(root: Path = Path("/")) -> list[MemoryLimit]:
+    """Return where limits on this process's memory may stand."""
+    return [
+        limit
+        for version, folders in _hierarchies(root, "memory")
+        for limit in (_memory_v1 if version == 1 else _memory_v2)(folders)
+        if kernel_text(limit.limit)
+    ]
+
+
+def core_limits(root: Path = Path("/")) -> list[QuotaLimit | CoreSet]:
+    """Return where limits on this process's processors may stand."""
+    quotas = [
+        QuotaLimit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+        if version == 1
+        else QuotaLimit(folder / "cpu.max")
+        for version, folders in _hierarchies(root, "cpu")
+        for folder in folders
+    ]
+    sets = [  # what is effective is within every ancestor's
+        CoreSet(folders[0] / ("cpuset.effective_cpus" if version == 1 else "cpuset.cpus.effective"))
+        for version, folders in _hierarchies(root, "cpuset")
+    ]
+    return [
+        *(limit for limit in quotas if kernel_text(limit.quota)),
+        *(limit for limit in sets if kernel_text(limit.cores)),
+    ]
+
+
+def _memory_v1(folders: list[Path]) -> Iterator[MemoryLimit]:
+    for folder in folders:
+        for kind in ("memory", "memory.memsw"):  # the second counts what was swapped out as well
+            limit, used = folder / f"{kind}.limit_in_bytes", folder / f"{kind}.usage_in_bytes"
+            yield MemoryLimit(limit, used, folder / "memory.stat", _CACHE_V1)
+    # an ancestor that is not mounted here; its own usage is not to be seen
+    top = folders[-1]
+    above = MemoryLimit(
+        top / "memory.stat",
+        top / "memory.usage_in_bytes",
+        top / "memory.stat",
+        _CACHE_V1,
+        "hierarchical_memory_limit",
+    )
+    within = parse_kernel_number(kernel_text(top / "memory.limit_in_bytes"))
+    hidden = parse_kernel_table(kernel_text(above.limit)).get(above.row)
+    if within is not None and hidden is not None and hidden < within:
+        yield above
+
+
+def _memory_v2(folders: list[Path]) -> Iterator[MemoryLimit]:
+    for folder in folders:
+        for name in ("memory.max", "memory.high"):
+            yield MemoryLimit(folder / name, folder / "memory.current", folder / "memory.stat", _CACHE_V2)
+
+
+def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]]:
+    """Yield, for each hierarchy that may hold the controller, this process's group and then its ancestors."""
+    groups = _groups(root)
+    for version, controllers, base, point in dict.fromkeys(_mounts(root)):
+        if version == 1 and controller not in controllers:
+            continue
+        group = groups.get(controller if version == 1 else "")
+        below = _below(group, base) if group is not None else None
+        if below is not None:
+            yield version, [point.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
+
+
+def _below(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
+    """Return the way from the group that is mounted to a process's own; None where there is no such way.
+
+    Both are told as a namespace sees them, in which what lies outside begins with "..".
+    """
+    inside = group.relative_to(base).parts if group.is_relative_to(base) else ()
+    # the path is another namespace's, or its names are not to be seen: the mount itself is what is left
+    return None if ".." in inside else inside
+
+
+def _groups(root: Path) -> dict[str, PurePosixPath]:
+    """Return this process's group by controller; "" stands for version 2."""
+    groups: dict[str, PurePosixPath] = {}
+    for line in kernel_text(root / "proc/self/cgroup").splitlines():
+        _, colon, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        if colon and second:
+            groups |= dict.fromkeys(controllers.split(","), PurePosixPath(path))
+    return groups
+
+
+def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Path]]:
+    """Yield the version of each hierarchy, its controllers, the group that is mounted, and where."""
+    for line in kernel_text(root / "proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.partition(" ")
+        fields = left.split(" ")
+        if kind not in {"cgroup", "cgroup2"} or len(fields) < 5:  # noqa: PLR2004 - proc(5) counts them
+            continue
+        base, point = (_unescape(field) for field in fields[3:5])
+        controllers = frozenset(options.rpartition(" ")[2].split(","))
+        yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
+
+
+def _unescape(field: str) -> str:
+    """Return a path as it is: mountinfo writes a blank as a backslash and 040."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
+
+
+# Slurm's grants of memory on this node, by what each is multiplied with
+_SLURM_MEMORY = {
+    "SLURM_MEM_PER_NODE": None,
+    "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
+    "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
+}
+KEPT_SECONDS = 10.0  # seconds for which the control groups, once found, are believed to be still ours
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """The memory that can be had now, in bytes, and which limit says so."""
+
+    bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoreBound:
+    """The processors that can be kept busy, and which limit says so."""
+
+    count: int
+    source: str
+
+
+class LimitMeter:
+    """Measure, again and again, what this process and its children may use together.
+
+    `root` is the file system's root, below which control groups are looked for.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._granted = _slurm_memory(environ)
+        self._granted_cores = _slurm_cores(environ)
+        self._memory = _Found(lambda: memory_limits(root), clock)
+        self._cores = _Found(lambda: core_limits(root), clock)
+
+    def memory(self, used: int = 0) -> MemoryBound:
+        """Return the memory that children can still get who have `used` bytes between them."""
+        return tightest_memory(self.readings(used))
+
+    def cores(self) -> CoreBound:
+        """Return the processors that can be kept busy."""
+        return tightest_quota(self.quotas())
+
+    def readings(self, used: int = 0) -> list[LimitReading]:
+        """Return every limit on memory as it stands; `used` counts against grants that nobody measures."""
+        return [_physical(), *(replace(one, used=used) for one in self._granted), *self._memory.read()]
+
+    def quotas(self) -> list[CpuQuota]:
+        """Return every limit on processors as it stands."""
+        return [_affinity(), *self._granted_cores, *self._cores.read()]
+
+
+def tightest_memory(readings: Iterable[LimitReading]) -> MemoryBound:
+    """Return the tightest of some readings, of which there is at least one."""
+    tightest = min(readings, key=lambda reading: reading.available)
+    return MemoryBound(tightest.available, tightest.source)
+
+
+def tightest_quota(quotas: Iterable[CpuQuota]) -> CoreBound:
+    """Return the tightest of some quotas, of which there is at least one; a begun processor counts."""
+    tightest = min(quotas, key=lambda quota: quota.cores)
+    return CoreBound(max(1, math.ceil(tightest.cores)), tightest.source)
+
+
+def measure_memory(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> MemoryBound:
+    """Measure once the memory that this process and its children can still get."""
+    return LimitMeter(root, environ).memory()
+
+
+def measure_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> CoreBound:
+    """Measure once the processors that this process and its children may use."""
+    return LimitMeter(root, environ).cores()
+
+
+def process_memory_limits() -> list[LimitReading]:
+    """Return the limits on what a single process may take: they bound one compiler, not all together."""
+    if sys.platform == "win32":
+        return []
+    import resource
+
+    kinds = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+    soft = {name: resource.getrlimit(kind)[0] for name, kind in kinds.items()}
+    return [LimitReading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
+
+
+_Said_co = TypeVar("_Said_co", covariant=True)
+
+
+class _Source(Protocol[_Said_co]):
+    def read(self) -> _Said_co | None: ...
+
+
+class _Found(Generic[_Said_co]):
+    """Sources of limits: found now and then and when one is gone, read each time."""
+
+    def __init__(self, find: Callable[[], Sequence[_Source[_Said_co]]], clock: Callable[[], float]) -> None:
+        self._find, self._clock = find, clock
+        self._sources: Sequence[_Source[_Said_co]] = ()
+        self._until = -math.inf
+
+    def read(self) -> list[_Said_co]:
+        """Return what each source says that says anything."""
+        said = self._said() if self._clock() < self._until else None
+        if said is None:
+            self._sources, self._until = self._find(), self._clock() + KEPT_SECONDS
+            said = self._said()
+        return said or []
+
+    def _said(self) -> list[_Said_co] | None:
+        """Return None where a source is gone: this process has been moved to another group."""
+        try:
+            return [said for source in self._sources if (said := source.read()) is not None]
+        except OSError:
+            return None
+
+
+def _physical() -> LimitReading:
+    import psutil
+
+    seen = psutil.virtual_memory()
+    return LimitReading("physical memory", seen.total, seen.total - seen.available)
+
+
+def _affinity() -> CpuQuota:
+    if sys.platform == "linux":
+        return CpuQuota("processors of this machine given to this process", len(os.sched_getaffinity(0)))
+    return CpuQuota("processors of this machine", os.cpu_count() or 1)
+
+
+def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
+    """Read what Slurm granted, in megabytes: not every site confines its jobs by control groups."""
+    found = []
+    for name, times in _SLURM_MEMORY.items():
+        each, count = _granted(environ, name), _granted(environ, times) if times else 1
+        if each and count:  # 0 is all of the machine
+            found.append(LimitReading(name, each * count * 2**20))
+    return found
+
+
+def _slurm_cores(environ: Mapping[str, str]) -> list[CpuQuota]:
+    count = _granted(environ, "SLURM_CPUS_ON_NODE")
+    return [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
+
+
+def _granted(environ: Mapping[str, str], name: str) -> int:
+    """Return the number that a variable holds; 0 where it holds none that is a grant."""
+    return max(0, parse_kernel_number(environ.get(name, "")) or 0)
+
+
+_LINUX = sys.platform == "linux"
+_PAGE = os.sysconf("SC_PAGE_SIZE") if _LINUX else 1
+
+
+def groups_memory(groups: Collection[int]) -> dict[int, int]:
+    """Return the resident bytes of process groups; one that has ended has none."""
+    total = dict.fromkeys(groups, 0)
+    for pid in _group_processes() if total else ():
+        try:
+            group = os.getpgid(pid)
+            if group in total:
+                total[group] += _resident(pid)
+        except OSError:  # it ended meanwhile
+            continue
+    return total
+
+
+def _group_processes() -> Iterator[int]:
+    if _LINUX:
+        return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 (names alone, and fast)
+    import psutil
+
+    return iter(psutil.pids())
+
+
+def _resident(pid: int) -> int:
+    """Return the bytes of a process; raise OSError where it has ended."""
+    if _LINUX:
+        descriptor = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(os.read(descriptor, 256).split()[1]) * _PAGE
+        finally:
+            os.close(descriptor)
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        raise ProcessLookupError from None

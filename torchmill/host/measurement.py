@@ -1,0 +1,112 @@
+"""Measure this machine: read what can be read, run the rest in parallel."""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from torchmill.config.model import Host
+from torchmill.core.paths import user_cache_folder
+from torchmill.host import (
+    compilers,
+    cuda_toolkits,
+    gpu_driver,
+    interpreters,
+    libraries,
+    limits,
+    native,
+    programs,
+    provisioned,
+)
+
+_THREADS = 8  # programs wait for their files more than they compute
+
+
+def measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
+    """Measure what the plan of a build without CUDA follows from; `run` asks compilers what they are."""
+    arch, translated = _arch(programs.make_runner(environ))
+    tools = programs.find_tools(environ)
+    toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
+    there = provisioned.list_provisioned(user_cache_folder(environ, home), arch).values()
+    completed = provisioned.completed_toolkits(there)
+    return Host(
+        arch=arch,
+        system=native.native_system(),
+        cores=limits.measure_cores(environ=environ).count,
+        memory=limits.measure_memory(environ=environ).bytes,
+        disk=None,
+        glibc=_glibc(),
+        translated=translated,
+        compiler=compilers.used_compiler(environ, run),
+        cuda_compiler=compilers.cuda_host_compiler(environ, run),
+        tools=tools | _compiler(environ),
+        libraries=libraries.find_libraries(environ, root, toolkits),
+        toolkits=toolkits,
+        completed={version: completed[place] for version, place in toolkits.items() if place in completed},
+        kept=provisioned.provisioned_libraries(there),
+    )
+
+
+def measure_machine(builds: Path, environ: Mapping[str, str], root: Path, home: Path) -> Host:
+    """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
+    run = programs.make_runner(environ)
+    tools = programs.find_tools(environ)
+    brought = provisioned.provisioned_compilers(user_cache_folder(environ, home), native.native_arch())
+    with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
+        known = threads.submit(compilers.installed_compilers, environ, root, brought, run, probes)
+        versions = threads.submit(programs.tool_versions, tools, run, probes)
+        gpus = threads.submit(gpu_driver.find_host_gpus, root, run)
+        broken = threads.submit(interpreters.broken_shims, environ, home)
+        headless = threads.submit(interpreters.interpreters_without_headers, environ, home)
+        host = measure_basis(environ, root, home, run)
+        places = interpreters.installed_interpreters(environ, home)
+        return replace(
+            host,
+            disk=_free(builds),
+            complete=True,
+            compilers=known.result(),
+            tools={**host.tools, **programs.xcode_tools(tools, run)},
+            versions=versions.result() | programs.macos_version(run),
+            interpreters=_texts(places),
+            broken_interpreters=_texts(interpreters.shadowing_shims(places, environ, home) | broken.result()),
+            headless_interpreters=_texts(headless.result()),
+            translated_interpreters=_texts(interpreters.translated_interpreters(places, host.arch)),
+            driver=gpu_driver.driver_library_version(environ, root),
+            kernel_driver=gpu_driver.kernel_driver_version(root),
+            compat=gpu_driver.compat_folders(environ, root),
+            gpus=gpus.result(),
+        )
+
+
+def _arch(run: programs.RunProgram) -> tuple[str, bool]:
+    """Return the machine's arch, and whether this very process was made for another."""
+    arch = native.native_arch()
+    translated = arch == "macos_x86_64" and programs.is_translated(run)
+    return ("arm64", True) if translated else (arch, False)
+
+
+def _compiler(environ: Mapping[str, str]) -> dict[str, str]:
+    command = compilers.compiler_command(environ)  # also one that does not say what it is
+    return {"c++": shlex.join(command)} if command else {}
+
+
+def _glibc() -> str | None:
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None
+    except (ValueError, OSError):  # musl
+        return None
+    return text.split()[-1] if text else None
+
+
+def _free(root: Path) -> int:
+    """Return the free bytes where `root` is, or will be."""
+    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {version: str(path) for version, path in paths.items()}

@@ -1,0 +1,77 @@
+"""What the rules of a cell demand of compilers and libraries, and why."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+
+from packaging.specifiers import SpecifierSet
+
+from torchmill.config.matrix import Cell, find_release, format_bounds
+from torchmill.config.model import Compiler, Facts, Rule
+from torchmill.config.rules import is_within, make_case, narrow_bounds, rule_matches
+
+_Effect = Callable[[Rule], Mapping[str, SpecifierSet]]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What all rules together demand of one thing, and why."""
+
+    bounds: SpecifierSet
+    reasons: tuple[str, ...] = ()
+
+    def met(self, version: str) -> bool:
+        """Tell whether a version is in bounds."""
+        return is_within(self.bounds, version)
+
+    def __str__(self) -> str:
+        """Return the bounds as people write them, of several on one side the narrowest; "" without any."""
+        return format_bounds(narrow_bounds(self.bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class CellConstraints:
+    """A cell, whose `cuda` is that of the toolkit that compiles it, and where its source came from."""
+
+    facts: Facts
+    cell: Cell
+    provider: str | None = None
+
+    def rules(self, compiler: Compiler | None) -> tuple[Rule, ...]:
+        """Return the rules of the package that hold with a compiler."""
+        build = self.cell.build
+        known = make_case(self.facts, build, self.cell.release, self.provider, compiler)
+        return tuple(
+            rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known)
+        )
+
+    def demanding(self, compiler: Compiler | None) -> tuple[Rule, ...]:
+        """Return the rules whose demands hold: what is built against a package includes its headers."""
+        rules, after = self.rules(compiler), self.facts.packages[self.cell.build.package].after
+        if after is None or self.cell.release.torch is None:
+            return rules
+        base = find_release(self.facts, after, self.cell.release.torch)
+        build = replace(self.cell.build, package=base.package)
+        known = make_case(self.facts, build, base, None, compiler)
+        return (
+            *rules,
+            *(rule for rule in self.facts.packages[after].rules if rule_matches(rule.when, known)),
+        )
+
+    def needs(self, name: str, compiler: Compiler | None) -> Constraint:
+        """Return the bounds outside which a build with that compiler fails."""
+        return self._joined(name, compiler, lambda rule: rule.needs)
+
+    def advises(self, name: str, compiler: Compiler | None) -> Constraint:
+        """Return the bounds outside which nobody is known to have built it."""
+        return self._joined(name, compiler, lambda rule: rule.advises)
+
+    def _joined(self, name: str, compiler: Compiler | None, effect: _Effect) -> Constraint:
+        rules = [rule for rule in self.demanding(compiler) if name in effect(rule)]
+        return _joined((effect(rule)[name] for rule in rules), (rule.reason for rule in rules))
+
+
+def _joined(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Constraint:
+    """Return several bounds as one demand, each reason once."""
+    return Constraint(reduce(and_, every, SpecifierSet()), tuple(dict.fromkeys(reasons)))

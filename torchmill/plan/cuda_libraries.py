@@ -1,0 +1,198 @@
+"""Which cuDNN, NCCL and MAGMA a build uses."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Cuda, Facts, Host
+from torchmill.config.rules import axis_conditions, make_case, rule_matches
+from torchmill.config.toml_reader import is_version
+from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
+from torchmill.plan.constraints import CellConstraints
+
+# torch brings the source of its own version: what a machine happens to have is for those who ask
+_OWN_SOURCE = frozenset({"nccl"})
+_BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see magma.py
+_OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
+
+
+def official_libraries(cell: Cell) -> Cuda:
+    """Return what the release's official build with the cell's toolkit has.
+
+    What is not known of it is that of the nearest toolkit: of the same major version, else of an older one.
+    """
+    return Cuda(cudnn=_nearest(cell, "cudnn"), nccl=_nearest(cell, "nccl"), magma=_nearest(cell, "magma"))
+
+
+def _nearest(cell: Cell, name: str) -> str | None:
+    own = Version(cell.build.cuda or "0")
+    said = {Version(cuda): getattr(one, name) for cuda, one in cell.release.cuda_official.items()}
+    known = sorted(cuda for cuda, version in said.items() if version)
+    alike = [cuda for cuda in known if cuda.major == own.major]
+    order = [*(one for one in known if one <= own and one not in alike), *reversed(alike)]
+    order += [one for one in alike if one <= own]
+    return said[order[-1]] if order else None
+
+
+def choose_libraries(demands: CellConstraints, host: Host, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the libraries that a cell takes from the kept ones, with the versions that it wants.
+
+    These are the ones that rules of its package have `kept` for. A user's variables for a library, or one of
+    the machine's that fits, leave it out.
+    """
+    found = {}
+    for name in ruled_libraries(demands, "kept"):
+        if name in _BY_CODE or is_mentioned(name, settings) or _fitting(demands, host, name):
+            continue
+        version = _wanted(demands, host, name)
+        if version is not None:
+            found[name] = version
+    return found
+
+
+def required_nvidia_packages(demands: CellConstraints, taken: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a wheel requires of NVIDIA's packages: what the official one of the very same toolkit does.
+
+    Nothing where it was compiled against another cuDNN or NCCL than those packages hold: it brings its own.
+    """
+    build = demands.cell.build
+    said = demands.cell.release.cuda_official.get(build.cuda or "")
+    if said is None or (demands.facts.arches[build.arch].system, build.arch) != ("linux", "x86_64"):
+        return ()
+    pins = {one.name: str(one.specifier) for one in map(Requirement, said.requires)}
+    for library in ("cudnn", "nccl"):
+        pinned = next((pin for name, pin in pins.items() if name.startswith(f"nvidia-{library}-")), None)
+        if pinned is not None and pinned != f"=={taken.get(library)}":
+            return ()
+    unused = tuple(f"nvidia-{library}-" for library in _OPTIONAL if library not in taken)
+    return tuple(one for one in said.requires if not one.startswith(unused))
+
+
+def lacking_libraries(demands: CellConstraints, host: Host, settings: Mapping[str, str]) -> frozenset[str]:
+    """Return the libraries that rules ask about and that are known not to be where a build would look."""
+    if not host.complete:
+        return frozenset()
+    return frozenset(
+        name
+        for name in ruled_libraries(demands, "lacking")
+        if not is_mentioned(name, settings) and visible_version(host, name, demands.cell.build.cuda) is None
+    )
+
+
+def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
+    """Return the version of a library where a build looks: in the toolkit, else in the system.
+
+    "" where it does not say, None where there is none.
+    """
+    places = (f"{name}@{cuda}", name)
+    return next((host.libraries[place] for place in places if place in host.libraries), None)
+
+
+def is_mentioned(name: str, settings: Mapping[str, str]) -> bool:
+    """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT."""
+    upper = name.upper()
+    return any(one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings)
+
+
+def library_key(name: str, version: str, cuda: str) -> str:
+    """Return what a library is called where it is kept: "cudnn-8.5.0.96-cu11"."""
+    return f"{name}-{version}-cu{Version(cuda).major}"
+
+
+def ruled_libraries(demands: CellConstraints, condition: str) -> list[str]:
+    """Return the libraries that the rules of a cell ask about, as `kept` or as `lacking`."""
+    cell = demands.cell
+    if cell.build.cuda is None:
+        return []
+    known = make_case(demands.facts, cell.build, cell.release, demands.provider)
+    rules = demands.facts.packages[cell.build.package].rules
+    asking = [rule.when for rule in rules if getattr(rule.when, condition)]
+    holding = [when for when in asking if rule_matches(axis_conditions(when), known)]
+    return sorted({name for when in holding for name in getattr(when, condition)})
+
+
+def _fitting(demands: CellConstraints, host: Host, name: str) -> bool:
+    """Tell whether a build would find one on the machine that it can use."""
+    version = visible_version(host, name, demands.cell.build.cuda)
+    if version is None or name in _OWN_SOURCE:
+        return False
+    needs = demands.needs(name, None)
+    if not version or needs.bounds:
+        return not version or needs.met(version)
+    return _is_alike(demands, name, version)
+
+
+def _is_alike(demands: CellConstraints, name: str, version: str) -> bool:
+    """Tell whether a version is of the official build's major version."""
+    theirs = getattr(official_libraries(demands.cell), name)
+    return theirs is None or Version(version).major == Version(theirs).major
+
+
+def _wanted(demands: CellConstraints, host: Host, name: str) -> str | None:
+    """Return the version to take: the official build's, or another of its major version that can be had.
+
+    None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
+    """
+    cuda, theirs = str(demands.cell.build.cuda), getattr(official_libraries(demands.cell), name)
+    offered = _offered(demands, name)
+    if theirs is None or offered is None:
+        return None
+    if theirs in offered or library_key(name, theirs, cuda) in host.kept:
+        return str(theirs)
+    if name in _OWN_SOURCE:
+        return None
+    for there in (_provisioned_versions(host, name, cuda), offered):
+        alike = [version for version in there if _is_alike(demands, name, version)]
+        fitting = [version for version in alike if demands.needs(name, None).met(version)]
+        if fitting:
+            return max(fitting, key=Version)
+    return str(theirs)
+
+
+def _offered(demands: CellConstraints, name: str) -> frozenset[str] | None:
+    """Return the versions that providers say they have, as far as they say it; None where none has any."""
+    build = demands.cell.build
+    major = str(Version(build.cuda or "0").major)
+    sources = [
+        one
+        for one in demands.facts.toolkit_sources
+        if one.kind == name and build.arch in one.arches and one.cuda in {None, major}
+    ]
+    return frozenset(version for one in sources for version in one.versions) if sources else None
+
+
+def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:
+    suffix = f"-cu{Version(cuda).major}"
+    for one in host.kept:
+        version = one.removeprefix(f"{name}-").removesuffix(suffix)
+        if one == f"{name}-{version}{suffix}" and is_version(version):
+            yield version
+
+
+def choose_magma(
+    demands: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
+) -> ProvisionedMagma | None:
+    """Return the kept one that a cell takes, the official build's version before others; None: it takes none.
+
+    `listed` are its compute capabilities, "" where they are left to the build. A user's variables for MAGMA,
+    or one that the machine has, leave it out, as for other libraries.
+    """
+    cuda = demands.cell.build.cuda
+    asked = MAGMA_NAME in ruled_libraries(demands, "kept") and not is_mentioned(MAGMA_NAME, settings)
+    if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
+        return None
+    return best_magma(demands.facts, host.kept, cuda, listed, official_libraries(demands.cell).magma)
+
+
+def best_magma(
+    facts: Facts, names: Iterable[str], cuda: str, listed: str, theirs: str | None
+) -> ProvisionedMagma | None:
+    """Return the kept one that serves a list: the version `theirs`, else the newest."""
+    serving = [
+        one for one in provisioned_magma(names, cuda) if not unserved_capabilities(facts, one.code, listed)
+    ]
+    order = {one: (one.version == theirs, Version(one.version), one.name) for one in serving}
+    return max(serving, key=lambda one: order[one], default=None)

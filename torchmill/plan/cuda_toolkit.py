@@ -1,0 +1,181 @@
+"""Which CUDA toolkit and which host compiler a build uses."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from torchmill.config import matrix
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Compiler, Facts, Host, Toolkit
+from torchmill.config.rules import is_within
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.host.compilers import CPP
+from torchmill.host.provisioned import COMPLETED
+from torchmill.plan.constraints import CellConstraints
+
+COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
+
+
+def choose_host_compiler(
+    demands: CellConstraints, host: Host, settings: Mapping[str, str]
+) -> tuple[Compiler | None, dict[str, str]]:
+    """Return the compiler of a build, and the variables that make it the one; none where it is as it is.
+
+    A compiler that the user names stays, whatever it is: the doctor says where it cannot be.
+    """
+    if "CXX" in settings:
+        return host.compilers.get(settings["CXX"], host.compiler), {}
+    used = host.compiler
+    if demands.cell.build.cuda is None or host.system != "linux" or _is_named(host, settings):
+        return used, {}
+    if used is not None and not _refused(demands, used):
+        return used, {}
+    command = best_compiler(demands, host.compilers)
+    if command is None:
+        return used, {}
+    return host.compilers[command], variables_for_compiler(command, cuda=True)
+
+
+def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a plan's variables that name compilers."""
+    return {name: variables[name] for name in COMPILER_VARIABLES if name in variables}
+
+
+def best_compiler(demands: CellConstraints, there: Mapping[str, Compiler]) -> str | None:
+    """Return the command of the newest compiler that fits; one that the release was tried with goes first."""
+    fitting = {command: one for command, one in there.items() if compiler_fits(demands, one)}
+    tried = {command: one for command, one in fitting.items() if not is_untried(demands, one)} or fitting
+    return max(tried, key=lambda one: (tried[one].family == "gcc", Version(tried[one].version)), default=None)
+
+
+def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
+    """Return the variables that make a compiler the one of a whole build."""
+    folder, slash, name = command.rpartition("/")
+    c = folder + slash + name.replace("clang++", "clang").replace("g++", "gcc")
+    return {"CC": c, "CXX": command} | ({"CUDAHOSTCXX": command} if cuda else {})
+
+
+def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
+    """Return the host compilers of a family that nvcc takes, None where that is not known."""
+    return {"gcc": toolkit.gcc, "clang": toolkit.clang}.get(family) or None
+
+
+def nvcc_takes(toolkit: Toolkit, compiler: Compiler) -> bool:
+    """Tell whether nvcc is known to take a host compiler."""
+    taken = compilers_of_nvcc(toolkit, compiler.family)
+    return taken is not None and is_within(taken, compiler.version)
+
+
+def compiler_fits(demands: CellConstraints, compiler: Compiler) -> bool:
+    """Tell whether the release takes a compiler, and nvcc is known to, where there is one."""
+    toolkit = demands.facts.toolkit(demands.cell.build.cuda)
+    if not demands.needs(compiler.family, compiler).met(compiler.version):
+        return False
+    return toolkit is None or nvcc_takes(toolkit, compiler)
+
+
+def is_untried(demands: CellConstraints, compiler: Compiler) -> bool:
+    """Tell whether nobody is known to have built the release with a compiler."""
+    return not demands.advises(compiler.family, compiler).met(compiler.version)
+
+
+def _refused(demands: CellConstraints, compiler: Compiler) -> bool:
+    """Tell whether the release or nvcc is known not to take a compiler."""
+    toolkit = demands.facts.toolkit(demands.cell.build.cuda)
+    taken = compilers_of_nvcc(toolkit, compiler.family) if toolkit else None
+    needs = demands.needs(compiler.family, compiler)
+    return not needs.met(compiler.version) or (taken is not None and not is_within(taken, compiler.version))
+
+
+def _is_named(host: Host, settings: Mapping[str, str]) -> bool:
+    """Tell whether the user says which compiler to take: by CXX or CC, for nvcc, or for this build."""
+    usual = CPP[1]
+    named = host.tools.get("c++", usual[0]) not in usual
+    return named or host.cuda_compiler is not None or any(name in settings for name in COMPILER_VARIABLES)
+
+
+TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
+
+
+def choose_toolkit(facts: Facts, cell: Cell, asked: str | None, identifier: str) -> str | None:
+    """Return the version of the toolkit that compiles a cell, None for a build without CUDA.
+
+    Raises ConfigError for a version that is not known or cannot stand for the variant's,
+    ImpossibleBuildError for one that the release does not build with.
+    """
+    own = cell.build.cuda
+    if asked is None or asked == own:
+        return own
+    if own is None:
+        raise ConfigError(
+            f"--toolkit {asked}: {identifier} is built without CUDA; leave the option out, or take a CUDA "
+            "build (`nox -l` lists them)"
+        )
+    toolkit = _known(facts, asked)
+    if Version(asked).major != Version(own).major or Version(asked) < Version(own):
+        newer = [one.version for one in facts.toolkits if _stands_for(one.version, own)]
+        there = f"CUDA {own}" if newer == [own] else f"CUDA {own} or a newer one up to {newer[-1]}"
+        raise ConfigError(
+            f"--toolkit {asked}: {identifier} must run where CUDA {own} does, for which only {there} can "
+            f"compile it; take that, or the variant {toolkit.variant}"
+        )
+    _accept(facts, cell, toolkit)
+    return asked
+
+
+def _known(facts: Facts, version: str) -> Toolkit:
+    toolkit = facts.toolkit(version)
+    if toolkit is not None:
+        return toolkit
+    known = [one.version for one in facts.toolkits]
+    there = ", ".join(get_close_matches(version.removeprefix("cu"), known, 3) or known)
+    raise ConfigError(f"--toolkit {version}: no such version of CUDA is known; there is {there}")
+
+
+def _stands_for(version: str, own: str) -> bool:
+    return Version(version).major == Version(own).major and Version(version) >= Version(own)
+
+
+def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[str]:
+    """Return those of some toolkits that can compile a cell in place of its own, oldest first."""
+    own = str(cell.build.cuda)
+    known = [one for one in facts.toolkits if one.version in set(versions)]
+    newer = [one for one in known if one.version != own and _stands_for(one.version, own)]
+    return [one.version for one in newer if not _against(facts, cell, one)]
+
+
+def _accept(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
+    """Raise ImpossibleBuildError for a toolkit that no build of the release on that machine can have."""
+    reasons = _against(facts, cell, toolkit)
+    if reasons:
+        raise ImpossibleBuildError(
+            f"--toolkit {toolkit.version} cannot be used for {cell.release}: {'; '.join(reasons)}"
+        )
+
+
+def _against(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
+    return matrix.make_cell(facts, cell.release, replace(cell.build, cuda=toolkit.version)).reasons
+
+
+def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | None) -> str | None:
+    """Return a sentence on a toolkit that the user's shell names and that a build does not use."""
+    if version is None:
+        return None
+    used = host.toolkits.get(version)
+    completed = host.completed.get(version, "").partition(COMPLETED)[0]
+    for name in TOOLKIT_VARIABLES:
+        folder = environ.get(name)
+        if folder and not any(_is(home, folder) for home in (used, completed) if home):
+            there = next((each for each, home in host.toolkits.items() if _is(home, folder)), None)
+            found = f"CUDA {there}" if there else "no toolkit that can be used"
+            takes = f"takes from {used}" if used else "finds nowhere"
+            return f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
+    return None
+
+
+def _is(home: str, folder: str) -> bool:
+    return Path(home).resolve() == Path(folder).resolve()

@@ -1,0 +1,165 @@
+"""Diagnose a build's log: match the first error against the catalogue in causes.toml."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torchmill.config.model import PRECEDENCE, FailureCause
+from torchmill.config.rules import is_within
+from torchmill.core.errors import BuildError, ConfigError, TorchmillError
+from torchmill.plan.diagnosis import first_error
+from torchmill.plan.diagnosis.first_error import BuildFailure
+from torchmill.plan.diagnosis.log_text import LogLine
+
+HELP = {
+    "log": "the log of any build, of this suite or not; - for standard input",
+    "tag": "the torch release that was built, which rules causes out",
+    "json": "print JSON",
+}
+# Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
+_TROUBLE = (
+    "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ",
+    "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "undefined",
+    "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible",
+    "TIME", "too ", "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ",
+    "shutdown", "but ",
+)  # fmt: skip
+_MOST = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
+Wanted = list[tuple[FailureCause, list[re.Pattern[str]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosedCause:
+    """A cause, and what told it: a line of the log, and what was being made there."""
+
+    cause: FailureCause
+    line: LogLine
+    making: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a log says: the first error, and the cause that the catalogue knows for it."""
+
+    failure: BuildFailure | None  # None: the log names none
+    told: DiagnosedCause | None  # None: the catalogue has no entry for it
+
+    @property
+    def headline(self) -> str:
+        """Return what failed, in the words of the tool that said it."""
+        if self.told is None or (self.failure and self.failure.number == self.told.line.number):
+            return str(self.failure) if self.failure else "no failure"
+        words = first_error.shorten_message(self.told.line.text)
+        return f"{self.told.making}: {words}" if self.told.making else words
+
+    @property
+    def number(self) -> int:
+        """Return the number of the line that says it, counted from 1; 0 where there is none."""
+        if self.told:
+            return self.told.line.number
+        return self.failure.number if self.failure else 0
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 where the cause is known, 8 where only the failure is, 1 where there is none."""
+        if self.told:
+            return 0
+        return BuildError.exit_code if self.failure else TorchmillError.exit_code
+
+
+def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str | None = None) -> Diagnosis:
+    """Return the first error in the lines of a log and the cause that tells it best.
+
+    `release` is the torch release that was built, where that is known: it rules causes out. Of the
+    causes that a line tells, what the machine lacks goes before all others and a general one behind
+    them; then the earliest line wins, and on one line the earlier entry of the catalogue. Raises
+    ConfigError for a pattern that is no regular expression.
+    """
+    run = first_error.last_run(log)
+    fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
+    return Diagnosis(first_error.first_failure(run), _told(fitting, run))
+
+
+def _told(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
+    suspects = _suspects(run)
+    wanted = [(cause, _compiled(cause)) for cause in sorted(catalogue, key=_rank)]
+    found = _earliest(wanted, suspects[:_MOST])
+    if found is None or _rank(found[0]) > 0:
+        machine = [(cause, patterns) for cause, patterns in wanted if _rank(cause) == 0]
+        found = _earliest(machine, suspects[_MOST:][-_MOST:]) or found
+    if found is None:
+        return None
+    cause, line = found
+    return DiagnosedCause(cause, line, first_error.target_of_line(run, run.index(line)))
+
+
+def _suspects(run: Sequence[LogLine]) -> list[LogLine]:
+    """Return the lines that may tell a cause, each text once."""
+    different = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE)}
+    return list(reversed(different.values()))
+
+
+def _earliest(wanted: Wanted, lines: Iterable[LogLine]) -> tuple[FailureCause, LogLine] | None:
+    """Return the cause of the best precedence, and the earliest line that tells it."""
+    found: tuple[FailureCause, LogLine] | None = None
+    for line in lines:
+        for cause, patterns in wanted:
+            if any(pattern.search(line.text) for pattern in patterns):
+                found = cause, line
+                wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
+                break
+    return found
+
+
+def _rank(cause: FailureCause) -> int:
+    return PRECEDENCE.index(cause.precedence)
+
+
+def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
+    try:
+        return [re.compile(pattern) for pattern in cause.patterns]
+    except re.error as error:
+        raise ConfigError(
+            f"causes.toml: {cause.name}: {error.pattern!r} is no regular expression: {error}"
+        ) from None
+
+
+def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
+    """Return a diagnosis for a person to read; `log` is what the log is called."""
+    if diagnosis.failure is None and diagnosis.told is None:
+        return f"{log} shows no failure"
+    lines = [f"{log}:{diagnosis.number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
+    if diagnosis.told and diagnosis.failure and diagnosis.failure.number < diagnosis.told.line.number:
+        lines.append(f"  before that, on line {diagnosis.failure.number}: {diagnosis.failure}")
+    return "\n".join(lines)
+
+
+def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
+    """Return the cause and the cure, a line each; or that none is known."""
+    if diagnosis.told is None:
+        return ["  cause: the catalogue has no entry for this; docs/diagnose.md tells how to add one"]
+    cause = diagnosis.told.cause
+    return [
+        f"  cause: {cause.cause} ({cause.name})",
+        f"  cure:  {cause.cure}",
+    ]
+
+
+def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
+    """Return a diagnosis as JSON-ready data; what is not known is null."""
+    told = diagnosis.told
+    return {
+        "log": log,
+        "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
+        "cause": told
+        and {
+            "name": told.cause.name,
+            "cause": told.cause.cause,
+            "cure": told.cause.cure,
+            "source": told.cause.source,
+            "line": told.line.number,
+            "text": told.line.text,
+            "making": told.making,
+        },
+    }

@@ -1,0 +1,232 @@
+"""Check the CUDA toolkit of a build, its parts and its libraries."""
+
+from collections.abc import Iterator, Sequence
+
+from packaging.version import Version
+
+from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.model import Cuda, Facts, Host, Toolkit
+from torchmill.core.units import format_bytes
+from torchmill.host import provisioned
+from torchmill.host.cuda_toolkits import format_part_names
+from torchmill.plan import cuda_libraries, link_overflow
+from torchmill.plan.cuda_selection import cell_with_toolkit
+from torchmill.plan.cuda_toolkit import usable_toolkits
+from torchmill.plan.doctor import remedy
+from torchmill.plan.doctor.finding import (
+    BuildQuestion,
+    Finding,
+    Verdict,
+    absence_text,
+    absence_verdict,
+    install_hint,
+)
+
+_CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
+_NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
+_CALLED = {"cudnn": "cuDNN", "nccl": "NCCL"}
+_WITHOUT = {
+    "cudnn": "USE_CUDNN=0` builds without it",
+    "nccl": "USE_SYSTEM_NCCL=0` compiles the release's own source of it instead",
+}
+
+
+def check_cuda(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the findings on the toolkit, and on its libraries where the package uses them itself."""
+    cuda = question.plan.toolkit
+    if cuda is None:
+        return
+    yield _toolkit(question, cuda)
+    if question.toolkit is not None:
+        yield from _capabilities(question, question.toolkit)
+    if question.package.after is not None:
+        return
+    if not question.is_off("USE_CUDNN"):
+        yield _kept(question, "cudnn") if "cudnn" in question.plan.libraries else _cudnn(question)
+    if not question.is_off("USE_NCCL"):
+        yield _kept(question, "nccl") if "nccl" in question.plan.libraries else _nccl(question)
+    if theirs := official_cuda(question).magma:
+        yield _magma(question, theirs)
+    yield from _link(question, cuda)
+
+
+def official_cuda(question: BuildQuestion) -> Cuda:
+    """Return what the release's official build with the toolkit has, or with the nearest one."""
+    return cuda_libraries.official_libraries(cell_with_toolkit(question.cell, question.plan.toolkit))
+
+
+def _toolkit(question: BuildQuestion, cuda: str) -> Finding:
+    host, subject, own = question.host, "CUDA toolkit", question.build.cuda
+    needed = cuda if cuda == own else f"{cuda}, asked for in place of {own}"
+    if cuda in host.toolkits:
+        return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", needed, "ok")
+    there = ", ".join(host.toolkits)
+    found = f"CUDA {there}" if there else absence_text(host)
+    verdict = "failure" if there else absence_verdict(host)
+    newer = usable_toolkits(question.facts, question.cell, host.toolkits)
+    because = (
+        f"on request {newer[-1]} compiles it: {question.session} -- --toolkit {newer[-1]}" if newer else ""
+    )
+    cure = remedy.toolkit_command(question, cuda)
+    if cure is None:
+        package = f"cuda-toolkit-{cuda.replace('.', '-')}"
+        cure = install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
+        where = "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
+        because = because or where
+    return Finding(subject, found, needed, verdict, cure, because)
+
+
+def _capabilities(question: BuildQuestion, toolkit: Toolkit) -> Iterator[Finding]:
+    """Yield a finding where later toolkits make no code for something in the list any more."""
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    names = [one.removesuffix("+PTX") for one in listed.split(";")]
+    if warned := [one for one in names if one in toolkit.deprecated]:
+        because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
+        needed = f"what CUDA {toolkit.version} makes code for"
+        yield Finding("compute capabilities", listed, needed, "ok", because=because)
+
+
+def _kept(question: BuildQuestion, name: str) -> Finding:
+    """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
+    version, host, cuda = question.plan.libraries[name], question.host, str(question.plan.toolkit)
+    home = host.kept.get(question.plan.kept[name])
+    called = _CALLED[name]
+    if home is None:
+        without = f"`{question.session} -- --set {_WITHOUT[name]}" if _can_be_without(question, name) else ""
+        cure = remedy.library_command(question, name, version) or ""
+        seen = question.library(name)
+        found = f"only {seen or 'one of an unknown version'}" if seen is not None else absence_text(host)
+        return Finding(called, found, version, absence_verdict(host), cure, without if host.complete else "")
+    inside = host.libraries.get(f"{name}@{cuda}")
+    if inside is not None and not version.startswith(inside or "-"):
+        because = f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
+        cure = f"take {name}*.h out of {host.toolkits.get(cuda, 'the toolkit')}/include"
+        return Finding(called, f"{version} in {home}", version, "warning", cure, because)
+    return Finding(called, f"{version} in {home}", version, "ok")
+
+
+def _can_be_without(question: BuildQuestion, name: str) -> bool:
+    """Tell whether there is another way; Debian's archive leaves out the release's own source of NCCL."""
+    return name != "nccl" or question.source is None or question.source.provider != "debian"
+
+
+def _cudnn(question: BuildQuestion) -> Finding:
+    subject, needs = "cuDNN", question.needs("cudnn")
+    theirs = official_cuda(question).cudnn
+    spoken = [str(needs), f"the official build has {theirs}" if theirs else ""]
+    needed = ", ".join(filter(None, spoken)) or "any"
+    if pinned := question.requirement("nvidia-cudnn"):
+        return Finding(subject, f"{pinned} from PyPI", needed, "ok")
+    version = question.library("cudnn")
+    if version is None:
+        return _no_cudnn(question, needed, theirs)
+    cure = _install_cudnn(question, theirs)
+    if version and not needs.met(version):
+        return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
+    if version and theirs and not needs.bounds and _major(version) != _major(theirs):
+        because = "nobody is known to have built this release with another major version than its own"
+        return Finding(subject, version, needed, "warning", cure, because)
+    return Finding(subject, version or "there, of an unknown version", needed, "ok")
+
+
+def _no_cudnn(question: BuildQuestion, needed: str, theirs: str | None) -> Finding:
+    host, folder = question.host, question.out_of_sight("cudnn")
+    if folder is not None:
+        because = "a build does not take such variables from the shell: its options name the folder"
+        cure = f"{question.session} -- --set CUDNN_ROOT={folder}"
+        return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
+    because = f"without it convolutions are slow; `{question.session} -- --set USE_CUDNN=0` is such a build"
+    return Finding(
+        "cuDNN",
+        absence_text(host),
+        needed,
+        absence_verdict(host),
+        _install_cudnn(question, theirs),
+        because if host.complete else "",
+    )
+
+
+def _install_cudnn(question: BuildQuestion, theirs: str | None) -> str:
+    name = _CUDNN.get(question.host.manager or "")
+    if name is None or theirs is None:
+        return "install cuDNN's headers and libraries into the toolkit's folder"
+    major, cuda = _major(theirs), _major(question.plan.toolkit or "0")
+    suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and question.host.manager != "conda" else ""
+    return install_hint(question.host, [name.format(major=major) + suffix])
+
+
+def _nccl(question: BuildQuestion) -> Finding:
+    needs, host = question.needs("nccl"), question.host
+    if not question.is_on("USE_SYSTEM_NCCL"):
+        return Finding("NCCL", "built with the release's own source", "any", "ok")
+    version, needed = question.library("nccl"), str(needs) or "any"
+    cure = f"{question.session} -- --set USE_SYSTEM_NCCL=0"
+    if version is None:
+        return Finding("NCCL", absence_text(host), needed, absence_verdict(host), cure)
+    if version and not needs.met(version):
+        return Finding("NCCL", version, needed, "failure", cure, "; ".join(needs.reasons))
+    return Finding("NCCL", version or "there, of an unknown version", needed, "ok")
+
+
+def _magma(question: BuildQuestion, theirs: str) -> Finding:
+    version, needed = question.library("magma"), f"the official build has {theirs}"
+    off, home = question.is_off("USE_MAGMA"), question.host.kept.get(question.plan.kept.get("magma", ""))
+    if home is not None:
+        return Finding("MAGMA", f"{question.plan.libraries['magma']} in {home}", needed, "ok")
+    if version is not None and not off:
+        return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
+    verdict: Verdict = "warning" if question.host.complete or off else "unknown"
+    found = "left out" if off else absence_text(question.host)
+    if verdict == "unknown":
+        return Finding("MAGMA", found, needed, verdict)
+    because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(question)])
+    return Finding("MAGMA", found, needed, verdict, remedy.magma_command(question, theirs) or "", because)
+
+
+def _unserving(question: BuildQuestion) -> Iterator[str]:
+    """Yield why each kept MAGMA of the toolkit is not taken: GPUs that it has no code for."""
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    for one in provisioned.provisioned_magma(question.host.kept, str(question.plan.toolkit)):
+        if missed := unserved_capabilities(question.facts, one.code, listed):
+            yield f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
+
+
+def _link(question: BuildQuestion, cuda: str) -> Iterator[Finding]:
+    """Yield a finding where the device code may be more than the linker can place."""
+    risk = link_overflow.predict_overflow(question.facts, question.cell.release, cuda, question.plan.set)
+    if risk is None or risk.level == "none":
+        return
+    found = f"{format_bytes(risk.expected.low)} to {format_bytes(risk.expected.high)}"
+    verdict: Verdict = "failure" if risk.level == "likely" else "warning"
+    because = 'beyond it the link ends with "relocation truncated to fit"'
+    cure = f"build with {', or '.join(risk.cures)}"
+    yield Finding("libtorch_cuda", found, f"at most {format_bytes(risk.limit)}", verdict, cure, because)
+
+
+def _major(version: str) -> int:
+    return Version(version).major
+
+
+NEEDED_PARTS = "all that torch's build uses"
+
+
+def check_toolkit_parts(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield a finding where the toolkit of the build lacks parts."""
+    cuda, host = question.plan.toolkit or "", question.host
+    lacks = lacking_parts(question.facts, host, cuda)
+    if not lacks:
+        return
+    cure = remedy.completion_command(question, cuda, lacks)
+    found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
+    if any(not part.without for part in lacks):
+        yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure", cure)
+    else:
+        because = "; ".join(part.without for part in lacks)
+        yield Finding("parts of CUDA", found, NEEDED_PARTS, "warning", cure, because)
+
+
+def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
+    """Return the parts that a host's toolkit of some version is known to lack."""
+    names = host.lacking.get(version, "").split(", ")
+    return [part for part in facts.toolkit_parts if part.name in names]

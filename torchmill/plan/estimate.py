@@ -1,0 +1,454 @@
+"""Estimate time, memory and disk of a build from measured builds."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from torchmill.config.cost_model import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.model import Facts, Plan, Release
+from torchmill.core.units import format_bytes
+from torchmill.host.native import native_arch
+from torchmill.plan import link_overflow
+from torchmill.plan.job_count import largest_compile
+from torchmill.plan.link_overflow import OverflowRisk
+
+DAYS = 365.25
+DEVICE_FREE = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileWork:
+    """Seconds of one core that compiling takes, and what says so."""
+
+    seconds: float
+    spread: float  # a factor either way
+    runs: tuple[MeasuredRun, ...]  # those that count most
+
+
+def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
+    """Return the work of a build by the catalogue.
+
+    `images` is how often device code is compiled (overflow.images), 0 without CUDA. None where no run
+    says anything.
+    """
+    if facts.assumed is None:
+        return None
+    own = [run for run in facts.runs if run.package == release.package]
+    if not own:
+        own = [run for run in facts.runs if _alike(facts, run.package, release.package)]
+    host = _blend(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
+    if host is None:
+        return None
+    if any(run.package != release.package for run in host.runs):
+        host = replace(host, spread=facts.assumed.spread["other"])
+    if not images:
+        return host
+    device = _blend(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
+    if device is None:
+        return replace(host, spread=facts.assumed.spread["other"])
+    return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread["cuda"], device.runs)
+
+
+def _alike(facts: Facts, one: str, other: str) -> bool:
+    """Tell whether two packages are built against the same one: they are of one size."""
+    base = facts.packages[one].after
+    return base is not None and base == facts.packages[other].after
+
+
+def _blend(
+    facts: Facts, assumed: CostAssumptions, release: Release, jobs: int, runs: Iterable[MeasuredRun]
+) -> CompileWork | None:
+    """Return the weighted geometric mean of what runs show: all work, or that of one image of device code."""
+    weighed = []
+    for run in runs:
+        theirs = find_release_version(facts, run.package, run.release)
+        seconds = _shown(facts, assumed, run, theirs)
+        if theirs is not None and seconds is not None:
+            scale = 1.0 if run.capabilities else _size_ratio(facts, release, theirs)
+            away = _years(release, theirs) / assumed.years + abs(math.log(jobs / run_slots(run)))
+            weighed.append((math.exp(-away), math.log(seconds * scale), run))
+    if not weighed:
+        return None
+    mean = sum(weight * value for weight, value, _ in weighed) / sum(weight for weight, _, _ in weighed)
+    nearest = sorted(weighed, key=lambda one: -one[0])[:2]
+    return CompileWork(math.exp(mean), assumed.spread["cpu"], tuple(run for _, _, run in nearest))
+
+
+def _shown(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None) -> float | None:
+    """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
+    seconds = run.cpu
+    if seconds is None and run.wall is not None and run.cores is not None:
+        overhead = geometric_mean(assumed.serial) + (geometric_mean(assumed.job) if run.scope == "job" else 0)
+        seconds = max(run.wall - overhead, run.wall / 4) * run_slots(run) ** assumed.scaling
+    if seconds is None or release is None or not run.capabilities:
+        return seconds
+    host = catalogue_work(facts, release, 0, run_slots(run))
+    rest = seconds - (host.seconds if host else 0)
+    return max(rest, seconds / 4) / link_overflow.count_code_images(run.capabilities)
+
+
+def find_release_version(facts: Facts, package: str, version: str) -> Release | None:
+    """Return a release by its version."""
+    return next((one for one in facts.releases.get(package, ()) if one.version == version), None)
+
+
+def run_slots(run: MeasuredRun) -> int:
+    """Return how many compilers a run had at a time."""
+    return max(1, min(run.jobs or run.cores or 1, run.cores or run.jobs or 1))
+
+
+def geometric_mean(bounds: CostRange) -> float:
+    """Return the geometric mean of two bounds."""
+    return math.sqrt(bounds.low * bounds.high)
+
+
+def host_library_bytes(facts: Facts, release: Release) -> int | None:
+    """Return the bytes of the official libraries without device code, of the nearest release that says."""
+    order = facts.releases[release.package]
+    sizes = {index: _host_size(one) for index, one in enumerate(order) if _host_size(one)}
+    here = order.index(release)
+    return sizes[min(sizes, key=lambda index: abs(index - here))] if sizes else None
+
+
+def _host_size(release: Release) -> int:
+    found = {name: size for name, size in release.sizes.items() if name.startswith(DEVICE_FREE)}
+    # from 1.2 to 1.4 one library held everything, and what is left says nothing
+    return sum(found.values()) if any(name.startswith(DEVICE_FREE[:2]) for name in found) else 0
+
+
+def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
+    """Return how much larger than the other's a release's libraries without device code are."""
+    if release.package != other.package:
+        return 1.0
+    mine, theirs = host_library_bytes(facts, release), host_library_bytes(facts, other)
+    return mine / theirs if mine and theirs else 1.0
+
+
+def _years(release: Release, other: Release) -> float:
+    """Return how far two releases are apart; nothing where a date is not known."""
+    if release.date is None or other.date is None:
+        return 0.0
+    return abs((date.fromisoformat(release.date) - date.fromisoformat(other.date)).days) / DAYS
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateSpan:
+    """A quantity with its uncertainty."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a build is expected to cost on a machine."""
+
+    wall: EstimateSpan  # seconds, with a cold compiler cache
+    cpu: EstimateSpan  # seconds of all compilers together
+    compile: CostRange  # bytes that one of the largest compiles takes
+    memory: CostRange  # bytes of all compiles in flight together
+    tree: CostRange  # bytes on disk while it is built
+    wheel: CostRange  # bytes in dist/
+    confidence: str  # what it stands on in a word: "builds of this release"
+    basis: str  # the runs it stands on
+
+
+def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Estimate | None:
+    """Return what carrying out a plan costs with a cold compiler cache; None where nothing is known.
+
+    `own` are the builds that the same machine has made (own.runs).
+    """
+    images = (
+        link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
+    )
+    known = catalogue_work(facts, plan.release, images, plan.jobs)
+    assumed = facts.assumed
+    if known is None or assumed is None:
+        return None
+    found, confidence = _measured(
+        facts, assumed, plan, images, known, [run for run in own if is_cold_run(facts, run)]
+    )
+    compiled = largest_compile(facts, plan.build, plan.release.version)
+    alone = assumed.dependent if facts.packages[plan.build.package].after else assumed.serial
+    return Estimate(
+        wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
+        cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
+        compile=compiled,
+        memory=CostRange(plan.jobs * _typical(facts, compiled, images), plan.jobs * compiled.high),
+        tree=_disk(facts, plan, images, "tree"),
+        wheel=_disk(facts, plan, images, "packed"),
+        confidence=confidence,
+        basis="; ".join(dict.fromkeys(_describe_runs(run) for run in found.runs)),
+    )
+
+
+def wall_seconds(alone: CostRange, scaling: float, found: CompileWork, jobs: int) -> EstimateSpan:
+    """Return the seconds that work takes with so many jobs, after `alone`, in which one program runs."""
+    speed = jobs**scaling
+    return EstimateSpan(
+        alone.low + found.seconds / found.spread / speed,
+        geometric_mean(alone) + found.seconds / speed,
+        alone.high + found.seconds * found.spread / speed,
+    )
+
+
+def is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
+    """Tell whether a run compiled all that it made.
+
+    A manifest does not say what came from a compiler cache: a run is believed that took no less than the
+    least that the catalogue expects.
+    """
+    release = find_release_version(facts, run.package, run.release)
+    if release is None or run.cpu is None:
+        return False
+    known = catalogue_work(facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run))
+    return known is not None and run.cpu >= known.seconds / known.spread
+
+
+def _describe_runs(run: MeasuredRun) -> str:
+    return f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})"
+
+
+def _measured(  # noqa: PLR0917 - the terms of one decision
+    facts: Facts,
+    assumed: CostAssumptions,
+    plan: Plan,
+    images: int,
+    known: CompileWork,
+    own: Sequence[MeasuredRun],
+) -> tuple[CompileWork, str]:
+    """Return the catalogue's work unless this machine has shown better, and how sure that is."""
+    mine = [(run, run.cpu) for run in own if run.package == plan.release.package and run.cpu]
+    same = [
+        (run, cpu)
+        for run, cpu in mine
+        if run.release == plan.release.version and link_overflow.count_code_images(run.capabilities) == images
+    ]
+    if same:
+        mean = math.exp(sum(math.log(cpu) for _, cpu in same) / len(same))
+        return CompileWork(
+            mean, assumed.spread["own"], tuple(run for run, _ in same[:2])
+        ), "builds of this machine"
+    if any(run.package != plan.release.package for run in known.runs):
+        return known, "builds of other packages"
+    theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(images)}
+    near = "builds of this release" if plan.release.version in theirs else "builds of other releases"
+    return _at_this_speed(facts, known, [run for run, _ in mine]), near
+
+
+def _at_this_speed(facts: Facts, known: CompileWork, own: Sequence[MeasuredRun]) -> CompileWork:
+    """Return the work as this machine does it: as much faster or slower as it was with what it has built."""
+    ratios = []
+    for run in own:
+        release = find_release_version(facts, run.package, run.release)
+        expected = release and catalogue_work(
+            facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run)
+        )
+        if expected and run.cpu:
+            ratios.append(math.log(run.cpu / expected.seconds))
+    factor = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+    return replace(known, seconds=known.seconds * factor)
+
+
+def _typical(facts: Facts, compiled: CostRange, images: int) -> float:
+    """Return what a compile takes on the average of the time, as far as that was measured."""
+    measured = [float(run.typical) for run in facts.runs if run.typical]
+    return min([*measured, compiled.low]) if measured and not images else compiled.low / 2
+
+
+def _disk(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
+    """Return bytes on disk: of the libraries' size, or for a dependent package, of a build of its kind."""
+    assumed, release = facts.assumed, plan.release
+    host = host_library_bytes(facts, release)
+    if assumed is None or host is None:
+        alike = [run for run in facts.runs if facts.packages[run.package].after]
+        seen = [size for run in alike if (size := run.tree if what == "tree" else run.wheel)]
+        return CostRange(min(seen, default=0) / 2, max(seen, default=0) * 2)
+    weighed = link_overflow.capability_weight(facts, release) if images else None
+    libraries = host + (images * weighed[0] if weighed else 0)
+    factor = {"tree": assumed.tree, "packed": assumed.packed}[what]
+    return CostRange(libraries * factor.low, libraries * factor.high)
+
+
+def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
+    """Read what the wheels in `dist` cost; a manifest that cannot be read is no run.
+
+    Wheels for another arch were built in a container, emulated: they say nothing of this machine.
+    """
+    others = tuple(f"_{arch}.whl.json" for arch in facts.arches if arch != native_arch())
+    paths = (path for path in sorted(dist.glob("*.whl.json")) if not path.name.endswith(others))
+    found = (_run(facts, path) for path in paths)
+    return tuple(run for run in found if run is not None)
+
+
+def _run(facts: Facts, manifest: Path) -> MeasuredRun | None:
+    try:
+        said = json.loads(manifest.read_text(encoding="utf-8"))
+        release = next(
+            one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"]
+        )
+        return MeasuredRun(
+            package=said["package"],
+            release=release,
+            variant="",
+            machine="this machine",
+            scope="compile",
+            source=manifest.name.removesuffix(".json"),
+            jobs=int(said["jobs"]),
+            cpu=float(said["cpu_seconds"]),
+            wall=float(sum(said["seconds"].values())),
+            wheel=int(said["size"]),
+            tree=_written(said, "tree", "outputs"),
+            environment=_written(said, "environment"),
+            capabilities=said["switches"].get("TORCH_CUDA_ARCH_LIST", ""),
+        )
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration):
+        return None
+
+
+def _written(said: dict[str, Any], *parts: str) -> int | None:
+    """Return the bytes that parts of a build took; older manifests do not say."""
+    disk = said.get("disk")
+    return sum(int(disk[part]) for part in parts) if disk else None
+
+
+MINUTE, HOUR = 60, 3600
+
+
+def estimate_as_data(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, Any]:
+    """Return the estimate and the risk as JSON-ready data; null where nothing is known."""
+    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+    return {"estimate": asdict(estimate) if estimate else None, "overflow": asdict(risk) if risk else None}
+
+
+def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: tuple[MeasuredRun, ...] = ()) -> str:
+    """Return the estimate and the risk for a person to read; `memory` is what the build may use, in bytes."""
+    estimate, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+    lines = ["", "estimate", *(f"  {line}" for line in _estimate_lines(estimate, memory))] if estimate else []
+    if risk is not None and risk.level != "none":
+        lines += ["", f"warning: {risk.sentence}:", '  "relocation truncated to fit" would end the build']
+        lines += [f"  instead: {cure}" for cure in risk.cures]
+    return "\n".join(lines)
+
+
+def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> str:
+    """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
+    estimate = estimate_build(facts, plan, own)
+    if estimate is None:
+        return ""
+    wall = estimate.wall
+    likely, low, high = map(format_estimate, (wall.likely, wall.low, wall.high))
+    return f"expected to take about {likely} ({low} to {high}), less for all that the compiler cache has"
+
+
+def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:
+    cuda = plan.toolkit
+    return link_overflow.predict_overflow(facts, plan.release, cuda, plan.set) if cuda else None
+
+
+def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
+    wall, cpu = estimate.wall, estimate.cpu.likely
+    lines = [
+        (
+            f"time: about {format_estimate(wall.likely)} ({format_estimate(wall.low)} to "
+            f"{format_estimate(wall.high)})"
+        ),
+        f"  with an empty compiler cache; {format_estimate(cpu)} of processor time",
+        f"memory: {_range(estimate.memory)} by all compiles together",
+        f"  {_range(estimate.compile)} by each of the largest",
+        f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
+        f"judged by {estimate.confidence}: {estimate.basis}",
+    ]
+    if estimate.memory.high > memory:
+        few = f"  at worst more than the {format_bytes(memory)} there is: the guard then lets fewer run"
+        lines.insert(4, few)
+    return lines
+
+
+def format_estimate(seconds: float) -> str:
+    """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
+
+
+def _range(bounds: CostRange) -> str:
+    return f"{format_bytes(bounds.low)} to {format_bytes(bounds.high)}"
+
+
+STORAGE_PARTS = ("tree", "kit", "environment", "cache")
+
+_OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
+
+
+def storage_needs(
+    facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()
+) -> Mapping[str, CostRange] | None:
+    """Return the bytes that each part of a build takes.
+
+    The tree counts with all that is made of it; the cache is the compiler cache with the kept members.
+    `own` are builds of this machine. None where nothing is known.
+    """
+    expected = estimate_build(facts, plan)
+    if expected is None or facts.assumed is None:
+        return None
+    images = (
+        link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
+    )
+    same = [
+        run
+        for run in own
+        if (run.package, run.release) == (plan.release.package, plan.release.version)
+        and link_overflow.count_code_images(run.capabilities) == images
+    ]
+    wheel = expected.wheel
+    tree = _measured_storage(run.tree for run in same)
+    environment = _measured_storage(run.environment for run in same)
+    return {
+        "tree": tree or CostRange(expected.tree.low + wheel.low, expected.tree.high + wheel.high),
+        "kit": _installed(facts.assumed, plan.kit),
+        "environment": environment or _environment(facts, facts.assumed, plan),
+        "cache": _cached(facts, facts.assumed, plan, wheel),
+    }
+
+
+def _measured_storage(sizes: Iterable[int | None]) -> CostRange | None:
+    """Return the range of what was measured, a little wider; None where nothing was."""
+    known = [size for size in sizes if size]
+    return CostRange(min(known) * _OWN.low, max(known) * _OWN.high) if known else None
+
+
+def _installed(assumed: CostAssumptions, requirements: Iterable[str]) -> CostRange:
+    """Return the bytes that requirements take."""
+    names = [canonicalize_name(Requirement(line).name) for line in requirements]
+    size = sum(assumed.installed.get(name, assumed.installed.get("other", 0)) for name in names)
+    return CostRange(size / assumed.installed_spread, size * assumed.installed_spread)
+
+
+def _environment(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
+    """Return the bytes of the session's environment; that of a dependent package holds the one it is for."""
+    wheels = [line for line in plan.requirements if line.endswith(".whl")]
+    base = facts.packages[plan.release.package].after
+    projects = [line for line in plan.requirements if line not in wheels and not line.startswith(f"{base}==")]
+    found = _installed(assumed, (*projects, "venv"))
+    release = find_release_version(facts, base, plan.release.torch or "") if base else None
+    libraries = (host_library_bytes(facts, release) if release else None) or 0
+    # its headers, and device code where there is any, come on top of the libraries
+    return CostRange(
+        found.low + libraries / assumed.installed_spread, found.high + libraries * assumed.tree.low
+    )
+
+
+def _cached(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange) -> CostRange:
+    """Return what the caches take in: nothing where all is there already, else every object and member."""
+    libraries = host_library_bytes(facts, plan.release) or 0
+    images = max(wheel.high / assumed.packed.high, libraries)
+    return CostRange(assumed.cached.low * libraries, assumed.cached.high * images + wheel.high)

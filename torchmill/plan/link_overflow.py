@@ -1,0 +1,170 @@
+"""Predict whether the link of libtorch_cuda overflows."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torchmill.config.cost_model import CostRange, LinkFacts
+from torchmill.config.model import Facts, Release
+from torchmill.config.rules import is_within
+from torchmill.core.units import format_bytes
+
+RISK_LEVELS = ("none", "possible", "likely")
+DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
+SWITCHED_ON = {"1", "ON", "YES", "TRUE", "Y"}
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowRisk:
+    """How near a link comes to its limit, and what would make it smaller."""
+
+    level: str  # "none", "possible", "likely"
+    expected: CostRange  # bytes of the largest library
+    limit: int  # bytes
+    sentence: str
+    cures: tuple[str, ...]
+
+
+def count_code_images(capabilities: str) -> int:
+    """Return how many times device code is compiled for a list: once each, once more for +PTX."""
+    listed = _listed(capabilities)
+    return len(listed) + sum(one.endswith("+PTX") for one in listed)
+
+
+def predict_overflow(
+    facts: Facts, release: Release, cuda: str, variables: Mapping[str, str]
+) -> OverflowRisk | None:
+    """Return the risk of a build of `release` with these variables, TORCH_CUDA_ARCH_LIST among them.
+
+    None where nothing can be said: no list, or no official wheel to weigh device code by.
+    """
+    linking = facts.linking
+    capabilities = variables.get("TORCH_CUDA_ARCH_LIST", "")
+    weighed = capability_weight(facts, release)
+    if linking is None or weighed is None or not count_code_images(capabilities):
+        return None
+    each, like = weighed
+    expected = _library(linking, release, cuda, each, variables)
+    level = RISK_LEVELS[(expected.high > linking.limit) + (expected.low > linking.limit)]
+    verb = {"none": "fits into", "possible": "may exceed", "likely": "will hardly fit into"}[level]
+    sentence = (
+        f"libtorch_cuda is expected to take {format_bytes(expected.low)} to {format_bytes(expected.high)} "
+        f"({capabilities}, judged by the official wheel of {like.version}), which {verb} the "
+        f"{format_bytes(linking.limit)} that its code can reach"
+    )
+    cures = () if level == "none" else tuple(_cures(linking, release, cuda, each, variables))
+    return OverflowRisk(level, expected, linking.limit, sentence, cures)
+
+
+def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] | None:
+    """Return what one capability weighs in bytes, and the release whose official wheel says so.
+
+    It is the release itself, or else the one nearest in time.
+    """
+    releases = facts.releases[release.package]
+    order = [one.version for one in releases]
+    here = order.index(release.version)
+    known = [(bytes_, one) for one in releases if (bytes_ := _own_weight(facts, one))]
+    return min(known, key=lambda each: abs(order.index(each[1].version) - here), default=None)
+
+
+def _own_weight(facts: Facts, release: Release) -> float | None:
+    """Return what one capability weighs in the official wheel, less what is linked statically."""
+    linking = facts.linking
+    cuda = release.cuda_pypi
+    official = release.cuda_official.get(cuda or "")
+    libraries = sum(size for name, size in release.sizes.items() if name.startswith(DEVICE_LIBRARIES))
+    if linking is None or cuda is None or official is None or not libraries:
+        return None
+    count = count_code_images(official.capabilities.get("x86_64", ""))
+    dynamic = " ".join(official.requires)
+    static = sum(
+        _mean(one.size)
+        for one in linking.static
+        if is_within(one.cuda, cuda) and f"nvidia-{one.name.lower()}" not in dynamic
+    )
+    flags = [flag for flag, toolkits in linking.official_compression.items() if is_within(toolkits, cuda)]
+    factor = _mean(_compression(linking, " ".join(["-compress-all", *flags])))
+    device = (libraries - static) / factor
+    return device / count if count and device > 0 else None
+
+
+def _library(
+    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
+) -> CostRange:
+    """Return the bytes of the largest library of device code."""
+    factor = _compression(linking, variables.get("TORCH_NVCC_FLAGS", ""))
+    code = count_code_images(variables["TORCH_CUDA_ARCH_LIST"]) * each
+    device = CostRange(code * (1 - linking.margin) * factor.low, code * (1 + linking.margin) * factor.high)
+    linked = [
+        one.size
+        for one in linking.static
+        if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
+    ]
+    static = CostRange(sum(one.low for one in linked), sum(one.high for one in linked))
+    if _split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
+        return CostRange(max(device.low, static.low), max(device.high, static.high))
+    return CostRange(device.low + static.low, device.high + static.high)
+
+
+def _cures(
+    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
+) -> Iterable[str]:
+    """Yield what would bring the library below the limit, or at least make it smaller."""
+    flags = variables.get("TORCH_NVCC_FLAGS", "")
+    trials = {
+        "BUILD_SPLIT_CUDA=ON": _split(linking, release),
+        "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
+        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags
+        and "-compress-mode" not in flags,
+    }
+    trials |= {
+        f'TORCH_NVCC_FLAGS="-Xfatbin {flag}"': flag not in flags
+        for flag, toolkits in linking.official_compression.items()
+        if is_within(toolkits, cuda)
+    }
+    for setting, open_ in trials.items():
+        name, _, value = setting.partition("=")
+        if open_ and variables.get(name) != value:
+            changed = _library(linking, release, cuda, each, {**variables, name: value.strip('"')})
+            yield f"{setting}: {format_bytes(changed.low)} to {format_bytes(changed.high)}"
+    shorter = _shorter(linking, release, cuda, each, variables)
+    if shorter:
+        yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
+    yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
+
+
+def _shorter(
+    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
+) -> str | None:
+    """Return the longest rest of the list, its oldest capabilities left out, that fits for certain."""
+    listed = _listed(variables["TORCH_CUDA_ARCH_LIST"])
+    rests = (";".join(listed[start:]) for start in range(1, len(listed)))
+    return next(
+        (
+            rest
+            for rest in rests
+            if _library(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": rest}).high
+            <= linking.limit
+        ),
+        None,
+    )
+
+
+def _compression(linking: LinkFacts, flags: str) -> CostRange:
+    """Return the factor of the strongest compression that the flags ask for."""
+    asked = [one for one in linking.compression if one.flag and one.flag in flags]
+    plain = [one for one in linking.compression if not one.flag]
+    return min(asked or plain, key=lambda one: one.factor.high).factor
+
+
+def _split(linking: LinkFacts, release: Release) -> bool:
+    return is_within(linking.split, release.version)
+
+
+def _listed(capabilities: str) -> list[str]:
+    return [one for one in re.split(r"[;,\s]+", capabilities) if one]
+
+
+def _mean(bounds: CostRange) -> float:
+    return (bounds.low + bounds.high) / 2

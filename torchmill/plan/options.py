@@ -1,0 +1,196 @@
+"""Options of sessions (after `--`) and of `invoke plan`: parsed and checked."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
+
+from torchmill.config.model import Options
+from torchmill.core.errors import ConfigError
+from torchmill.core.units import format_bytes, parse_bytes
+from torchmill.plan.wheel_name import AUTO, LABELS, PLATFORM
+
+FETCH_HELP = {
+    "tag": "the release, such as v1.13.1",
+    "package": "fetch this package's matching release too (vision, audio, or its full name)",
+    "all_": "fetch every package's matching release",
+    "ref": "a branch or commit to check out instead of the tag",
+    "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
+    "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
+}
+DEPS_HELP = {
+    "tag": "the release; default: the selected one",
+    "print_": "print the command instead of running it",
+    "manager": "apt, dnf, brew or conda; default: the one that is here",
+}
+PLAN_HELP = {
+    "identifier": "such as wheel-3.10-cpu",
+    "tag": "the release; default: the selected one, else the newest that supports the cell",
+    "host": "a TOML file that describes another machine",
+    "json": "print JSON",
+    "sh": "print a shell script that builds the wheel with no suite installed",
+    "set_": "NAME=VALUE, a variable for the build; may be repeated",
+    "label": "local version: official, git or none",
+    "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
+    "jobs": "processors that the build may keep busy",
+    "memory": "memory the build may use, such as '12 GiB'",
+    "torch": "a wheel to build against, or PyPI",
+    "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
+    "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
+}
+
+
+_MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
+_LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
+
+# Options of tasks that take no value.
+_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--write", "-w", "--help"}
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raise instead of leaving the process: nox and invoke each end in their own way."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=prog, allow_abbrev=False)
+    parser.add_argument(
+        "--label",
+        choices=LABELS,
+        default="official",
+        help="local version: official (+cpu, +cu118), git (+git<sha>) or none",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable for the build, such as USE_MKLDNN=0 or CFLAGS=-march=native",
+    )
+    parser.add_argument("--arch-list", metavar="LIST", help="compute capabilities, such as '8.0;8.6+PTX'")
+    _add_limits(parser)
+    parser.add_argument(
+        "--torch",
+        metavar="WHEEL",
+        help="build a dependent package against this wheel, or against PyPI's ('PyPI')",
+    )
+    parser.add_argument(
+        "--toolkit",
+        metavar="VERSION",
+        help="build with this CUDA, a newer one of the same major version, such as 11.8 for cu117",
+    )
+    parser.add_argument(
+        "--plat",
+        default=AUTO,
+        metavar="TAG",
+        help="the wheel's platform: auto (what its symbols need), linux (for systems like this one), "
+        "or a tag that it must hold, such as manylinux_2_28",
+    )
+    return parser
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add what changes how fast something is built, and not what."""
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="processors that the build may keep busy")
+    parser.add_argument("--memory", metavar="SIZE", help="memory the build may use, such as '12 GiB'")
+    parser.add_argument(
+        "--no-guard",
+        dest="guard",
+        action="store_false",
+        help="compile a fixed number of files at a time, without the memory guard",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1 to {_MOST_JOBS}")
+    return int(text)
+
+
+def parse_options(arguments: Sequence[str], prog: str) -> Options:
+    """Return the options in `arguments`.
+
+    Raises ConfigError for anything that is no option, or has no sense.
+    """
+    found = _parser(prog).parse_args(arguments)
+    settings = {}
+    for text in found.set:
+        name, equals, value = text.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise ConfigError(f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0")
+        settings[name] = value
+    try:
+        memory = None if found.memory is None else parse_bytes(found.memory)
+    except ValueError as error:
+        raise ConfigError(f"{prog}: --memory: {error}") from None
+    if memory is not None and memory < _LEAST_MEMORY:
+        raise ConfigError(
+            f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
+            "give a size with its unit, such as '4 GiB'"
+        )
+    if not PLATFORM.fullmatch(found.plat):
+        raise ConfigError(
+            f"{prog}: --plat '{found.plat}': say auto, linux, or a tag of Linux wheels such as manylinux_2_28"
+        )
+    torch = _wheel(found.torch, prog)
+    limits = (found.arch_list, found.jobs, memory)
+    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard)
+
+
+def format_options(options: Options) -> list[str]:
+    """Return the words that `parse` reads as these options; what is as ever is left out."""
+    said = {
+        "--label": options.label,
+        "--arch-list": options.arch_list,
+        "--jobs": options.jobs,
+        "--memory": options.memory,
+        "--torch": options.torch,
+        "--toolkit": options.toolkit,
+        "--plat": options.platform,
+    }
+    usual = {"--label": Options().label, "--plat": Options().platform}
+    words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
+    words += [] if options.guard else ["--no-guard"]
+    return words + [f"--set={name}={value}" for name, value in options.settings.items()]
+
+
+def options_of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:
+    """Return the options that an invoke task was given, each under its own name; None was not given.
+
+    Raises ConfigError for what has no sense.
+    """
+    arguments = [f"--set={setting}" for setting in settings]
+    arguments += [
+        f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None
+    ]
+    return parse_options(arguments, f"invoke {name}")
+
+
+def named_after(task: str, words: Sequence[str], argument: str) -> list[str]:
+    """Return the argument of an invoke task as positional if it is given so; invoke knows no optional one."""
+    if task not in words:
+        return []
+    given = words[words.index(task) :]
+    flags = {before for before in given if before.startswith("-") and "=" not in before} - _SWITCHES
+    named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
+    return [argument] if named else []
+
+
+def needed_by(task: str, words: Sequence[str], argument: str) -> list[str]:
+    """Return the argument that a task needs as positional, unless a call for help would be taken for it."""
+    asks_help = not {"--help", "-h"}.isdisjoint(words)
+    return named_after(task, words, argument) if asks_help else [argument]
+
+
+def _wheel(text: str | None, prog: str) -> str | None:
+    if text is None or text.casefold() == "pypi":
+        return None if text is None else "PyPI"
+    path = Path(text)
+    if path.suffix != ".whl" or not path.is_file():
+        raise ConfigError(f"{prog}: --torch {text}: there is no such wheel; give a .whl file, or PyPI")
+    return str(path.resolve())

@@ -1,0 +1,78 @@
+"""The system packages that a release needs, and the command that installs them."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+
+from torchmill.config.matrix import Cell, buildable_cells
+from torchmill.config.model import Facts, Release
+from torchmill.config.rules import make_case, rule_matches
+from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.paths import Layout
+from torchmill.fetch.source import fetcher
+from torchmill.host.native import native_arch
+
+# In order of preference: a conda environment that is active beats the system below it.
+INSTALL_COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "conda": ("conda", "install", "--yes", "--channel", "conda-forge"),
+    "apt": ("apt-get", "install", "--yes", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "--assumeyes"),
+    "brew": ("brew", "install"),
+}
+NEEDS_ROOT = frozenset({"apt", "dnf"})
+
+
+def install_command_for_release(facts: Facts, layout: Layout, release: Release, manager: str) -> str:
+    """Return the command that installs what a release, as it was fetched, needs on this machine.
+
+    Raises ConfigError for a manager that the facts do not know.
+    """
+    fetched = fetcher.load_source(layout, release.package, release.tag)
+    cells = buildable_cells(facts, release, native_arch())
+    names = required_packages(facts, cells, manager, fetched.provider if fetched else None)
+    return " ".join(install_command(manager, names, root=is_root()))
+
+
+def required_packages(
+    facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None
+) -> tuple[str, ...]:
+    """Return the system packages, by name, that any of the cells needs."""
+    found: dict[str, None] = {}
+    for cell in cells:
+        known = make_case(facts, cell.build, cell.release, provider)
+        for rule in facts.packages[cell.build.package].rules:
+            if rule_matches(rule.when, known):
+                found |= dict.fromkeys(rule.system_packages.get(manager, ()))
+    return tuple(found)
+
+
+def find_manager(environment: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> str:
+    """Return the package manager to use.
+
+    Raises HostError when this machine has none that the facts know.
+    """
+    for manager, command in INSTALL_COMMANDS.items():
+        if manager == "conda" and "CONDA_PREFIX" not in environment:
+            continue
+        if which(command[0]):
+            return manager
+    raise HostError(
+        f"none of the package managers {', '.join(INSTALL_COMMANDS)} is on PATH: "
+        "`invoke deps --print --manager NAME` prints what one of them would install"
+    )
+
+
+def is_root() -> bool:
+    """Tell whether this process may install for all users; Windows asks for itself."""
+    return os.name == "nt" or os.geteuid() == 0
+
+
+def install_command(manager: str, names: Iterable[str], *, root: bool) -> tuple[str, ...]:
+    """Return the command that installs the packages, through sudo where only root may.
+
+    Raises ConfigError for a manager that the facts do not know.
+    """
+    if manager not in INSTALL_COMMANDS:
+        raise ConfigError(f"package manager '{manager}' is unknown; there is {', '.join(INSTALL_COMMANDS)}")
+    sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
+    return (*sudo, *INSTALL_COMMANDS[manager], *names)

@@ -1,0 +1,130 @@
+"""The name of a wheel: version, local label and tags."""
+
+import re
+from collections.abc import Mapping
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Build, Facts, Host, Package, Release
+from torchmill.core.errors import ConfigError
+
+LABELS = ("official", "git", "none")
+AUTO = "auto"  # the platform that the symbols of what was compiled need
+_NUMBER = r"(0|[1-9]\d{0,2})"
+PLATFORM = re.compile(
+    rf"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
+    r"(_(?P<arch>[a-z]\w*))?"
+)
+_YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 600
+PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
+
+
+def local_label(build: Build, system: str, label: str, commit: str | None) -> str:
+    """Return "+cpu", "+git49444c3" or "": the local part of a version (PEP 440).
+
+    Raises ConfigError for an unknown label, and for `git` where the commit is not known.
+    """
+    if label not in LABELS:
+        raise ConfigError(f"label '{label}' is unknown; it is one of {', '.join(LABELS)}")
+    if label == "git":
+        if commit is None:
+            raise ConfigError("label 'git' needs the commit, which is not known: fetch the source first")
+        return f"+git{commit[:7]}"
+    # The official macOS wheels have no label, so a pin without one must fit ours too.
+    return "" if label == "none" or system == "macos" else f"+{build.variant}"
+
+
+def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None) -> str:
+    """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
+    build, release = cell.build, cell.release
+    local = local_label(build, facts.arches[build.arch].system, label, commit)
+    return release.version + _paired(local, facts.packages[build.package], release)
+
+
+def _paired(label: str, package: Package, release: Release) -> str:
+    """Return a local label that tells one release's wheels for several torch apart: "+cu130.torch2.11.0"."""
+    if not label or not package.editions or package.after is None:
+        return label
+    return f"{label}.{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
+
+
+def python_tag(python: str) -> str:
+    """Return the interpreter and ABI tags: "3.10" -> "cp310-cp310", "3.7" -> "cp37-cp37m"."""
+    number = python.rstrip("t")
+    interpreter = "cp" + number.replace(".", "")
+    if python.endswith("t"):
+        return f"{interpreter}-{interpreter}t"
+    flag = "m" if Version(number) < PRE_ABI_CHANGE else ""
+    return f"{interpreter}-{interpreter}{flag}"
+
+
+def promised_platform_tag(
+    facts: Facts, build: Build, host: Host, variables: Mapping[str, str], asked: str
+) -> str:
+    """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
+
+    Raises ConfigError for a tag that no wheel of this build can have, or where tags are not to be chosen.
+    """
+    match = PLATFORM.fullmatch(asked)
+    if asked == AUTO or match is None:
+        return platform_tag(facts, build, host, variables)
+    if (system := facts.arches[build.arch].system) != "linux":
+        other = "--set MACOSX_DEPLOYMENT_TARGET=12.0" if system == "macos" else "--plat auto"
+        raise ConfigError(f"--plat {asked}: a tag of Linux wheels, the build is for {system}: say {other}")
+    if match["arch"] not in {None, build.arch}:
+        raise ConfigError(f"--plat {asked}: the build is for {build.arch}: leave the machine out of the tag")
+    if host.arch == build.arch:  # of the system in a container nothing is known here
+        _assure_library(asked, match, host)
+    glibc = _promised_glibc(match)
+    oldest = facts.arches[build.arch].oldest_glibc
+    if glibc and oldest and Version(glibc) < Version(oldest):
+        raise ConfigError(
+            f"--plat {asked}: no wheel for {build.arch} is for a system that old: the oldest tag there is "
+            f"manylinux_{oldest.replace('.', '_')}"
+        )
+    return asked if match["arch"] else f"{asked}_{build.arch}"
+
+
+def _promised_glibc(match: re.Match[str]) -> str | None:
+    """Return the C library that a tag names: "2.28"; None where it names no glibc."""
+    if match["libc"] == "musl":
+        return None
+    return _YEARS[match["year"]] if match["year"] else (match["version"] or "").replace("_", ".") or None
+
+
+def _assure_library(asked: str, match: re.Match[str], host: Host) -> None:
+    """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
+    glibc = _promised_glibc(match)
+    if match["libc"] == "musl" and host.glibc is not None:
+        raise ConfigError(f"--plat {asked}: this system's C library is glibc: build where it is musl")
+    if glibc and host.glibc is None and host.complete:
+        raise ConfigError(
+            f"--plat {asked}: this system's C library is not glibc: say linux, or build where it is"
+        )
+    if glibc and host.glibc and Version(glibc) > Version(host.glibc):
+        raise ConfigError(
+            f"--plat {asked}: this system's glibc is {host.glibc}, and nothing that is compiled here needs a "
+            f"newer one: say manylinux_{host.glibc.replace('.', '_')} or older, or leave --plat out"
+        )
+
+
+def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:
+    """Return the platform tag that is true of whatever this host links, built with these variables."""
+    macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
+    template = facts.arches[build.arch].platform_tag
+    if "{glibc}" in template and host.glibc is None:
+        return f"linux_{build.arch}"
+    return template.format(glibc=(host.glibc or "").replace(".", "_"), macos=macos.replace(".", "_"))
+
+
+def distribution_name(package: Package) -> str:
+    """Return how a package is called in the names of its wheels: "torch-scatter" -> "torch_scatter"."""
+    return canonicalize_name(package.name).replace("-", "_")
+
+
+def wheel_file_name(package: Package, release: Release, build: Build, version: str, platform: str) -> str:
+    """Return the name of a wheel's file."""
+    tags = release.wheel_tag or python_tag(build.python)
+    return f"{distribution_name(package)}-{version}-{tags}-{platform}.whl"

@@ -1,0 +1,216 @@
+"""Set up the compiler cache of a build: ccache or sccache, local and shared."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchmill.config.model import Host
+from torchmill.core import files
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+from torchmill.toolchain import ccache, compiler_identity, remote_cache, sccache
+from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
+from torchmill.toolchain.remote_cache import RemoteCache
+
+SIZE = "30G"  # a PyTorch with CUDA takes about a third
+LOG = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
+# Compilers that a build may come to call, beside those that the user names.
+NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSite:
+    """Where one build happens, and who is told what it has to do without."""
+
+    host: Host
+    root: Path  # holds every tree that is built
+    kept: Path  # the user's folder of what is kept between builds
+    log: Path  # of this build: takes what ccache does
+    environ: Mapping[str, str]  # the user's
+    note: Callable[[str], None]
+    digest: compiler_identity.Digest
+    cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerCache:
+    """The compiler cache of one build; without a tool there is none."""
+
+    tool: str = ""  # "ccache", "sccache"
+    program: str = ""
+    version: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    shared: RemoteCache | None = None  # the cache behind it
+
+    @property
+    def watched(self) -> RemoteCache | None:
+        """Return the shared cache that must be watched during the build: ccache gives up by itself."""
+        return self.shared if self.tool == "sccache" else None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHits:
+    """What a cache did for one build."""
+
+    tool: str  # "ccache 4.7.5"
+    hits: int
+    misses: int  # what was compiled
+    remote: int = 0  # of the hits, those from the shared cache
+    failures: int = 0  # times that the shared cache did not do what it was asked for
+    shared: str = ""  # as people may see it: "redis://cache.example:6379"
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        asked = self.hits + self.misses
+        share = f" ({self.hits / asked:.0%})" if asked else ""
+        said = f"{self.tool}: {self.hits} of {asked} compiles were known{share}"
+        if self.remote:
+            said += f", {self.remote} of them in {self.shared or 'the shared cache'}"
+        if self.failures:
+            said += f"; {self.shared or 'the shared cache'} failed {self.failures} times"
+        return said
+
+
+def set_up_cache(site: CacheSite) -> CompilerCache:
+    """Return the cache of a build; what it has to do without is noted.
+
+    Raises ConfigError where the user names a shared cache wrongly.
+    """
+    setting = site.environ.get(remote_cache.VARIABLE, "")
+    if setting == remote_cache.NONE:  # nor that of a tree which was configured with ccache
+        return CompilerCache(variables={"CCACHE_DISABLE": "1"})
+    shared = _reachable(site, remote_cache.parse_remote(setting))
+    path = site.host.tools.get("ccache")
+    first = ccache.ask_ccache(path) if path else None
+    if first is not None and (shared is None or first.reaches(shared)):
+        return _ccache(site, first, shared)
+    if shared is not None and not sccache.sccache_reaches(shared):
+        site.note(f"{first or 'sccache'} has no way to {shared}: building without it")
+        return _ccache(site, first, None) if first is not None else _sccache(site, None)
+    if first is None:
+        return _sccache(site, shared)
+    found = _sccache(site, shared)
+    if not found.tool:
+        site.note(f"{first} has no way to {shared}: building without it")
+        return _ccache(site, first, None)
+    site.note(f"{first} has no way to {shared}: sccache has, and is used")
+    return found
+
+
+def _reachable(site: CacheSite, shared: RemoteCache | None) -> RemoteCache | None:
+    if shared is not None and (why := remote_cache.why_unreachable(shared, site.environ)) is not None:
+        site.note(f"{shared} cannot be reached ({why}): building without it")
+        return None
+    return shared
+
+
+def _ccache(site: CacheSite, program: ccache.CcacheProgram, shared: RemoteCache | None) -> CompilerCache:
+    folder = site.kept / "ccache"
+    if not _writable(site, folder, "CCACHE_DIR"):
+        return CompilerCache()
+    variables = ccache.ccache_variables(program, site.root, folder, SIZE, shared) | {LOG: str(site.log)}
+    if site.cuda is not None:
+        variables |= ccache.nvcc_variables(program, site.cuda)
+    with contextlib.suppress(OSError):  # the files that are called are compared all the same
+        variables["CCACHE_EXTRAFILES"] = str(_identities(site))
+    with contextlib.suppress(OSError):
+        site.log.parent.mkdir(parents=True, exist_ok=True)
+        site.log.unlink(missing_ok=True)
+    return CompilerCache("ccache", program.path, program.version, variables, shared)
+
+
+def _identities(site: CacheSite) -> Path:
+    """Return a file that says which compilers these are, whatever their paths are: ccache reads all of it."""
+    text = "".join(
+        sorted(
+            f"{compiler_identity.compiler_identity(one, site.digest)}\n"
+            for one in compiler_identity.chosen_compilers(site.environ)
+        )
+    )
+    file = site.kept / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not file.is_file() or file.read_bytes() != text.encode("ascii"):
+        files.write_atomically(file, text)
+    return file
+
+
+def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
+    folder = site.kept / "sccache"
+    if not _writable(site, folder, "SCCACHE_DIR"):
+        return CompilerCache()
+    program = site.host.tools.get("sccache")
+    if program is None and site.host.system in sccache.SYSTEMS:
+        program = sccache.provide_sccache(site.kept, site.note)
+    if program is None:
+        return CompilerCache()
+    version = _version(program)
+    variables = sccache.sccache_variables(version, site.root, folder, SIZE, shared)
+    if site.host.system == "windows":  # has no gate to lead it by
+        launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
+        return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
+    path, folder = site.environ.get("PATH"), site.kept / "stand-ins"
+    chosen = compiler_identity.chosen_compilers(site.environ) | compiler_identity.find_programs(
+        {*site.host.compilers, *NAMES}, path
+    )
+    try:
+        variables |= sccache.place_sccache(program, chosen, folder, site.digest)
+    except OSError as error:
+        site.note(f"{folder} cannot be written ({error}): building without a compiler cache")
+        return CompilerCache()
+    return CompilerCache("sccache", program, version, variables, shared)
+
+
+def _version(program: str) -> str | None:
+    with contextlib.suppress(CommandError, HostError):
+        return sccache.parse_sccache_version(capture([program, "--version"]))
+    return None
+
+
+def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
+    """Tell whether a cache can lie here; where the user has named another place, that is the user's."""
+    if variable in site.environ or (why := why_unwritable(folder)) is None:
+        return True
+    site.note(
+        f"{folder} cannot be written ({why}): building without a compiler cache; "
+        "XDG_CACHE_HOME=DIR gives it another place"
+    )
+    return False
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Return why nothing can be written to a folder, which is made; None where it can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
+    """Return what the cache did for the build that had this environment; None where nothing is known of it.
+
+    sccache says so as long as its server runs.
+    """
+    counts = None
+    if cache.tool == "ccache" and environ.get(LOG) == cache.variables[LOG]:
+        with contextlib.suppress(OSError), Path(environ[LOG]).open(encoding="utf-8", errors="replace") as log:
+            counts = ccache.count_ccache_hits(log)
+    elif cache.tool == "sccache" and (said := sccache.read_statistics(cache.program, environ)) is not None:
+        counts = sccache.count_sccache_hits(said)
+    if counts is None or not any(counts):
+        return None
+    return CacheHits(
+        " ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or "")
+    )
+
+
+def record_hits(found: CacheHits, timeline: Path, at: float) -> None:
+    """Write what a cache did into a build's timeline, where there is one; `at` seconds after its start."""
+    with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
+        file.seek(0, 2)
+        file.write(f"{format_record(TimelineEvent(at, 'cache', '', str(found)))}\n")

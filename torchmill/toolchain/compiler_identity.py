@@ -1,0 +1,67 @@
+"""Identify a compiler by the contents of the programs behind it.
+
+`g++` starts `cc1plus`, `clang` is a small program before large libraries, and /usr/bin/c++ may be a script.
+Each can stay as it is while what compiles becomes another: so all that is behind it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+
+Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
+_BEHIND = ("cc1", "cc1plus", "clang")
+_LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
+
+
+def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
+    """Return the absolute paths of the compilers that a build in this environment uses."""
+    said = (environ.get(name) or default for name, default in (("CC", "cc"), ("CXX", "c++")))
+    return find_programs((word for one in said for word in _words(one)), environ.get("PATH"))
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a command that may be a compiler: CXX may begin with a launcher, and have flags."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = [command]
+    return [word for word in words if not word.startswith("-")]
+
+
+def find_programs(names: Iterable[str], path: str | None) -> set[str]:
+    """Return the absolute paths of those programs that are there."""
+    there = (shutil.which(name, path=path) for name in names)
+    return {one for one in there if one is not None and Path(one).is_absolute()}
+
+
+def compiler_identity(compiler: str, digest: Digest) -> str:
+    """Return a digest of a compiler and of every program and library behind it; paths do not count."""
+    parts = (Path(compiler), *sorted(_behind(compiler), key=lambda path: path.name))
+    text = "".join(f"{part.name} {digest(part)}\n" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _behind(compiler: str) -> set[Path]:
+    asked = (_said([compiler, f"-print-prog-name={name}"]).strip() for name in _BEHIND)
+    programs = {Path(one).resolve() for one in asked if one.startswith("/") and Path(one).is_file()}
+    return programs | {Path(one).resolve() for program in programs for one in _libraries(program)}
+
+
+def _libraries(program: Path) -> Iterator[str]:
+    if program.name.startswith("clang") and shutil.which("ldd"):
+        yield from _LIBRARY.findall(_said(["ldd", str(program)]))
+
+
+def _said(argv: list[str]) -> str:
+    try:
+        return capture(argv)
+    except (CommandError, HostError):
+        return ""

@@ -1,0 +1,78 @@
+"""The command that starts the guard, and how the guard hears from whoever started it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torchmill.config.model import KnownUnit
+
+GATE = "TORCHMILL_GATE"  # names the folder of a build's guard to its gates, and marks its processes
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCommand:
+    """How one build is guarded."""
+
+    folder: str  # that holds the socket, and the files of those that go on without the guard
+    timeline: str  # the file that every record is written to
+    history: str  # the file with what was learned of units
+    roots: tuple[str, ...]  # folders below which a source is known by its path
+    cores: int | None  # to keep busy; None: as many as can be had, read again and again
+    memory: int | None  # bytes that all units together may have; None: what can be had
+    known: tuple[KnownUnit, ...] = ()
+
+    def as_line(self) -> str:
+        """Return the orders as one line of JSON, without its end."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def parse_command(line: str) -> GuardCommand:
+    """Return the orders in a line.
+
+    Raise ValueError where it holds none.
+    """
+    try:
+        said: dict[str, Any] = json.loads(line)
+        known = tuple(KnownUnit(**one) for one in said.pop("known"))
+        return GuardCommand(**{**said, "roots": tuple(said["roots"]), "known": known})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no orders for the guard: {error}") from None
+
+
+class GuardStarter:
+    """Whoever started the guard, as the guard hears it at a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._heard = b""
+        self._closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._descriptor
+
+    @property
+    def wants_the_end(self) -> bool:
+        """Tell whether it has said so."""
+        return b"end\n" in self._heard
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether it is gone without having said so: it was killed."""
+        return self._closed and not self.wants_the_end
+
+    def first_line(self) -> str:
+        """Wait for a line; "" where none comes."""
+        while b"\n" not in self._heard and not self._closed:
+            self.hear()
+        line, _, self._heard = self._heard.partition(b"\n")
+        return line.decode("utf-8")
+
+    def hear(self) -> None:
+        """Take what it says; waits where it says nothing."""
+        block = os.read(self._descriptor, 65536)
+        self._heard += block
+        self._closed = not block

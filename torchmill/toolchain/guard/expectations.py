@@ -1,0 +1,211 @@
+"""How much memory and time a unit is expected to need: its history, facts, and what similar units needed."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from pathlib import Path, PurePosixPath
+
+from torchmill.config.model import KnownUnit
+from torchmill.toolchain.guard.forecast import MIB, Unit
+from torchmill.toolchain.guard.units import UnitDescription
+
+_PATIENCE = 1.0  # seconds for which another build's writing is waited for
+_KEEPS = 0.9  # of a larger peak that was measured before
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS needs (key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, half REAL) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredNeed:
+    """What a unit needed."""
+
+    peak: int  # bytes
+    seconds: float  # that it ran
+    half: float = 0.0  # share of them after which it had half of its peak; 0: not known
+
+
+class NeedHistory:
+    """The units that were measured, by key.
+
+    A file that is broken is begun anew; one that cannot be read or written costs what was learned, never
+    the build.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._new: dict[str, MeasuredNeed] = {}
+        try:
+            self._known = self._read()
+        except (sqlite3.Error, OSError) as error:
+            self._known = {}
+            if _useless(error):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+
+    def find(self, key: str) -> MeasuredNeed | None:
+        """Return what a unit needed; None where it never ran."""
+        return self._known.get(key)
+
+    def learn(self, key: str, need: MeasuredNeed) -> None:
+        """Take note of what a unit needed just now.
+
+        Of a peak that was larger before a tenth is forgotten: what happened once may happen again.
+        """
+        before = self._known.get(key)
+        if before is not None:
+            kept = int(_KEEPS * before.peak + (1 - _KEEPS) * need.peak)
+            half = min(filter(None, (before.half, need.half)), default=0.0)  # the steeper of what was seen
+            need = MeasuredNeed(max(need.peak, kept), (before.seconds + need.seconds) / 2, half)
+        self._known[key] = self._new[key] = need
+
+    def save(self) -> str | None:
+        """Write what was learned since the last time.
+
+        Return None, or why it could not be written: it is then kept for the next time.
+        """
+        if not self._new:
+            return None
+        rows = [(key, need.peak, need.seconds, need.half) for key, need in self._new.items()]
+        try:
+            with self._opened() as base:
+                base.executemany("INSERT OR REPLACE INTO needs VALUES (?, ?, ?, ?)", rows)
+        except (sqlite3.Error, OSError) as error:
+            return str(error)
+        self._new.clear()
+        return None
+
+    def _read(self) -> dict[str, MeasuredNeed]:
+        with self._opened() as base:
+            rows = base.execute("SELECT key, peak, seconds, half FROM needs")
+            return {key: MeasuredNeed(*need) for key, *need in rows}
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self._file, timeout=_PATIENCE)) as base, base:
+            base.execute(_SCHEMA)
+            yield base
+
+
+def _useless(error: Exception) -> bool:
+    """Tell whether a file is no database, or one of another shape; one that is busy has its own error."""
+    return type(error) is sqlite3.DatabaseError or "no such column" in str(error)
+
+
+USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one
+NEIGHBOURS = 2  # in a folder, after which they tell more than the whole family does
+RELATIVES = 4  # of a family, after which this build tells more than the table below
+COMPARED = 5  # units of units.toml, after which this build corrects the others
+MORE = 1.5  # of what a unit had when it was ended: what it is expected to need when it runs again
+
+# C and C++: of torch 1.13.1 with gcc 12, nine of ten compiles that units.toml does not name. CUDA: between
+# what torch's ordinary kernels take and flash attention's. A link holds what it writes, and the symbols.
+FAMILIES = {
+    "c": MeasuredNeed(150 * MIB, 2.0),
+    "c++": MeasuredNeed(650 * MIB, 7.0),
+    "cuda": MeasuredNeed(2048 * MIB, 60.0),
+    "link": MeasuredNeed(512 * MIB, 5.0),
+}
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What units of one kind needed in this build, for each processor that they kept busy."""
+
+    peaks: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def usual(self) -> MeasuredNeed:
+        return MeasuredNeed(int(_quantile(self.peaks, USUAL)), _quantile(self.seconds, 0.5))
+
+
+class UnitExpectations:
+    """What is expected of the units of one build; it grows with what they show."""
+
+    def __init__(self, history: NeedHistory, known: Sequence[KnownUnit]) -> None:
+        self._history = history
+        self._known = [(_ends_like(one.pattern), one) for one in known]
+        self._folders: dict[tuple[str, str], _Shown] = defaultdict(_Shown)
+        self._families: dict[str, _Shown] = defaultdict(_Shown)
+        self._ratios: list[float] = []  # of what was needed to what units.toml says
+
+    def expect(self, described: UnitDescription) -> Unit:
+        """Return what a unit is expected to need."""
+        measured = self._history.find(described.key)
+        if measured is not None:
+            return _unit_fact(described, measured, measured=True)
+        need = self._guess(described)
+        return _unit_fact(described, replace(need, peak=int(need.peak * max(1.0, described.weight))))
+
+    def learn(self, described: UnitDescription, peak: int, seconds: float, half: float = 0.0) -> None:
+        """Take note of a unit that came to its end.
+
+        `peak` in bytes, `seconds` that it was not paused; it had half of the peak after the share `half` of
+        them, 0 where nobody saw.
+        """
+        self._history.learn(described.key, MeasuredNeed(peak, seconds, half))
+        each = int(peak / max(1.0, described.weight))
+        if (known := self._fact(described)) is not None:
+            self._ratios.append(each / known.peak)
+            return
+        for shown in (self._families[described.family], self._folders[_folder(described)]):
+            shown.peaks.append(each)
+            shown.seconds.append(seconds)
+
+    def _guess(self, described: UnitDescription) -> MeasuredNeed:
+        default = FAMILIES.get(described.family, FAMILIES["c++"])
+        if (known := self._fact(described)) is not None:
+            seconds = default.seconds if known.seconds is None else known.seconds
+            return MeasuredNeed(int(known.peak * self._correction()), seconds)
+        near, all_ = self._folders.get(_folder(described)), self._families.get(described.family)
+        if near is not None and len(near.peaks) >= NEIGHBOURS:
+            return near.usual()
+        if all_ is not None and len(all_.peaks) >= RELATIVES:
+            return all_.usual()
+        return default
+
+    def _correction(self) -> float:
+        """Return by how much this compiler and its options differ from those that units.toml is of."""
+        return _quantile(self._ratios, 0.9) if len(self._ratios) >= COMPARED else 1.0
+
+    def _fact(self, described: UnitDescription) -> KnownUnit | None:
+        path = f"/{described.source}"
+        return next((one for pattern, one in self._known if pattern.match(path)), None)
+
+
+def expect_again(unit: Unit, had: int) -> Unit:
+    """Return what is expected of a unit that was ended when it had so many bytes."""
+    return replace(unit, peak=max(unit.peak, int(MORE * had)))
+
+
+def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tuple[KnownUnit, ...]:
+    """Return what is known of the units of one release, as the guard's orders carry it."""
+    return tuple(
+        KnownUnit(one.pattern, one.peak, one.seconds)
+        for one in known
+        if one.package in {"", package}
+        and (one.release is None or one.release.contains(release, prereleases=True))
+    )
+
+
+def _unit_fact(described: UnitDescription, need: MeasuredNeed, *, measured: bool = False) -> Unit:
+    return Unit(described.key, need.peak, need.seconds, described.weight, measured, need.half)
+
+
+def _ends_like(pattern: str) -> re.Pattern[str]:
+    return re.compile(f".*/{translate(pattern)}")
+
+
+def _folder(described: UnitDescription) -> tuple[str, str]:
+    return described.family, str(PurePosixPath(described.source).parent)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

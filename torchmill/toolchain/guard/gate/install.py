@@ -1,0 +1,207 @@
+"""Compile the gate, and place it before the compilers of a build."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from torchmill.core import files
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError, capture
+
+SOURCE = Path(__file__).with_name("gate.c")
+FALLBACK = Path(__file__).with_name("fallback.py")
+LAUNCHERS = tuple(
+    f"CMAKE_{language}_{what}_LAUNCHER"
+    for language in ("C", "CXX", "CUDA")
+    for what in ("COMPILER", "LINKER")
+)
+# What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
+_COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
+_CACHES = {"ccache", "sccache"}
+# What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
+_NVCC = """\
+#!/bin/sh
+{cached}export CCACHE_DISABLE=1
+exec {command} "$@"
+"""
+# Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ for
+# another are one to ccache. What it read it tells for all, so ccache may go by that and nothing else.
+_CACHED = """\
+for word; do
+  case $word in
+  -MD | -MMD | --generate-dependencies-with-compile | --generate-nonsystem-dependencies-with-compile)
+    export CCACHE_DEPEND=1
+    exec {ccache} {real} "$@" ;;
+  esac
+done
+"""
+
+
+def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
+    """Return the gate, compiled once for each version of its source; None where it cannot be.
+
+    It is kept in `cache`. A compile that fails says nothing of the build's own: see `place`.
+    """
+    maker = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
+    target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
+    if _runs(target):
+        return target
+    fresh = target.with_suffix(f".{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
+        if not _runs(fresh):  # made for another machine, or kept where nothing may run
+            fresh.unlink()
+            return None
+        return fresh.replace(target)
+    except (CommandError, HostError, OSError):
+        return None
+
+
+def place_gate(compiled: Path | None, target: Path) -> Path:
+    """Put the gate at `target`, and return that: a tree of CMake's keeps the path of its launcher.
+
+    Without a compiled one it is a script, which takes some hundredths of a second more for each compiler.
+    Raise OSError where the place cannot be written, or nothing there may be run.
+    """
+    if compiled is not None:
+        content = compiled.read_bytes()
+    else:  # a kernel takes only a short path after #!, and no blanks
+        start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n'''\n"
+        content = start.encode() + FALLBACK.read_bytes()
+    files.write_atomically(target, content, 0o755)
+    if not _runs(target):
+        raise OSError(f"{target} cannot be run")
+    return target
+
+
+def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that lead the compilers and linkers of CMake to the gate.
+
+    `caching` is what puts a compiler cache in their place: behind ccache, only what must really be compiled
+    comes to the gate.
+    """
+    variables = {name: str(gate) for name in LAUNCHERS if name not in caching}
+    if "CCACHE_DIR" not in caching:
+        return variables
+    if " " not in str(gate):
+        return variables | {"CCACHE_PREFIX": str(gate)}
+    # ccache takes a blank for the end of a word: here, what hits comes to the gate too
+    return variables | {name: f"{gate};{caching[name]}" for name in LAUNCHERS if name in caching}
+
+
+def make_stand_ins(
+    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Fill a folder with stand-ins for compilers, for builds that know no launcher.
+
+    Return what changes in `environ`, the environment of the build. Each stand-in goes through the cache
+    where there is a `ccache`, else through the gate. Raise OSError where the folder cannot be written.
+    """
+    first = ccache or str(gate)
+    path = environ.get("PATH", "")
+    on_path = dict(_compilers(path, folder))
+    for name, real in on_path.items():
+        _stand_in(folder / name, first, real)
+    for old in folder.iterdir():
+        if old.is_file() and old.name not in on_path:
+            old.unlink()
+    changed = {"PATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
+    for variable in ("CC", "CXX"):
+        real = environ.get(variable, "")
+        if _is_compiler(real):  # one by its whole path: other words are looked for on PATH
+            # apart from the others, and by its own name: a build may look for "clang" in it
+            changed[variable] = _stand_in(folder / variable / Path(real).name, first, real)
+    return changed
+
+
+def make_nvcc_stand_in(
+    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Make a stand-in for nvcc below a folder that stands on PATH, and return the variables that name it.
+
+    It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. A `ccache`
+    stands before it where the build asks nvcc what it read. Where `environ` names no nvcc, nothing changes.
+    Raise OSError where the folder cannot be written.
+    """
+    real = _nvcc(environ)
+    if real is None:
+        return {}
+    there = folder / "cuda" / "bin" / "nvcc"
+    cached = _CACHED.format(ccache=shlex.quote(ccache), real=shlex.quote(real)) if ccache else ""
+    files.write_atomically(there, _NVCC.format(cached=cached, command=shlex.join([str(gate), real])), 0o755)
+    return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(there))
+
+
+def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Put the rest of the toolkit around the stand-in for nvcc, and return the variable that names it.
+
+    torch before 2.1, and later ones where they do not compile with ninja, take none but its bin/nvcc. Raise
+    OSError where the folder cannot be written.
+    """
+    real = _nvcc(environ)
+    if real is None:
+        return {}
+    home, there = Path(real).parents[1], folder / "cuda"
+    _linked(there, [path for path in home.iterdir() if path.name != "bin"], "bin")
+    _linked(there / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc")
+    return {"CUDA_HOME": str(there)}
+
+
+def _nvcc(environ: Mapping[str, str]) -> str | None:
+    """Return the nvcc that an environment names."""
+    named = (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc")
+    return next(filter(_is_compiler, named), None)
+
+
+def _linked(folder: Path, paths: Sequence[Path], but: str) -> None:
+    """Have a folder hold links to these paths, and nothing else `but` what is already there by one name."""
+    wanted = {path.name: str(path) for path in paths}
+    for old in folder.iterdir():
+        if old.name != but and (not old.is_symlink() or os.readlink(old) != wanted.get(old.name)):  # noqa: PTH115
+            old.unlink()
+    for name, target in wanted.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)
+
+
+def _runs(gate: Path) -> bool:
+    """Tell whether a gate that was compiled runs here: a cache may be shared by unlike machines."""
+    try:
+        capture([str(gate), "/bin/sh", "-c", ":"], env={})
+    except (CommandError, HostError):
+        return False
+    return True
+
+
+def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none."""
+    seen = set()
+    for folder in map(Path, filter(None, path.split(os.pathsep))):
+        names = sorted(os.listdir(folder)) if folder.is_dir() and folder != but else []  # noqa: PTH208
+        for name in names:
+            if name not in seen and _COMPILER.fullmatch(name) and _is_compiler(str(folder / name)):
+                seen.add(name)
+                yield name, str(folder / name)
+
+
+def _is_compiler(path: str) -> bool:
+    file = Path(path)
+    return (
+        file.is_absolute()
+        and file.is_file()
+        and os.access(file, os.X_OK)
+        and file.resolve().name not in _CACHES
+    )
+
+
+def _stand_in(there: Path, first: str, real: str) -> str:
+    files.write_atomically(there, f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n', 0o755)
+    return str(there)

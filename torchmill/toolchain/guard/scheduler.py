@@ -1,0 +1,400 @@
+"""Keep track of all units of a build and carry out the policy's decisions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from torchmill.core.units import format_bytes
+from torchmill.host import limits
+from torchmill.toolchain.guard import policy, units
+from torchmill.toolchain.guard.clients import GateClient, Said, UnitAsks, UnitEnded, UnitStarted
+from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, expect_again
+from torchmill.toolchain.guard.forecast import (
+    Admit,
+    Decision,
+    Pause,
+    PolicyInput,
+    Rerun,
+    Resume,
+    Unit,
+    UnitTicket,
+)
+from torchmill.toolchain.guard.jobserver import TokenPool
+from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
+from torchmill.toolchain.guard.units import UnitDescription
+
+NOTED = 1.05  # of what it had when that was noted last
+
+
+@dataclass(slots=True)
+class UnitCourse:
+    """The runs of one gate's unit; bytes, and seconds since the start of the build."""
+
+    client: GateClient
+    described: UnitDescription | None = None  # None until it asks
+    group: int | None = None  # of the compiler's processes, while they are there
+    peak: int = 0  # most that was seen in this run
+    most: int = 0  # and in any
+    allowed: int = 0  # most that all units together could have in this run
+    begun: float = 0.0
+    paused: float | None = None  # since when
+    rested: float = 0.0  # seconds of this run in which it was paused before
+    rises: list[tuple[float, int]] = field(default_factory=list)  # when it had run so long, it had so much
+    ended: int = 0  # times that the guard ended it
+    killed: int = 0  # times that the kernel did
+    killed_alone: int = 0  # those of them when nothing else ran
+
+    def expected(self, expectations: UnitExpectations) -> Unit:
+        """Return what is expected of its next run."""
+        if self.described is None:
+            raise ValueError("a gate that has not asked yet")
+        unit = expectations.expect(self.described)
+        return expect_again(unit, self.most) if self.most else unit
+
+    def begin(self, now: float) -> None:
+        """Let its compiler start."""
+        self.peak, self.allowed = 0, 0
+        self.begun, self.paused, self.rested = now, None, 0.0
+        self.rises.clear()
+        self.client.say("go")
+
+    def ran(self, now: float) -> float:
+        """Return the seconds of this run in which it was not paused."""
+        return now - self.begun - self.rest(now)
+
+    def rest(self, now: float) -> float:
+        """Return the seconds of this run in which it was paused."""
+        return self.rested + (0.0 if self.paused is None else now - self.paused)
+
+    def half(self, now: float) -> float:
+        """Return the share of its time in which it had less than half of its peak; 0.0 where nobody saw."""
+        low = max((seconds for seconds, had in self.rises if 2 * had < self.peak), default=0.0)
+        return low / self.ran(now) if low else 0.0
+
+    def saw_now(self, now: float, has: int) -> None:
+        """Remember what its processes have at a time."""
+        if not self.rises or has > NOTED * self.rises[-1][1]:
+            self.rises.append((self.ran(now), has))
+        self.saw(has)
+
+    def saw(self, peak: int) -> None:
+        """Remember that its processes had so many bytes."""
+        self.peak = max(self.peak, peak)
+        self.most = max(self.most, peak)
+
+    def pause(self, now: float) -> None:
+        """Stop its processes where they are."""
+        self.paused = now
+        self.signal(signal.SIGSTOP)
+
+    def resume(self, now: float) -> None:
+        """Let them go on."""
+        if self.paused is not None:
+            self.rested += now - self.paused
+        self.paused = None
+        self.signal(signal.SIGCONT)
+
+    def again(self) -> None:
+        """End its processes now: its gate would too, but it may be late, and asks again in any case.
+
+        They are asked: what they leave in a temporary folder may lie in memory. The gate kills who is deaf.
+        """
+        self.client.say("again")
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # one that is paused hears only now
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its processes, if there are any."""
+        if self.group is not None:
+            with contextlib.suppress(OSError):  # they have ended
+                os.killpg(self.group, number)
+
+    def record(self, ticket: UnitTicket, now: float, outcome: str) -> UnitRun:
+        """Return the record of this run."""
+        family = self.described.family if self.described else ""
+        unit = ticket.unit
+        return UnitRun(unit.key, family, ticket.since, now, self.peak, unit.peak, outcome, unit.measured)
+
+    def figures(self, needed: str) -> str:
+        """Return what it needed and what is allowed, in words."""
+        return f"{needed} {format_bytes(self.peak)}, {format_bytes(self.allowed)} are allowed"
+
+
+SHORTEST = 0.01  # seconds that a pace is measured over: within less, a few pages would be a flood
+LATELY = 8  # looks
+
+
+@dataclass(frozen=True, slots=True)
+class RoomReading:
+    """What there is for units."""
+
+    headroom: int  # bytes that can still be had
+    cores: float  # processors to keep busy
+    falling: float  # bytes a second by which the headroom shrinks
+    rising: float  # bytes a second by which what the units have grows
+    late: float  # seconds by which looks come too late, on a machine with much to do
+
+
+class MemoryProbe:
+    """Look at what there is, again and again.
+
+    `measure` says how many bytes the machine has left for units that have so many already; `most` is what a
+    user lets all of them have together; `cores` counts the processors to keep busy.
+    """
+
+    def __init__(self, measure: Callable[[int], int], most: int | None, cores: Callable[[], float]) -> None:
+        self._measure, self._most, self._cores = measure, most, cores
+        self._falling = self._rising = 0.0
+        self._compared: tuple[float, int, int] | None = None  # when, and the headroom and the use of then
+        self._late: deque[float] = deque(maxlen=LATELY)
+
+    def read(self, now: float, due: float, used: int) -> RoomReading:
+        """Measure now, where it was due then, both in seconds; `used` is what the units have, in bytes."""
+        here = self._measure(used)
+        headroom = here if self._most is None else min(here, self._most - used)
+        self._late.append(max(0.0, now - due))
+        at, left, had = self._compared or (now, headroom, used)
+        passed = now - at
+        if self._compared is None or passed >= SHORTEST:
+            self._compared = now, headroom, used
+            self._falling = max(0.0, (left - headroom) / passed) if passed else 0.0
+            self._rising = max(0.0, (used - had) / passed) if passed else 0.0
+        return RoomReading(headroom, self._cores(), self._falling, self._rising, max(self._late))
+
+
+IDLE = 1.0  # seconds between two looks at the memory while no unit is there
+RECONSIDERS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
+ALONE_AFTER = 2  # times that the guard ended a unit, after which it has the machine to itself
+BELIEVED_AFTER = 2  # times that the kernel killed a unit while nothing else ran, after which it has failed
+
+
+class UnitScheduler:
+    """Keep the books of the units, and carry out what the policy decides.
+
+    `pool` is what clients of the jobserver draw from; below `roots` a source is known by its path; `clock`
+    gives the seconds since the start of the build; `record` takes what is to be remembered of it.
+    """
+
+    def __init__(
+        self,
+        expectations: UnitExpectations,
+        pool: TokenPool,
+        roots: Sequence[str],
+        clock: Callable[[], float],
+        record: Callable[[Record], None],
+    ) -> None:
+        self._expectations, self._pool, self._roots = expectations, pool, roots
+        self._clock, self._record = clock, record
+        self._courses: dict[int, UnitCourse] = {}
+        self._waiting: dict[int, UnitTicket] = {}
+        self._running: dict[int, UnitTicket] = {}
+        self._ending: dict[int, UnitTicket] = {}  # told to end, and not gone yet
+        self._kept = False  # memory keeps a unit waiting, and a processor is free
+        self._short = 0.0  # seconds of that so far
+        self._acted = 0.0
+        self._learned = False  # something, since the units that wait were reconsidered
+        self._reconsidered = 0.0
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether no unit is there."""
+        return not (self._waiting or self._running or self._ending)
+
+    @property
+    def used(self) -> int:
+        """Return the bytes that all units had when they were looked at."""
+        return sum(one.used for one in (*self._running.values(), *self._ending.values()))
+
+    def look(self) -> None:
+        """Measure what every unit has."""
+        has = limits.groups_memory({one.group for one in self._courses.values() if one.group is not None})
+        now = self._clock()
+        for begun in (self._running, self._ending):
+            for number, ticket in begun.items():
+                course = self._courses[number]
+                if course.group is not None:
+                    course.saw_now(now, has[course.group])
+                    begun[number] = replace(ticket, used=has[course.group])
+
+    def act(self, room: RoomReading) -> float:
+        """Do what the policy decides; return the seconds until the memory must be looked at again."""
+        now = self._clock()
+        if self._kept:
+            self._short += now - self._acted
+        self._acted = now
+        self._reconsider(now)
+        for decision in policy.decide(self._view(room)):
+            self._do(decision)
+        self._note(room)
+        view = self._view(room)
+        self._pool.offer(policy.spare_tokens(view, FAMILIES["c++"].peak))
+        return IDLE if self.idle and not view.tokens else policy.next_look(view)
+
+    def welcome(self, client: GateClient) -> None:
+        """Expect a gate to ask for its unit."""
+        self._courses[client.number] = UnitCourse(client)
+
+    def take(self, client: GateClient, said: Said) -> bool:
+        """Enter what a gate says; return whether it is still there."""
+        number = client.number
+        course = self._courses[number]
+        begun = number in self._running or number in self._ending
+        match said:
+            case UnitAsks() if number not in self._waiting and number not in self._running:
+                self._ask(course, said)
+            case UnitStarted() if begun:
+                course.group = said.group if client.has_started(said.group) else None
+                if number in self._ending:
+                    course.signal(signal.SIGKILL)
+            case UnitEnded() if begun:
+                self._end(course, said)
+            case _:  # it left, or makes no sense
+                self._lose(course)
+                return False
+        return True
+
+    def stop(self) -> None:
+        """Tell every gate to end what it runs, and to fail."""
+        for course in self._courses.values():
+            course.client.say("stop")
+
+    def close(self) -> None:
+        """End the connections: gates that are still there go on by themselves."""
+        for course in self._courses.values():
+            course.client.close()
+
+    def _reconsider(self, now: float) -> None:
+        """Expect of what waits what others of its kind have shown meanwhile."""
+        if self._learned and now >= self._reconsidered + RECONSIDERS:
+            self._learned, self._reconsidered = False, now
+            for number, ticket in self._waiting.items():
+                if not ticket.unit.measured:
+                    unit = self._courses[number].expected(self._expectations)
+                    self._waiting[number] = replace(ticket, unit=unit)
+
+    def _note(self, room: RoomReading) -> None:
+        """Remember how things stand."""
+        now, used = self._clock(), self.used
+        moving = [one for one in self._running.values() if not one.paused]
+        busy = sum(one.unit.weight for one in moving)
+        self._kept = bool(self._waiting) and busy + 1 <= room.cores
+        allowed = max(0, room.headroom + used)
+        for number in self._running:
+            self._courses[number].allowed = max(allowed, self._courses[number].allowed)
+        waiting, paused = len(self._waiting), len(self._running) - len(moving)
+        self._record(
+            TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short)
+        )
+
+    def _view(self, room: RoomReading) -> PolicyInput:
+        now = self._clock()
+        view = PolicyInput(
+            now=now,
+            headroom=room.headroom,
+            limit=room.headroom + self.used,
+            cores=room.cores,
+            waiting=tuple(self._waiting.values()),
+            running=tuple(self._rested(one, now) if one.paused else one for one in self._running.values()),
+            tokens=self._pool.held,
+            ending=sum(one.used for one in self._ending.values()),
+            falling=room.falling,
+            rising=room.rising,
+        )
+        return replace(view, lag=policy.next_look(view) + room.late)
+
+    def _rested(self, one: UnitTicket, now: float) -> UnitTicket:
+        return replace(one, rested=self._courses[one.number].rest(now))
+
+    def _ask(self, course: UnitCourse, asks: UnitAsks) -> None:
+        number = course.client.number
+        if number in self._ending:
+            self._leave(course, "ended")
+        if course.described is None:
+            course.described = units.describe_unit(asks.cwd, asks.argv, self._roots)
+        unit = course.expected(self._expectations)
+        alone = course.ended >= ALONE_AFTER or course.killed > 0
+        self._waiting[number] = UnitTicket(number, unit, self._clock(), alone)
+
+    def _end(self, course: UnitCourse, ended: UnitEnded) -> None:
+        """Enter that a unit's compiler has ended: well, badly, or because it was killed."""
+        course.saw(ended.peak)
+        if ended.killed and course.client.number in self._ending:
+            self._leave(course, "ended")  # by us; its gate knows, and asks again
+            return
+        ticket = self._leave(course, "killed" if ended.killed else "failed" if ended.code else "done")
+        if ended.killed:
+            self._killed(course, ticket)
+            return
+        if course.peak > course.allowed:
+            self._event("too large", ticket, course.figures("needed"))
+        if ended.code == 0 and course.described is not None:
+            now = self._clock()
+            self._expectations.learn(course.described, course.peak, course.ran(now), course.half(now))
+            self._learned = True
+
+    def _killed(self, course: UnitCourse, ticket: UnitTicket) -> None:
+        """Let a unit that the kernel killed run again alone; believe in its failure when that was in vain."""
+        course.killed += 1
+        course.killed_alone += not (self._running or self._ending)
+        figures = course.figures("needed more than")
+        self._event("kill", ticket, figures)
+        if course.killed_alone < BELIEVED_AFTER:
+            course.client.say("again")
+            return
+        self._event("too large", ticket, figures)
+        self._event("gave up", ticket, figures)
+        course.client.say("done")
+
+    def _leave(self, course: UnitCourse, outcome: str) -> UnitTicket:
+        """Take a unit off those that have begun, and remember its run."""
+        number = course.client.number
+        ticket = self._running.pop(number, None) or self._ending.pop(number)
+        self._record(course.record(ticket, self._clock(), outcome))
+        course.group = None
+        return ticket
+
+    def _lose(self, course: UnitCourse) -> None:
+        """Forget a gate that left, and end what is left of its unit."""
+        number = course.client.number
+        course.signal(signal.SIGKILL)
+        if number in self._running or number in self._ending:
+            self._leave(course, "failed")
+        self._waiting.pop(number, None)
+        del self._courses[number]
+
+    def _do(self, decision: Decision) -> None:
+        course = self._courses[decision.number]
+        match decision:
+            case Admit(number):
+                ticket = self._waiting.pop(number)
+                now = self._clock()
+                self._running[number] = replace(ticket, since=now, used=0, paused=False)
+                course.begin(now)
+                if ticket.alone:
+                    self._event("alone", ticket)
+            case Pause(number) if course.group is not None:  # else it starts only now: wait for it
+                course.pause(self._clock())
+                self._running[number] = replace(self._running[number], paused=True)
+                self._event("pause", self._running[number])
+            case Resume(number) if course.group is not None:
+                now = self._clock()
+                course.resume(now)
+                self._running[number] = replace(self._rested(self._running[number], now), paused=False)
+                self._event("resume", self._running[number])
+            case Rerun(number):
+                self._rerun(course, self._running.pop(number))
+
+    def _rerun(self, course: UnitCourse, ticket: UnitTicket) -> None:
+        """End a unit now: its gate asks again."""
+        course.ended += 1
+        self._ending[ticket.number] = ticket
+        self._event("rerun", ticket)
+        course.again()
+
+    def _event(self, kind: str, ticket: UnitTicket, text: str = "") -> None:
+        self._record(TimelineEvent(self._clock(), kind, ticket.unit.key, text))

@@ -1,0 +1,205 @@
+"""The guard's main loop: gates, memory, records."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from torchmill.toolchain.guard.clients import GateClient
+from torchmill.toolchain.guard.command import GuardStarter
+from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
+from torchmill.toolchain.guard.timeline import SHARE, Record, TimelineEvent, TimelineWriter
+
+BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it
+FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them
+
+
+class NonblockingPipe:
+    """Write lines to a descriptor: as much as it takes at once, and the rest the next time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._read = True  # nobody who would read is gone
+        self._kept = bytearray()
+
+    def write(self, text: str, /) -> int:
+        """Take a whole line."""
+        if len(self._kept) < BUFFERED_BYTES:
+            self._kept += text.encode()
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        self._write(0.0)
+
+    def close(self) -> None:
+        """Give a late reader a moment."""
+        until = time.monotonic() + FLUSH_TIMEOUT_SECONDS
+        while self._read and self._kept and time.monotonic() < until:
+            self._write(until - time.monotonic())
+
+    def _write(self, seconds: float) -> None:
+        ready = select.poll()
+        ready.register(self._descriptor, select.POLLOUT)
+        while self._read and self._kept and ready.poll(1000 * seconds):
+            try:  # a pipe that is ready takes this much without waiting
+                written = os.write(self._descriptor, self._kept[: select.PIPE_BUF])
+            except OSError:
+                self._read = False
+                self._kept.clear()
+                return
+            del self._kept[:written]
+
+
+READY = '{"record":"ready"}\n'
+
+
+class GuardRecorder:
+    """Write each record to a descriptor and to a file.
+
+    A file that cannot be written, or no longer, costs the timeline and nothing else; an event says so.
+    `clock` gives the seconds since the start of the build.
+    """
+
+    def __init__(self, descriptor: int, file: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._out = NonblockingPipe(descriptor)
+        self._told = TimelineWriter(self._out)
+        self._file: TextIO | None = None
+        self._kept: TimelineWriter | None = None
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = file.open("w", encoding="utf-8")
+            self._kept = TimelineWriter(self._file, SHARE)
+        except OSError as error:
+            self._lose(error)
+
+    def ready(self) -> None:
+        """Say that gates may come."""
+        self._out.write(READY)
+        self._out.flush()
+
+    def take(self, record: Record) -> None:
+        """Write a record."""
+        self._told.write(record)
+        if self._kept is not None:
+            try:
+                self._kept.write(record)
+            except OSError as error:
+                self._lose(error)
+
+    def close(self) -> None:
+        """Write what was held back."""
+        self._told.finish()
+        self._out.close()
+        with contextlib.suppress(OSError):
+            if self._kept is not None:
+                self._kept.finish()
+            if self._file is not None:
+                self._file.close()
+
+    def _lose(self, error: OSError) -> None:
+        self._kept = None
+        self._told.write(TimelineEvent(self._clock(), "no timeline", "", str(error)))
+
+
+RARELY = 60.0  # seconds
+CALM = 0.2  # seconds to the next look: there is time
+UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
+
+
+class GuardServer:
+    """Serve the gates of one build until its superior says `end`, or is gone.
+
+    Of gates that come all at once `most` are let in, and the others as those leave.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        superior: GuardStarter,
+        admission: UnitScheduler,
+        gauge: MemoryProbe,
+        most: int,
+    ) -> None:
+        self._most = most
+        self._listening, self._superior = listening, superior
+        self._admission, self._gauge = admission, gauge
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listening, selectors.EVENT_READ, listening)
+        self._selector.register(superior, selectors.EVENT_READ, superior)
+        self._count = 0  # of all gates that came
+        self._there = 0  # of those that are there
+        self._units_due = self._due = time.monotonic()  # when to look again
+
+    def serve(self, rarely: Callable[[], object]) -> None:
+        """Serve to the end; do `rarely` what takes a moment, now and then while the memory is not short."""
+        done = time.monotonic()
+        while not (self._superior.wants_the_end or self._superior.gone):
+            changed = False
+            for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
+                if key.data is self._superior:
+                    self._superior.hear()
+                elif key.data is self._listening:
+                    self._accept()
+                else:
+                    changed |= self._attend(key.data)
+            now = time.monotonic()
+            if changed or now >= self._due:
+                self._look(now)
+                if now - done > RARELY and self._due - now >= CALM:
+                    rarely()
+                    done = now
+
+    def close(self) -> None:
+        """End the connections, and take no more."""
+        self._selector.close()
+        self._listening.close()
+        self._admission.close()
+
+    def _look(self, now: float) -> None:
+        """Look at the memory, do what follows, and set when to look again."""
+        if now >= self._units_due:
+            worked = time.process_time()
+            self._admission.look()
+            self._units_due = now + (time.process_time() - worked) / UNITS_SHARE
+        # after the units: what they take meanwhile is counted twice rather than not at all
+        room = self._gauge.read(now, self._due, self._admission.used)
+        self._due = now + self._admission.act(room)
+
+    def _accept(self) -> None:
+        while self._there < self._most:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:  # nobody else came, or left again
+                return
+            self._count += 1
+            self._there += 1
+            client = GateClient(connection, self._count)
+            self._selector.register(connection, selectors.EVENT_READ, client)
+            self._admission.welcome(client)
+        self._selector.unregister(self._listening)
+
+    def _attend(self, client: GateClient) -> bool:
+        """Take what a gate says; return whether it said something."""
+        heard = False
+        for said in client.hear():
+            heard = True
+            if not self._admission.take(client, said):
+                self._part(client)
+                break
+        return heard
+
+    def _part(self, client: GateClient) -> None:
+        self._selector.unregister(client.socket)
+        client.close()
+        if self._there == self._most:
+            self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+        self._there -= 1

@@ -1,0 +1,250 @@
+"""Start the guard of a build, listen to it, and end what it leaves running."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+from torchmill.config.model import KnownUnit
+from torchmill.core import process
+from torchmill.core.paths import CHECKOUT
+from torchmill.toolchain.guard import jobserver, units
+from torchmill.toolchain.guard.command import GATE, GuardCommand
+from torchmill.toolchain.guard.gate import install
+from torchmill.toolchain.guard.server import READY
+from torchmill.toolchain.guard.timeline import BuildAccount, Record, TimelineEvent, parse_record
+
+TOLD = {  # what the user learns at once, by kind of event
+    "too large": "{unit} {text}: such a file is built alone",
+    "kill": "{unit} was killed or ran out of memory ({text}): such a file runs again, alone",
+    "no timeline": "the timeline cannot be written: {text}",
+    "no history": "what this build taught cannot be kept in {history} ({text}): see that it can be written",
+}
+NAMED = 5  # of a kind: where little is allowed every single unit would be named
+START_TIMEOUT_SECONDS = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
+SILENCE_TIMEOUT_SECONDS = 30  # seconds in a row without a word, of which it has one for each: then it hangs
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSite:
+    """Where one build happens, and what it may use."""
+
+    tree: Path  # takes the gate: CMake remembers where it lay
+    cache: Path  # kept between builds: gates, and what was learned of units
+    timeline: Path
+    compiler: Sequence[str]  # makes the gate
+    unguarded: int  # compilers at a time where no guard answers
+    cores: int | None = None  # None: as many as can be had
+    memory: int | None = None  # bytes; None: what can be had
+    roots: tuple[str, ...] = ()  # folders below which a source is known by its path
+    known: tuple[KnownUnit, ...] = ()
+    wanted: bool = True  # False: the user will have no guard
+
+    @property
+    def history(self) -> Path:
+        """Return the file with what was learned of units."""
+        return self.cache / "units.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedBuild:
+    """A build under guard; where there is none, the gate is None and the books stay empty."""
+
+    gate: Path | None = None
+    folder: Path = Path()  # where gates and guard meet
+    fifo: Path | None = None  # of the jobserver
+    hooks: Mapping[str, str] = field(default_factory=dict)  # variables that lead compilers to the gate
+    environment: Mapping[str, str] = field(default_factory=dict)  # these, and what else the build must know
+    account: BuildAccount = field(default_factory=BuildAccount)
+    news: SimpleQueue[str] = field(default_factory=SimpleQueue)  # sentences for the user
+
+
+@contextlib.contextmanager
+def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[GuardedBuild]:
+    """Guard a build for as long as the context lasts, and leave nothing of it running.
+
+    `caching` is the environment of the compiler cache. Where no guard can be had the build goes on without.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(_folder(site))
+            there = install.place_gate(install.gate_program(site.cache, site.compiler), site.tree / "gate")
+            (folder / "gate").symlink_to(there)  # for who knows the folder alone
+            fifo = stack.enter_context(jobserver.hold_open(folder))
+            guard = stack.enter_context(_Guard(site, folder, fifo))
+        except OSError as error:
+            build = GuardedBuild()
+            build.news.put(f"this build has no memory guard ({error}): {_at_a_time(site)}")
+        else:
+            hooks = install.gate_hooks(there, caching)
+            environment = {**hooks, GATE: str(folder)}
+            build = GuardedBuild(there, folder, fifo, hooks, environment, guard.account, guard.news)
+        yield build
+
+
+def _at_a_time(site: GuardSite) -> str:
+    return f"compiling {site.unguarded} {'file' if site.unguarded == 1 else 'files'} at a time"
+
+
+@contextlib.contextmanager
+def _folder(site: GuardSite) -> Iterator[Path]:
+    """Make the folder in which gates and guard meet; with it goes whatever of the build still runs.
+
+    It has a file for each unit that may run without a guard. Raises OSError where there is no place for it,
+    or none is wanted.
+    """
+    if not site.wanted:
+        raise OSError("--no-guard")
+    if sys.platform == "win32":
+        raise OSError("Windows has no sockets that are files")
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="torchmill-"))
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="guard-", dir=site.tree))
+    try:
+        for number in range(1, site.unguarded + 1):
+            (folder / str(number)).touch()
+        yield folder
+    finally:
+        try:
+            process.end_by_variable(GATE, str(folder))
+        finally:  # also where Ctrl-C comes again
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Guard:
+    """The guard's process, and what it said so far."""
+
+    def __init__(self, site: GuardSite, folder: Path, fifo: Path | None) -> None:
+        self.account = BuildAccount()
+        self.news: SimpleQueue[str] = SimpleQueue()
+        self._site, self._fifo = site, fifo
+        self._errors = folder / "errors"
+        self._ready = threading.Event()  # it said so, or will never
+        self._served = False
+        self._spoke = False  # within this second
+        self._ending = threading.Event()
+        self._process = self._started()
+        orders = GuardCommand(
+            folder=str(folder),
+            timeline=str(site.timeline),
+            history=str(site.history),
+            roots=site.roots,
+            cores=site.cores,
+            memory=site.memory,
+            known=site.known,
+        )
+        self._say(orders.as_line())
+        self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        """Wait until it serves; raise OSError where it does not."""
+        self._ready.wait(START_TIMEOUT_SECONDS)
+        if not self._served:
+            self._end()
+            raise OSError(self._last_words())
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """Let it close its books; kill it where it does not."""
+        self._ending.set()
+        self._say("end")
+        try:
+            self._process.wait(START_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join(START_TIMEOUT_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def _last_words(self) -> str:
+        """Return the last line that it wrote to stderr."""
+        with contextlib.suppress(OSError, IndexError):
+            return self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
+        return "it says nothing"
+
+    def _started(self) -> subprocess.Popen[str]:
+        """Start it in a session of its own: Ctrl-C is for the build."""
+        checkout = str(CHECKOUT)
+        path = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+        with self._errors.open("w", encoding="utf-8") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "torchmill.toolchain.guard"],
+                env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which the listener notices
+            if self._process.stdin is not None:
+                self._process.stdin.write(line + "\n")
+                self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        """Enter what it says in the books until it says no more."""
+        for line in self._process.stdout or ():
+            self._spoke = True
+            if not self._served and line == READY:
+                self._served = True
+                self._ready.set()
+                continue
+            with contextlib.suppress(ValueError):
+                self._take(parse_record(line))
+        self._ready.set()
+        if self._served and not self._ending.is_set():
+            if self._fifo is not None:
+                jobserver.withdraw_tokens(self._fifo)
+            # what it saw last says nothing of now
+            self.account.now = replace(self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0)
+            self.news.put(
+                f"the guard ended unexpectedly ({self._last_words()}): {_at_a_time(self._site)} from here on"
+            )
+
+    def _watch(self) -> None:
+        """Kill it where it hangs: gates would wait for it for ever, and go on by themselves when it is gone.
+
+        Seconds are counted, not a clock read: while this process was stopped nobody listened.
+        """
+        silent = 0
+        while not self._ending.wait(1.0):
+            silent = 0 if self._spoke else silent + 1
+            self._spoke = False
+            if silent == SILENCE_TIMEOUT_SECONDS:
+                self._process.kill()
+                return
+
+    def _take(self, record: Record) -> None:
+        self.account.add(record)
+        if not isinstance(record, TimelineEvent) or record.kind not in TOLD:
+            return
+        count = self.account.counts[record.kind]
+        if count <= NAMED:
+            unit = units.unit_title(record.key) if record.key else ""
+            self.news.put(TOLD[record.kind].format(unit=unit, text=record.text, history=self._site.history))
+        if count == NAMED:
+            self.news.put("from here on such files are only counted: `invoke report` lists them")

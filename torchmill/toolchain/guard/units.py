@@ -1,0 +1,155 @@
+"""What a compiler's command line says of its unit: its key and its weight.
+
+A key reads `g++|torch/csrc/Module.cpp|-O2|…`, of a link `g++|link|lib/libtorch.so`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_LANGUAGES = {  # after -x, and by the ends of names
+    **dict.fromkeys(("c", "objective-c", "assembler", "assembler-with-cpp"), "c"),
+    **dict.fromkeys(("c++", "objective-c++"), "c++"),
+    **dict.fromkeys(("cu", "cuda", "hip"), "cuda"),
+}
+_ENDS = {
+    **dict.fromkeys((".c", ".m", ".i", ".s", ".S", ".asm"), "c"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".c++", ".C", ".cp", ".mm", ".ii"), "c++"),
+    **dict.fromkeys((".cu", ".hip", ".gpu"), "cuda"),
+}
+_TAKES_A_WORD = {
+    "-o", "-x", "-I", "-D", "-U", "-L", "-T", "-u", "-z", "-t", "-MF", "-MT", "-MQ", "-include", "-imacros",
+    "-isystem", "-iquote", "-idirafter", "-isysroot", "-target", "-arch", "-code", "-gencode", "-ccbin",
+    "-Xlinker", "-Xcompiler", "-Xptxas", "-Xcudafe", "-Xclang", "-Xpreprocessor", "-Xassembler", "--threads",
+    "--generate-code", "--gpu-architecture", "--gpu-code", "--output-file", "--compiler-bindir",
+}  # fmt: skip
+_COMPILES = {
+    "-c", "-S", "-fsyntax-only", "-dc", "-dw", "-ptx", "-cubin", "-fatbin",
+    "--compile", "--device-c", "--device-w", "--ptx", "--cubin", "--fatbin",
+}  # fmt: skip
+_OUTPUT = {"-o", "--output-file"}
+_LISTS = {"--options-file", "-optf"}  # of nvcc: as @ of all the others
+_LONGEST_LIST = 2**20  # characters
+
+_NAME = re.compile(r"(?:\w+-\w+-(?:\w+-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")  # "x86_64-linux-gnu-g++-12"
+_LEVEL = re.compile(r"-O(?:[0-3sgz]?|fast)")
+_DEBUG = re.compile(r"-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug")
+_MATTERS = re.compile(r"-m(?:avx|fma|f16c|amx|arch=|cpu=)\S*|-flto\S*|-fsanitize=\S+|-DCPU_CAPABILITY=\S+")
+_DEVICE = re.compile(r"(?:compute|sm|lto)_\d+[af]?|(?<==)all(?:-major)?")
+_THREADS = re.compile(r"(?:--threads|-t)=?(\d*)")
+_PASSING = re.compile(r"(TryCompile)-\w+|(cmTC)_\w+|\b(lib|temp)\.(?:linux|macosx)[\w.-]*|\.cpython-[\w-]+")
+_ALL_DEVICES = 16  # about as many as a toolkit knows
+
+
+@dataclass(frozen=True, slots=True)
+class UnitDescription:
+    """One compile or link."""
+
+    family: str  # "c", "c++", "cuda", "link"
+    key: str
+    weight: float  # processors that it keeps busy
+    source: str  # the path in the key: the source, or what a link makes
+
+
+def describe_unit(cwd: str, argv: Sequence[str], roots: Sequence[str] = ()) -> UnitDescription:
+    """Describe what a command compiles or links in the folder `cwd`.
+
+    The key holds what changes the need: the compiler, the source below one of `roots`, how it is optimised
+    and for which processors and devices. Where the build lies and which Python it is for do not count.
+    """
+    compiler = _compiler(argv[0]) if argv else "?"
+    words = list(_expanded(cwd, argv[1:]))
+    operands, language, output = _read(words)
+    sources = [one for one in operands if PurePosixPath(one).suffix in _ENDS]
+    if not sources and not _COMPILES.isdisjoint(words):
+        sources = operands[-1:]  # by another name, with -x
+    if not sources:
+        made = _below(cwd, output, roots)
+        return UnitDescription("link", _key(compiler, "link", made), 1.0, made)
+    family = _LANGUAGES.get(language) or _ENDS.get(PurePosixPath(sources[0]).suffix, "c++")
+    source = _below(cwd, sources[0], roots)
+    level = next(filter(_LEVEL.fullmatch, reversed(words)), "-O0")
+    debug = "-g" if any(map(_DEBUG.fullmatch, words)) else ""
+    matter = sorted(set(filter(_MATTERS.fullmatch, words)))
+    devices = sorted(set(_DEVICE.findall(" ".join(words)))) if family == "cuda" else []
+    key = _key(compiler, source, level + debug, *devices, *matter)
+    return UnitDescription(family, key, _weight(words, devices) if family == "cuda" else 1.0, source)
+
+
+def unit_title(key: str) -> str:
+    """Return what people know a unit by: the path in its key, or a key of another shape as it is."""
+    compiler, _, rest = key.partition("|")
+    return rest.removeprefix("link|").partition("|")[0] or compiler
+
+
+def _key(*parts: str) -> str:
+    """Join what a unit is known by, as text that can be kept: a path may hold any bytes."""
+    return "|".join(parts).encode(errors="backslashreplace").decode()
+
+
+def _compiler(path: str) -> str:
+    name = PurePosixPath(path).name
+    match = _NAME.fullmatch(name)
+    return match[1] if match else name
+
+
+def _expanded(cwd: str, words: Sequence[str]) -> Iterator[str]:
+    """Yield the words, in place of the name of a response file those in it."""
+    before = ""
+    for word in words:
+        name = word[1:] if word.startswith("@") else word if before in _LISTS else None
+        yield from [word] if name is None else _listed(Path(cwd, name))
+        before = word
+
+
+def _listed(file: Path) -> list[str]:
+    try:
+        if not file.is_file():  # what is no plain file may be a pipe, read once
+            return []
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            text = opened.read(_LONGEST_LIST)
+    except OSError:
+        return []
+    return [word.strip("\"'") for word in re.findall(r"\"[^\"]*\"|'[^']*'|\S+", text)]
+
+
+def _read(words: Sequence[str]) -> tuple[list[str], str, str]:
+    """Return the operands, the language after -x and the output."""
+    operands, language, output, before = [], "", "a.out", ""
+    for word in words:
+        if before in _OUTPUT:
+            output = word
+        elif before == "-x" or word.startswith("-x"):
+            language = word.removeprefix("-x") or language
+        elif before not in _TAKES_A_WORD and not word.startswith("-"):
+            operands.append(word)
+        before = word if before not in _TAKES_A_WORD else ""
+    return operands, language, output
+
+
+def _below(cwd: str, path: str, roots: Sequence[str]) -> str:
+    """Return a path as seen from the innermost root, without what differs from build to build."""
+    whole = os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - a compiler's path, maybe of no file
+    for root in sorted(roots, key=len, reverse=True):
+        if whole.startswith(root.rstrip("/") + "/"):
+            shown = whole[len(root.rstrip("/")) + 1 :]
+            break
+    else:
+        shown = "/".join(PurePosixPath(whole).parts[-3:])
+    return _PASSING.sub(lambda match: match[match.lastindex] if match.lastindex else "", shown)
+
+
+def _weight(words: Sequence[str], devices: Sequence[str]) -> float:
+    """Return the threads that nvcc starts: at most one for each device; 0 stands for as many as it can."""
+    threads = 1
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if match := _THREADS.fullmatch(word):
+            said = match[1] or after
+            threads = int(said) if said.isdigit() else 1
+    virtual = [one for one in devices if one.startswith("compute_")] or devices
+    most = _ALL_DEVICES if any(one.startswith("all") for one in devices) else max(1, len(virtual))
+    return float(min(threads or most, most))

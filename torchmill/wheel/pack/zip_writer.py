@@ -1,0 +1,351 @@
+"""Write a zip archive, member after member, into a file that can be sought in.
+
+The standard library's own deflates in one thread and cannot take what is compressed already. This one writes
+what it is given: headers, the members' bytes, the directory. Sizes above 4 GiB, and more members than 65535,
+get ZIP64 records; data descriptors, comments and encryption are never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
+from io import FileIO
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import BinaryIO
+
+from torchmill.core.errors import BuildError
+
+LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+CENTRAL_HEADER = struct.Struct("<4s2B5H3L5H2L")
+END_RECORD = struct.Struct("<4s4H2LH")
+END64_RECORD = struct.Struct("<4sQ2H2L4Q")
+END64_LOCATOR = struct.Struct("<4sLQL")
+UNIX_SYSTEM = 3  # wherever this runs: the modes are Unix's
+UTF8_FLAG = 0x800
+PLAIN_VERSION, ZIP64_VERSION = 20, 45  # the version of the format that a reader needs
+ZIP64_SIZE = 0xFFFFFFFF  # says: the number stands in the ZIP64 record
+ZIP64_COUNT = 0xFFFF
+REGULAR_FILE = 0o100000
+
+
+class CompressionMethod(IntEnum):
+    """How a member is held."""
+
+    STORED = 0
+    DEFLATED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Zip64Limits:
+    """From where on ZIP64 is needed; tests have smaller ones."""
+
+    size: int = ZIP64_SIZE
+    count: int = ZIP64_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class ZipMember:
+    """What the headers say of a member, but for where it lies and how small it became."""
+
+    name: str
+    mode: int  # 0o644
+    size: int  # bytes, uncompressed
+    crc: int
+    method: CompressionMethod = CompressionMethod.DEFLATED
+
+
+@dataclass(frozen=True, slots=True)
+class _DirectoryEntry:
+    member: ZipMember
+    offset: int
+    packed: int  # bytes
+    wide: bool
+
+
+@dataclass
+class ZipWriter:
+    """The archive in the making."""
+
+    sink: BinaryIO
+    stamp: time.struct_time  # of every member
+    limits: Zip64Limits = Zip64Limits()
+    entries: list[_DirectoryEntry] = field(default_factory=list)
+
+    def add(self, member: ZipMember, data: bytes) -> None:
+        """Append a member whose bytes are at hand."""
+        entry = _DirectoryEntry(member, self.sink.tell(), len(data), self._needs_zip64(member))
+        self.sink.write(self._local_header(entry))
+        self.sink.write(data)
+        self.entries.append(entry)
+
+    def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
+        """Append a member whose bytes come in parts, and return how many they were.
+
+        Where the parts end in an error, nothing of the member is left.
+        """
+        start, wide = self.sink.tell(), self._needs_zip64(member)
+        self.sink.write(self._local_header(_DirectoryEntry(member, start, 0, wide)))
+        try:
+            packed = sum(self.sink.write(part) for part in parts)
+        except BaseException:
+            self.sink.seek(start)
+            self.sink.truncate()
+            raise
+        entry = _DirectoryEntry(member, start, packed, wide)
+        end = self.sink.tell()
+        self.sink.seek(start)
+        self.sink.write(self._local_header(entry))
+        self.sink.seek(end)
+        self.entries.append(entry)
+        return packed
+
+    def close(self) -> None:
+        """Append the directory; the sink stays open."""
+        start = self.sink.tell()
+        for entry in self.entries:
+            self.sink.write(self._central_header(entry))
+        end, count = self.sink.tell(), len(self.entries)
+        size, large, many = end - start, self.limits.size, self.limits.count
+        if count >= many or max(start, size) >= large:
+            versions = (ZIP64_VERSION | UNIX_SYSTEM << 8, ZIP64_VERSION)
+            self.sink.write(
+                END64_RECORD.pack(
+                    b"PK\6\6", END64_RECORD.size - 12, *versions, 0, 0, count, count, size, start
+                )
+            )
+            self.sink.write(END64_LOCATOR.pack(b"PK\6\7", 0, end, 1))
+        count = ZIP64_COUNT if count >= many else count
+        size, start = (ZIP64_SIZE if number >= large else number for number in (size, start))
+        self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
+
+    def _needs_zip64(self, member: ZipMember) -> bool:
+        """Say whether the sizes may need 64 bits; it must not depend on how small the member becomes."""
+        return member.size + (member.size >> 6) + 64 >= self.limits.size
+
+    def _local_header(self, entry: _DirectoryEntry) -> bytes:
+        extra = _zip64_field(entry.member.size, entry.packed) if entry.wide else b""
+        common = self._common_fields(entry, extra)
+        name = entry.member.name.encode()
+        return LOCAL_HEADER.pack(b"PK\3\4", ZIP64_VERSION if extra else PLAIN_VERSION, *common) + name + extra
+
+    def _central_header(self, entry: _DirectoryEntry) -> bytes:
+        member, far = entry.member, entry.offset >= self.limits.size
+        numbers = ((member.size, entry.packed) if entry.wide else ()) + ((entry.offset,) if far else ())
+        extra = _zip64_field(*numbers) if numbers else b""
+        needs = ZIP64_VERSION if extra else PLAIN_VERSION
+        where = ((REGULAR_FILE | member.mode) << 16, ZIP64_SIZE if far else entry.offset)
+        common = self._common_fields(entry, extra)
+        fixed = CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where)
+        return fixed + member.name.encode() + extra
+
+    def _common_fields(self, entry: _DirectoryEntry, extra: bytes) -> tuple[int, ...]:
+        """Return what both headers of a member say alike."""
+        member, name = entry.member, entry.member.name.encode()
+        flags = 0 if name.isascii() else UTF8_FLAG
+        sizes = (ZIP64_SIZE, ZIP64_SIZE) if entry.wide else (entry.packed, member.size)
+        return (flags, member.method, *self._dos_time(), member.crc, *sizes, len(name), len(extra))
+
+    def _dos_time(self) -> tuple[int, int]:
+        year, month, day, hour, minute, second = self.stamp[:6]
+        return hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
+
+
+def _zip64_field(*numbers: int) -> bytes:
+    """Return the ZIP64 field with these numbers."""
+    return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers)
+
+
+BLOCK_BYTES = 1 << 20  # bytes; a wheel's bytes depend on it
+WINDOW_BYTES = 1 << 15  # how far back deflate refers
+RAW_WINDOW_BITS = -15  # window bits, without zlib's header and checksum
+MEMORY_LEVEL = 8  # of nine levels; the default of all codecs
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One way to deflate."""
+
+    name: str  # "zlib-ng"
+    version: str  # of the library that compresses
+    levels: tuple[int, ...]  # the blocks of a file take them in turn
+    module: ModuleType  # zlib, or one that can be called like it
+
+    def __str__(self) -> str:
+        """Spell what a wheel's bytes depend on: "zlib-1.3.1-level-6"."""
+        counted = (f"{len(list(same))}x{level}" for level, same in groupby(self.levels))
+        shown = str(self.levels[0]) if len(self.levels) == 1 else "-".join(counted)
+        return f"{self.name}-{self.version}-level-{shown}"
+
+    def compress(self, data: bytes) -> bytes:
+        """Compress everything at once."""
+        return self.compress_block(data, b"", number=-1, last=True)
+
+    def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
+        """Compress one block; `before` is the window that the block before it leaves."""
+        settings = (
+            self.levels[number % len(self.levels)],
+            zlib.DEFLATED,
+            RAW_WINDOW_BITS,
+            MEMORY_LEVEL,
+            zlib.Z_DEFAULT_STRATEGY,
+        )
+        stream = self.module.compressobj(*settings, *([before] if before else []))
+        packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class DeflateBlock:
+    """A part of what is compressed, which lies in a file."""
+
+    path: Path
+    offset: int  # where in the file
+    number: int
+    size: int  # bytes
+    last: bool
+
+    def compress(self, codec: Codec) -> bytes:
+        """Read the part and compress it."""
+        window = WINDOW_BYTES if self.number else 0
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.offset - window)
+            data = file.read(window + self.size)
+        return codec.compress_block(data[window:], data[:window], number=self.number, last=self.last)
+
+
+def split_blocks(path: Path, size: int, start: int = 0) -> Iterator[DeflateBlock]:
+    """Yield the blocks, at least one, of the `size` bytes that begin in a file at `start`."""
+    count = max(1, -(-size // BLOCK_BYTES))
+    for number in range(count):
+        done = number * BLOCK_BYTES
+        yield DeflateBlock(
+            path, start + done, number, min(BLOCK_BYTES, size - done), last=number == count - 1
+        )
+
+
+@cache
+def available_codecs() -> Mapping[str, Codec]:
+    """Return the codecs of this interpreter by name, the one to take first.
+
+    isal is by far the fastest, but its wheels are a tenth larger: it counts only where zlib-ng is missing.
+    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with a block in eight at 9 it is
+    less, and that is still faster than 7 for all (docs/packing.md).
+    """
+    found = {
+        "zlib-ng": _load_codec(
+            "zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng:ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)
+        ),
+        "isal": _load_codec("isal", "isal.isal_zlib", "isal:ISAL_VERSION", (3,)),
+        "zlib": Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, (6,), zlib),
+    }
+    return MappingProxyType({name: codec for name, codec in found.items() if codec is not None})
+
+
+def best_codec() -> Codec:
+    """Return the codec to take."""
+    return next(iter(available_codecs().values()))
+
+
+def crc32(data: bytes | memoryview, before: int = 0) -> int:
+    """Return the checksum of zip archives; zlib-ng and isal count it four times as fast as zlib."""
+    checksum: int = best_codec().module.crc32(data, before)
+    return checksum
+
+
+def _load_codec(name: str, module: str, version: str, levels: tuple[int, ...]) -> Codec | None:
+    """Return the codec in `module`, whose `version` is "module:attribute"; None where it cannot be loaded."""
+    holder, _, attribute = version.partition(":")
+    try:
+        return Codec(
+            name,
+            str(getattr(importlib.import_module(holder), attribute)),
+            levels,
+            importlib.import_module(module),
+        )
+    except (ImportError, AttributeError):  # missing, or older than what is relied on here
+        return None
+
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSource:
+    """Where the bytes of a member lie."""
+
+    name: str  # in the wheel
+    path: Path
+    size: int  # bytes
+    mode: int  # 0o644
+    offset: int = 0  # where in `path` they begin
+    crc: int | None = None  # that they must have; None: whatever they are is right
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDigest:
+    """What the bytes are, found in one reading."""
+
+    sha256: bytes
+    crc: int
+    size: int
+
+
+def digest_bytes(data: bytes) -> ContentDigest:
+    """Describe bytes that are at hand."""
+    return ContentDigest(hashlib.sha256(data).digest(), crc32(data), len(data))
+
+
+def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
+    """Yield what small files hold; parts of one file are read in one opening.
+
+    Raise BuildError where a part is not what it must be.
+    """
+    for path, parts in groupby(files, key=lambda file: file.path):
+        with _open_source(path) as source:
+            for part in parts:
+                source.seek(part.offset)
+                data = source.read(part.size)
+                content = digest_bytes(data)
+                _require_sound(part, content)
+                yield data, content
+
+
+def digest_file(path: Path) -> ContentDigest:
+    """Read a whole file once for everything that a wheel says of it; raise BuildError where it cannot be."""
+    return digest_source(MemberSource(path.name, path, path.stat().st_size, 0))
+
+
+def digest_source(file: MemberSource) -> ContentDigest:
+    """Do the same for what becomes a member; raise BuildError also where it is not what it must be."""
+    sha256, crc, left = hashlib.sha256(), 0, file.size
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    with _open_source(file.path) as source:
+        source.seek(file.offset)
+        while count := source.readinto(buffer[:left]):
+            sha256.update(buffer[:count])
+            crc = crc32(buffer[:count], crc)
+            left -= count
+    content = ContentDigest(sha256.digest(), crc, file.size - left)
+    _require_sound(file, content)
+    return content
+
+
+def _open_source(path: Path) -> FileIO:
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise BuildError(f"{path}: cannot be read ({error.strerror}): build it again") from None
+
+
+def _require_sound(file: MemberSource, content: ContentDigest) -> None:
+    if content.size != file.size or file.crc not in {None, content.crc}:
+        raise BuildError(f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again")

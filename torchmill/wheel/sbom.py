@@ -1,0 +1,189 @@
+"""The bill of materials of a wheel, as CycloneDX 1.6: what is in it, what it requires, what made it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import io
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from email.message import Message
+from email.parser import HeaderParser
+from typing import Any
+
+from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Commit, Component, ComponentScope, ComponentType, Pedigree
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+
+from torchmill.wheel import statement
+from torchmill.wheel.statement import Material
+
+ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
+_LONGEST_LICENCE_CHARACTERS = 100  # letters of a licence's name; what is longer is its text
+
+_SERIAL_NAMESPACE = uuid.UUID(
+    "6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11"
+)  # chosen once: by it serial numbers are derived
+
+
+def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, record: bytes) -> bytes:
+    """Return the SBOM of the wheel that a manifest tells of, which holds this METADATA and RECORD.
+
+    It has no time, and its serial number follows from the wheel's digest.
+    """
+    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    hashes = recorded_digests(record)
+    wheel = _wheel_component(manifest, headers)
+    inside = [
+        _included_component(one, hashes)
+        for one in statement.list_materials(manifest)
+        if one.kind not in _BUILD_TOOL_KINDS
+    ]
+    required = list(_required_components(headers))
+    made_with = [
+        _build_tool_component(one)
+        for one in statement.list_materials(manifest)
+        if one.kind in _BUILD_TOOL_KINDS
+    ]
+    bom = Bom(
+        serial_number=uuid.UUID(serial_number(manifest["sha256"])),
+        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[_suite_component(manifest)])),
+        components=[*inside, *required, *made_with],
+    )
+    bom.register_dependency(wheel, [*inside, *required])
+    document = json.loads(JsonV1Dot6(bom).output_as_string())
+    del document["metadata"]["timestamp"]  # the library sets one
+    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def serial_number(sha256: str) -> str:
+    """Return the serial number of a wheel's SBOM, as a UUID."""
+    return str(uuid.uuid5(_SERIAL_NAMESPACE, sha256))
+
+
+def recorded_digests(record: bytes) -> dict[str, str]:
+    """Return the sha256, hexadecimal, of each file that a RECORD names."""
+    found = {}
+    for row in csv.reader(io.StringIO(record.decode("utf-8", "replace"))):
+        name, said = (*row, "", "")[:2]
+        if said.startswith("sha256="):
+            text = said.removeprefix("sha256=")
+            with contextlib.suppress(ValueError):  # what is none is told of RECORD, not of the SBOM
+                found[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
+    return found
+
+
+def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
+    name, version = headers.get("Name", manifest["package"]), headers.get("Version", manifest["version"])
+    purl = PackageURL("pypi", name=name, version=version, qualifiers={"file_name": manifest["wheel"]})
+    licence = headers.get("License-Expression") or headers.get("License") or ""
+    named = (
+        licence
+        and licence != "UNKNOWN"
+        and "\n" not in licence
+        and len(licence) <= _LONGEST_LICENCE_CHARACTERS
+    )
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=purl.to_string(),
+        purl=purl,
+        hashes=[_sha256_hash(manifest["sha256"])],
+        licenses=[LicenseFactory().make_from_string(licence)] if named else [],
+        properties=[Property(name="torchmill:identifier", value=manifest["identifier"])],
+    )
+
+
+def _suite_component(manifest: Mapping[str, Any]) -> Component:
+    version = manifest.get("builder", {}).get("torchmill", "unknown")
+    return Component(name="torchmill", version=version, type=ComponentType.APPLICATION)
+
+
+def _included_component(material: Material, hashes: Mapping[str, str]) -> Component:
+    """Return what the wheel was made of: it is in it, compiled or as it was."""
+    if material.kind == statement.BUNDLED_KIND:
+        return _bundled_component(material, hashes)
+    commit = material.digest.get("gitCommit")
+    origin = material.notes.get("origin", "").partition(" ")[0]
+    links = [ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(origin))] if "://" in origin else []
+    return Component(
+        name=material.name,
+        version=material.version or None,
+        type=ComponentType.FILE if material.kind == statement.PATCH_KIND else ComponentType.LIBRARY,
+        bom_ref=f"{material.kind}:{material.name}",
+        purl=material.purl,
+        hashes=[_sha256_hash(material.digest["sha256"])] if "sha256" in material.digest else [],
+        external_references=links,
+        pedigree=Pedigree(commits=[Commit(uid=commit)]) if commit else None,
+        properties=[Property(name=ROLE_PROPERTY, value=material.kind)],
+    )
+
+
+def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Component:
+    """Return a library as it lies in the wheel, edited; its ancestor is what the machine had."""
+    path = material.notes["path"]
+    ancestor = Component(
+        name=material.name,
+        version=material.version or None,
+        purl=material.purl,
+        hashes=[_sha256_hash(material.digest["sha256"])],
+    )
+    return Component(
+        name=path.rpartition("/")[2],
+        version=material.version or None,
+        bom_ref=f"{material.kind}:{path}",
+        hashes=[_sha256_hash(hashes[path])] if path in hashes else [],
+        pedigree=Pedigree(ancestors=[ancestor]),
+        properties=[
+            Property(name=ROLE_PROPERTY, value=material.kind),
+            Property(name=PATH_PROPERTY, value=path),
+        ],
+    )
+
+
+def _required_components(headers: Message) -> Iterator[Component]:
+    """Yield what pip installs beside the wheel, each with what METADATA says of it."""
+    for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
+        wanted = Requirement(line)
+        exact = [one.version for one in wanted.specifier if one.operator == "==" and "*" not in one.version]
+        version = exact[0] if len(exact) == 1 else None
+        yield Component(
+            name=wanted.name,
+            version=version,
+            bom_ref=f"requires:{line}",
+            purl=PackageURL("pypi", name=wanted.name, version=version),
+            scope=ComponentScope.OPTIONAL if "extra" in str(wanted.marker) else ComponentScope.REQUIRED,
+            properties=[
+                Property(name=ROLE_PROPERTY, value="requires"),
+                Property(name=REQUIRES_PROPERTY, value=line),
+            ],
+        )
+
+
+_BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
+
+
+def _build_tool_component(material: Material) -> Component:
+    """Return what was there when the wheel was made, and is not in it."""
+    return Component(
+        name=material.name,
+        version=material.version or None,
+        type=ComponentType.APPLICATION,
+        bom_ref=f"{material.kind}:{material.name}",
+        purl=material.purl,
+        scope=ComponentScope.EXCLUDED,
+        hashes=[_sha256_hash(material.digest["sha256"])] if "sha256" in material.digest else [],
+        properties=[Property(name=ROLE_PROPERTY, value=material.kind)],
+    )
+
+
+def _sha256_hash(digest: str) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=digest)

@@ -1,0 +1,196 @@
+"""All that a wheel was made of, as its manifest tells it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from packageurl import PackageURL
+
+from torchmill.config.model import SPEED_ONLY_SWITCHES
+from torchmill.wheel.builder import LOCAL_BUILDER
+
+SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND = "source", "submodule", "patch"
+BUNDLED_KIND, TOOLKIT_KIND = "bundled library", "toolkit"
+INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
+
+_SHA256 = re.compile(r"\bsha256 ([0-9a-f]{64})\b")
+_REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
+_GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """One thing that went into a wheel, or was needed to make it."""
+
+    kind: str
+    name: str
+    version: str = ""
+    purl: PackageURL | None = None
+    uri: str = ""  # where it was fetched from, if that is not what `purl` says
+    digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hexadecimal
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield all that a manifest names, in a fixed order."""
+    yield _source(manifest)
+    yield from _submodules(manifest)
+    yield from _patches(manifest)
+    yield from _interpreter(manifest)
+    yield from _toolkit(manifest)
+    yield from _requirements(manifest)
+    yield from _bundled(manifest)
+
+
+def _source(manifest: Mapping[str, Any]) -> Material:
+    """Return what was fetched: by its commit, and by the archive's digest where it was one."""
+    origin, commit = str(manifest.get("source") or ""), manifest.get("commit")
+    package, tag = str(manifest.get("package")), str(manifest.get("tag"))
+    digest = {"gitCommit": str(commit)} if commit else {}
+    if found := _SHA256.search(origin):
+        digest["sha256"] = found[1]
+    remote = _REMOTE.match(origin)
+    proven = "yes" if manifest.get("commit_verified") else "no"
+    return Material(
+        SOURCE_KIND,
+        package,
+        tag,
+        purl=_repository_purl(package, tag, remote[0] if remote else "", commit),
+        uri=f"git+{remote[0]}@{tag}" if remote and remote[0].endswith(".git") else "",
+        digest=digest,
+        notes={"origin": origin, "commit proven": proven},
+    )
+
+
+def _repository_purl(package: str, tag: str, remote: str, commit: str | None) -> PackageURL:
+    github = _GITHUB.fullmatch(remote)
+    if github and commit:
+        return PackageURL("github", namespace=github[1], name=github[2], version=commit)
+    return PackageURL("generic", name=package, version=commit or tag)
+
+
+def _submodules(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    for path, commit in sorted(manifest.get("submodules", {}).items()):
+        where = PurePath(path)
+        namespace = where.parent.as_posix() if len(where.parts) > 1 else None
+        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit)
+        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest={"gitCommit": commit})
+
+
+def _patches(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
+    for name in manifest.get("patches", ()):
+        sha256 = parts.get(f"patch {name}")
+        yield Material(PATCH_KIND, name, digest={"sha256": sha256} if sha256 else {})
+
+
+def _interpreter(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield the program, and the libraries and header that decide about what is compiled for it."""
+    tools = dict(manifest.get("tools", {}))
+    version = str(tools.pop("version", "")).partition(" ")[0]
+    for name, sha256 in sorted(tools.items()):
+        purl = PackageURL("generic", name="python", version=version, subpath=name)
+        yield Material(INTERPRETER_KIND, name, version, purl=purl, digest={"sha256": sha256})
+
+
+def _toolkit(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    pieces = {"cuda": manifest["toolkit"]} if manifest.get("toolkit") else {}
+    for name, version in {**pieces, **dict(sorted(manifest.get("libraries", {}).items()))}.items():
+        yield Material(TOOLKIT_KIND, name, version, purl=PackageURL("generic", name=name, version=version))
+
+
+def _requirements(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield what was installed for the build."""
+    for line in sorted(manifest.get("requirements", ())):
+        name, _, version = line.partition("==")
+        yield Material(
+            REQUIREMENT_KIND, name, version, purl=PackageURL("pypi", name=name, version=version or None)
+        )
+
+
+def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield the libraries of the machine that came along, as they were there."""
+    origins = manifest.get("origins", {})
+    for one in sorted(manifest.get("bundled", ()), key=lambda one: one["path"]):
+        package = origins.get(one["source"])
+        purl = PackageURL.from_string(package) if package else None
+        yield Material(
+            BUNDLED_KIND,
+            PurePath(one["source"]).name,
+            (purl.version or "") if purl else "",
+            purl=purl,
+            digest={"sha256": one["sha256"]},
+            notes={"path": one["path"]},
+        )
+
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:torchmill:build:v1"  # docs/provenance.md says what its parameters are
+PAYLOAD_TYPE = "application/vnd.in-toto+json"  # its type in an envelope of DSSE
+
+
+def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the statement of the wheel that a manifest tells of; it has no time and nothing random."""
+    builder = manifest.get("builder", {})
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": manifest["wheel"], "digest": {"sha256": manifest["sha256"]}}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {
+                    "identifier": manifest["identifier"],
+                    "package": manifest["package"],
+                    "tag": manifest["tag"],
+                    "options": dict(manifest.get("options", {})),
+                },
+                "internalParameters": _internal_parameters(manifest),
+                "resolvedDependencies": [_resource_descriptor(one) for one in list_materials(manifest)],
+            },
+            "runDetails": {
+                "builder": {
+                    "id": builder.get("id", LOCAL_BUILDER),
+                    "version": {"torchmill": builder.get("torchmill", "unknown")},
+                },
+                "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
+            },
+        },
+    }
+
+
+def canonical_json(statement: Mapping[str, Any]) -> bytes:
+    """Return the one spelling of a statement, which is what an envelope of DSSE holds and signs."""
+    text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def _internal_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the suite decided; what cannot change the wheel is left out."""
+    switches = {
+        name: value for name, value in manifest.get("switches", {}).items() if name not in SPEED_ONLY_SWITCHES
+    }
+    return {
+        "version": manifest["version"],
+        "switches": switches,
+        "toolkit": manifest.get("toolkit"),
+        "libraries": dict(manifest.get("libraries", {})),
+        "torch": manifest.get("torch"),
+    }
+
+
+def _resource_descriptor(material: Material) -> dict[str, Any]:
+    """Return what in-toto calls a resource descriptor."""
+    found: dict[str, Any] = {"name": material.name}
+    if uri := material.uri or (material.purl.to_string() if material.purl else ""):
+        found["uri"] = uri
+    if material.digest:
+        found["digest"] = dict(material.digest)
+    found["annotations"] = {"kind": material.kind, **material.notes}
+    return found

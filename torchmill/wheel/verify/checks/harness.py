@@ -1,0 +1,87 @@
+"""Run checks under the wheel's own interpreter (Python 3.5 and newer) and print what came of them.
+
+    python torch_checks.py expectations.json
+
+prints, as the last line, {check name: {"ok": bool, "detail": str}}.
+"""
+
+import faulthandler
+import json
+import sys
+import traceback
+
+HANG_TIMEOUT_SECONDS = 900  # seconds after which a check that hangs shows where, and the script ends
+ON = {"1", "ON", "TRUE", "YES", "Y"}
+OFF = {"0", "OFF", "FALSE", "NO", "N"}
+
+
+class CheckError(Exception):
+    """What was checked is not as it should be."""
+
+
+def expect(condition, message):
+    if not condition:
+        raise CheckError(message)
+
+
+def expect_equal(found, wanted, what):
+    expect(found == wanted, "{} is {!r}, not {!r}".format(what, found, wanted))
+
+
+def expect_close(found, wanted, tolerance, what):
+    many = isinstance(wanted, (list, tuple))
+    found, wanted = (found, wanted) if many else ([found], [wanted])
+    expect_equal(len(found), len(wanted), "the number of values of {}".format(what))
+    for one, other in zip(found, wanted):  # noqa: B905 (strict= is younger than these interpreters)
+        # written so that nan is not close to anything
+        expect(abs(one - other) <= tolerance, "{} is {!r}, not {!r}".format(what, one, other))
+
+
+def switches_of(settings):
+    """Return {"USE_X": True or False} of the switches among `settings`, NO_X spelled the new way."""
+    found = {}
+    for name, value in settings.items():
+        word = str(value).upper()
+        if word not in ON | OFF:
+            continue
+        if name.startswith("NO_"):
+            found["USE_" + name[len("NO_") :]] = word in OFF
+        elif name.startswith("USE_"):
+            found[name] = word in ON
+    return found
+
+
+def differing(wanted, told):
+    """Return the switches, of those in both, whose values differ, as prose."""
+    return [
+        "{} is {}, the plan says {}".format(name, "on" if told[name] else "off", "on" if value else "off")
+        for name, value in sorted(wanted.items())
+        if name in told and told[name] != value
+    ]
+
+
+def run(checks):
+    """Run each (name, function) with the expectations; each function returns a detail or raises."""
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(HANG_TIMEOUT_SECONDS, exit=True)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        expected = json.load(file)
+    results = {}
+    for name, check in checks:
+        # a crash of the interpreter leaves this as the last word
+        sys.stderr.write("checking {}\n".format(name))
+        sys.stderr.flush()
+        results[name] = outcome(check, expected)
+    faulthandler.cancel_dump_traceback_later()
+    sys.stdout.write("\n" + json.dumps(results) + "\n")
+
+
+def outcome(check, expected):
+    try:
+        return {"ok": True, "detail": check(expected) or ""}
+    except CheckError as error:
+        return {"ok": False, "detail": str(error)}
+    except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
+        last = traceback.extract_tb(sys.exc_info()[2])[-1]
+        where = "{}:{}".format(last[0].replace("\\", "/").rpartition("/")[2], last[1])
+        return {"ok": False, "detail": "{}: {} ({})".format(type(error).__name__, error, where)}
