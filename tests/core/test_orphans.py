@@ -73,6 +73,18 @@ def test_processes_are_found_by_what_they_carry(
     assert find_by_variable("TORCHMILL_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)
 
 
+def test_one_that_was_started_this_moment_is_found(
+    started: list[subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # looked at as soon as it is there; of about one in thirty the kernel shows no variables yet
+    monkeypatch.setattr(psutil, "process_iter", lambda: [psutil.Process(started[-1].pid)])
+    for _ in range(100):
+        started.append(subprocess.Popen(["sleep", "60"], env={**os.environ, "TORCHMILL_MARK": str(tmp_path)}))
+        assert find_by_variable("TORCHMILL_MARK", str(tmp_path))
+        started[-1].kill()
+        started[-1].wait()
+
+
 def test_this_process_is_never_found() -> None:
     ours = psutil.Process().environ()
     name = next(name for name in ours if ours[name])

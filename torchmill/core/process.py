@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 END_TIMEOUT_SECONDS = 5.0  # seconds that a process gets to put its files away
 ORPHAN_POLL_SECONDS = 0.1  # seconds between two looks
+LOAD_TIMEOUT_SECONDS = 1.0  # for a program that was just started to be loaded
+LOAD_POLL_SECONDS = 0.005
 END_ROUNDS = 5  # what is ended may have started more a moment before
 
 
@@ -97,10 +99,24 @@ def _lives(process: psutil.Process) -> bool:
 def _variable(process: psutil.Process, name: str) -> str | None:
     import psutil
 
+    until = time.monotonic() + LOAD_TIMEOUT_SECONDS
     try:
-        return process.environ().get(name)
+        while not (variables := process.environ()) and _is_loading(process.pid) and time.monotonic() < until:
+            time.sleep(LOAD_POLL_SECONDS)
     except (psutil.Error, OSError):  # another user's, or gone
         return None
+    return variables.get(name)
+
+
+def _is_loading(pid: int) -> bool:
+    """Tell whether the kernel still loads a process's program, and shows no variables of it until then."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = status.rpartition(b")")[2].split()  # from the third, as proc(5) counts them
+        size, start_of_variables = fields[20], fields[47]
+    except (OSError, IndexError):
+        return False
+    return size != b"0" and start_of_variables == b"0"  # the kernel's own threads have no size
 
 
 def _group(pid: int) -> int | None:
