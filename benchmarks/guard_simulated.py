@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mixes
-
-from tools.guard_simulator import (
+from guard_simulator import (
     ImaginedMachine,
     ImaginedUnit,
     SimulatedOutcome,
@@ -23,6 +22,7 @@ from tools.guard_simulator import (
     recorded_curve,
     simulate_build,
 )
+
 from torchmill.config import facts_reader
 from torchmill.plan.job_count import guarded_slots
 from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory, UnitExpectations, relevant_units

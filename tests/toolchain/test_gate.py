@@ -1,371 +1,553 @@
-"""The gate made with a real compiler, placed in a tree, and named to builds."""
+"""Both gates, with programs that stand for compilers: what they let through, run again, and end."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.gates import Meeting, environment, result
+from tests.support.guards import until
 from torchmill.toolchain.guard.gate import install
 
 CC = shutil.which("cc") or "gcc"
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = install.gate_program(tmp_path_factory.mktemp("cache"), [CC])
-    assert made
-    return made
-
-
-def compiler(file: Path, script: str) -> Path:
-    """Make a program that stands for a compiler."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"#!/bin/sh\n{script}\n")
-    file.chmod(0o755)
-    return file
-
-
-# Made.
-
-
-def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
-    strict = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
-    compilers = [CC, *filter(None, map(shutil.which, ["gcc", "clang"]))]
-    for one in compilers:
-        subprocess.run([one, *strict, "-o", tmp_path / "gate", install.SOURCE], check=True)
-
-
-def test_it_is_compiled_once(tmp_path: Path) -> None:
-    counting = compiler(tmp_path / "cc", f'echo run >> {tmp_path}/runs; exec {CC} "$@"')
-    first = install.gate_program(tmp_path / "cache", [str(counting)])
-    assert first
-    assert install.gate_program(tmp_path / "cache", [str(counting)]) == first
-    assert (tmp_path / "runs").read_text() == "run\n"
-    assert install.gate_program(tmp_path / "cache", [str(counting), "-g"]) not in {None, first}
-    assert [path.name for path in first.parent.iterdir() if "." in path.name] == []
-
-
-def test_one_of_another_machine_is_made_anew(tmp_path: Path) -> None:
-    first = install.gate_program(tmp_path, [CC])
-    assert first
-    first.write_bytes(b"\x7fELF of another machine")
-    again = install.gate_program(tmp_path, [CC])
-    assert again == first
-    assert subprocess.run([again, "true"], check=False, env=environment()).returncode == 0
-
-
-@pytest.mark.parametrize("words", [["no-such-compiler"], ["false"], ["sh", "-c", "exit 0"]])
-def test_a_compiler_that_makes_nothing_makes_no_gate(tmp_path: Path, words: list[str]) -> None:
-    assert install.gate_program(tmp_path, words) is None
-
-
-def test_a_compiler_for_another_machine_makes_no_gate(tmp_path: Path) -> None:
-    cross = compiler(
-        tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"'
-    )
-    assert install.gate_program(tmp_path / "cache", [str(cross)]) is None
-    assert list((tmp_path / "cache/gates").iterdir()) == []
-
-
-def test_a_cache_that_cannot_be_written_makes_no_gate(tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file: so it holds for root, too")
-    assert install.gate_program(tmp_path / "cache", [CC]) is None
-
-
-# Placed.
-
-
-def test_it_is_placed_anew_at_the_same_path(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(None, tmp_path / "tree/gate")
-    assert there == tmp_path / "tree/gate"
-    script = there.read_bytes()
-    assert install.place_gate(compiled, there) == there
-    assert there.read_bytes() == compiled.read_bytes() != script
-    assert list(there.parent.iterdir()) == [there]
-
-
-def test_it_can_be_replaced_while_it_runs(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(compiled, tmp_path / "gate")
-    with Meeting(tmp_path / "folder") as meeting:
-        process = meeting.start(there, "sh", "-c", "exit 7", "a.c")
-        heard = meeting.met()
-        heard.asked()
-        install.place_gate(compiled, there)
-        heard.say("go")
-        assert result(process)[0] == 7
-
-
-def test_a_tree_that_cannot_be_written_is_an_error(compiled: Path, tmp_path: Path) -> None:
-    (tmp_path / "tree").write_text("a file")
-    with pytest.raises(OSError, match="tree"):
-        install.place_gate(compiled, tmp_path / "tree/gate")
-
-
-def test_the_script_finds_a_python_with_blanks_in_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / 'it\'s a "venv" $HOME' / ("long" * 40) / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(Path(sys.executable).resolve())
-    monkeypatch.setattr(sys, "executable", str(python))
-    there = install.place_gate(None, tmp_path / "gate")
-    done = subprocess.run([there, "sh", "-c", "exit 7", "a.c"], env=environment(), check=False)
-    assert done.returncode == 7
-
-
-# Named to CMake.
-
-GATE = Path("/tree/gate")
-LAUNCHERS = dict.fromkeys(install.LAUNCHERS, "/tree/gate")
-LINKERS = {name: "/tree/gate" for name in install.LAUNCHERS if "LINKER" in name}
-
-
-def test_without_a_cache_it_launches_all() -> None:
-    assert install.gate_hooks(GATE, {}) == LAUNCHERS
-    assert len(LAUNCHERS) == 6
-
-
-def test_behind_ccache_it_gets_what_missed() -> None:
-    caching = {
-        "CCACHE_DIR": "/kept",
-        "CMAKE_C_COMPILER_LAUNCHER": "ccache",
-        "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+def placed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("gates")
+    compiled = install.gate_program(folder / "cache", [CC])
+    assert compiled
+    return {
+        "compiled": install.place_gate(compiled, folder / "compiled/gate"),
+        "script": install.place_gate(None, folder / "script/gate"),
     }
-    nvcc = {"CMAKE_CUDA_COMPILER_LAUNCHER": "/tree/gate"}  # an old ccache does not take it
-    assert install.gate_hooks(GATE, caching) == LINKERS | nvcc | {"CCACHE_PREFIX": "/tree/gate"}
-    new = caching | {"CMAKE_CUDA_COMPILER_LAUNCHER": "ccache"}
-    assert install.gate_hooks(GATE, new) == LINKERS | {"CCACHE_PREFIX": "/tree/gate"}
 
 
-def test_in_a_path_with_blanks_it_stands_before_ccache() -> None:
-    there = Path("/my tree/gate")
-    named = install.gate_hooks(there, {"CCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "ccache"})
-    assert "CCACHE_PREFIX" not in named
-    assert named["CMAKE_C_COMPILER_LAUNCHER"] == "/my tree/gate;ccache"
-    assert named["CMAKE_CXX_COMPILER_LAUNCHER"] == "/my tree/gate"
+@pytest.fixture(params=["compiled", "script"])
+def through(placed: dict[str, Path], request: pytest.FixtureRequest) -> Path:
+    return placed[request.param]
 
 
-def test_sccache_keeps_its_launchers() -> None:
-    caching = {"SCCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "sccache"}
-    assert "CMAKE_C_COMPILER_LAUNCHER" not in install.gate_hooks(GATE, caching)
+@pytest.fixture
+def meeting(tmp_path: Path) -> Iterator[Meeting]:
+    with Meeting(tmp_path / "folder") as there:
+        yield there
 
 
-# Named to everything else.
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    children = psutil.Process().children(recursive=True)
+    left = [process for process in children if process.status() != psutil.STATUS_ZOMBIE]
+    for process in left:
+        process.kill()
+    assert left == []
 
 
-def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(compiled, tmp_path / "tree/gate")
-    for name in ("cc", "g++-12", "x86_64-linux-gnu-gcc", "gcc-ar", "ccache", "clang-format", "g++.txt"):
-        compiler(tmp_path / "first" / name, f'echo first {name} "$@"')
-    compiler(tmp_path / "second/cc", "echo second")
-    compiler(tmp_path / "second/clang++", 'echo second clang++ "$@"')
-    (tmp_path / "second/gcc").write_text("not executable")
-    (tmp_path / "caches").mkdir()
-    (tmp_path / "caches/g++").symlink_to(tmp_path / "first/ccache")
-    path = f"{tmp_path}/gone:{tmp_path}/caches:{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}"
-    changed = install.make_stand_ins(tmp_path / "tree/bin", there, None, {"PATH": path})
-    assert changed == {"PATH": f"{tmp_path}/tree/bin:{path}"}
-    made = {file.name for file in (tmp_path / "tree/bin").iterdir()}
-    assert made >= {"cc", "g++-12", "x86_64-linux-gnu-gcc", "clang++"}
-    assert not made & {"gcc-ar", "ccache", "clang-format", "g++.txt"}
-    with Meeting(tmp_path / "folder") as meeting:
-        for name, first in (("cc", "first"), ("g++-12", "first"), ("clang++", "second")):
-            process = meeting.start(name, "-c", "a b.c", env=changed)
-            heard = meeting.met()
-            assert heard.asked()[1:] == [str(tmp_path / first / name), "-c", "a b.c"]
-            heard.say("go")
-            assert result(process) == (0, f"{first} {name} -c a b.c\n".encode(), b"")
+def shell(script: str) -> tuple[str, ...]:
+    """Return the command of a compiler that does as a script says."""
+    return ("sh", "-c", script, "a.cpp")
 
 
-def test_stand_ins_are_made_anew(compiled: Path, tmp_path: Path) -> None:
-    old = compiler(tmp_path / "path/gcc-11", "echo")
-    compiler(tmp_path / "path/gcc-12", "echo")
-    environ = {"PATH": str(tmp_path / "path")}
-    folder = tmp_path / "bin"
-    first = install.make_stand_ins(folder, compiled, None, environ)
-    assert {file.name for file in folder.iterdir()} == {"gcc-11", "gcc-12"}
-    old.unlink()
-    assert install.make_stand_ins(folder, compiled, None, environ) == first
-    assert install.make_stand_ins(folder, compiled, None, first)["PATH"].count(str(folder)) == 2
-    assert {file.name for file in folder.iterdir()} == {"gcc-12"}
-    assert str(tmp_path / "path/gcc-12") in (folder / "gcc-12").read_text()
+def locked(file: Path) -> int:
+    """Take a slot as another gate would."""
+    taken = os.open(file, os.O_RDONLY)
+    fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return taken
 
 
-def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path, tmp_path: Path) -> None:
-    mine = compiler(tmp_path / "opt/clang", "echo mine")
-    compiler(tmp_path / "path/clang", "echo theirs")
-    environ = {"PATH": str(tmp_path / "path"), "CC": str(mine), "CXX": "clang++ -m64"}
-    changed = install.make_stand_ins(tmp_path / "bin", compiled, None, environ)
-    assert set(changed) == {"PATH", "CC"}
-    assert Path(changed["CC"]).name == "clang"
-    assert str(mine) in Path(changed["CC"]).read_text()
-    assert str(tmp_path / "path/clang") in (tmp_path / "bin/clang").read_text()
+# What passes.
 
 
-def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> None:
-    real = compiler(tmp_path / "cuda/bin/nvcc", "echo")
-    for environ in ({"CUDA_HOME": str(tmp_path / "cuda")}, {"CUDACXX": str(real), "CUDA_HOME": "/gone"}):
-        named = install.make_nvcc_stand_in(tmp_path / "bin", compiled, None, environ)
-        assert set(named) == {"PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"}
-        there = Path(named["PYTORCH_NVCC"])
-        assert there.name == "nvcc"
-        assert there.parent != tmp_path / "bin"
-        assert f'exec {compiled} {real} "$@"' in there.read_text()
-    for without in ({"CUDA_HOME": "/gone"}, {}):
-        assert install.make_nvcc_stand_in(tmp_path / "bin", compiled, None, without) == {}
-        assert install.surround_nvcc(tmp_path / "bin", without) == {}
+def test_a_gate_that_cannot_run_where_it_is_placed_is_none(tmp_path: Path) -> None:
+    (tmp_path / "made").write_bytes(b"for another machine")
+    with pytest.raises(OSError, match="cannot be run"):
+        install.place_gate(tmp_path / "made", tmp_path / "gate")
 
 
-def test_only_the_gate_stands_before_an_nvcc_that_nobody_asks_what_it_read(
-    compiled: Path, tmp_path: Path
+def test_a_compiler_runs_when_the_guard_says_so(through: Path, meeting: Meeting, tmp_path: Path) -> None:
+    script = f"touch {tmp_path}/ran; echo out; echo err >&2; exit 3"
+    process = meeting.start(through, *shell(script), cwd=tmp_path)
+    heard = meeting.met()
+    assert heard.asked() == [str(tmp_path), *shell(script)]
+    assert not (tmp_path / "ran").exists()
+    heard.say("go")
+    assert heard.group() > 0
+    code, peak, killed = heard.ended()
+    assert (code, killed) == (3, 0)
+    assert 2**16 < peak < 2**30
+    assert heard.line() == ""
+    assert result(process) == (3, b"out\n", b"err\n")
+
+
+def test_megabytes_on_both_outputs_pass_unchanged(through: Path, meeting: Meeting) -> None:
+    text = b"".join(b"%07d\n" % number for number in range(700_000))
+    script = "import sys; b = b''.join(b'%07d\\n' % n for n in range(700_000));"
+    script += "sys.stderr.buffer.write(b); sys.stdout.buffer.write(b)"
+    process = meeting.start(through, sys.executable, "-c", script, "a.cpp")
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    assert result(process) == (0, text, text)
+
+
+def test_a_real_compiler_gets_its_response_file(through: Path, meeting: Meeting, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int answer(void) { return ANSWER; }\n")
+    (tmp_path / "words").write_text("-DANSWER=42 -c a.c\n")
+    process = meeting.start(through, CC, "@words", "-o", "a.o", cwd=tmp_path)
+    heard = meeting.met()
+    assert heard.asked()[1:] == [CC, "@words", "-o", "a.o"]
+    heard.say("go")
+    assert result(process) == (0, b"", b"")
+    assert (tmp_path / "a.o").is_file()
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "reason"),
+    [("no-such-compiler", 127, "No such file"), ("/dev/null", 126, "Permission denied")],
+)
+def test_what_cannot_be_run_says_so(
+    through: Path, meeting: Meeting, program: str, code: int, reason: str
 ) -> None:
-    compiler(tmp_path / "cuda/bin/nvcc", 'echo "nvcc $CCACHE_DISABLE" "$@"')
-    cache = compiler(tmp_path / "ccache", 'shift; echo "cached $CCACHE_DEPEND" "$@"')
-    named = install.make_nvcc_stand_in(
-        tmp_path / "bin", compiled, str(cache), {"CUDA_HOME": str(tmp_path / "cuda")}
-    )
-
-    def run(*words: str) -> str:
-        command = [named["PYTORCH_NVCC"], *words]
-        return subprocess.run(
-            command, env=environment(), capture_output=True, check=True, text=True
-        ).stdout.strip()
-
-    for asks in ("-MD", "--generate-dependencies-with-compile"):
-        assert run("-c", "a b.cu", asks) == f"cached 1 -c a b.cu {asks}"
-    assert run("-c", "a b.cu", "-I", "-MDir") == "nvcc 1 -c a b.cu -I -MDir"
+    process = meeting.start(through, program, "-c", "a.cpp")
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    returned, out, err = result(process)
+    assert (returned, out) == (code, b"")
+    assert err.decode().startswith(f"gate: {program}: {reason}")
 
 
-def test_the_toolkit_around_the_stand_in_is_the_real_one(compiled: Path, tmp_path: Path) -> None:
-    home = tmp_path / "cuda"
-    for name in ("nvcc", "ptxas"):
-        compiler(home / "bin" / name, f"echo {name}")
-    (home / "include").mkdir()
-    (home / "include/cuda.h").write_text("new")
-    environ, folder = {"CUDA_HOME": str(home)}, tmp_path / "tree/bin"
-    there = folder / "cuda"
-    (there / "bin").mkdir(parents=True)
-    (there / "include").symlink_to(tmp_path)  # of another toolkit, with which the tree was built before
-    (there / "bin/gone").symlink_to(tmp_path / "gone")
-    for _ in range(2):
-        install.make_nvcc_stand_in(folder, compiled, None, environ)
-        assert install.surround_nvcc(folder, environ) == {"CUDA_HOME": str(there)}
-        assert {path.name for path in there.iterdir()} == {"bin", "include"}
-        assert {path.name for path in (there / "bin").iterdir()} == {"nvcc", "ptxas"}
-        assert (there / "include/cuda.h").read_text() == "new"
-        assert (there / "bin/ptxas").samefile(home / "bin/ptxas")
-        assert not (there / "bin/nvcc").samefile(home / "bin/nvcc")
+def test_an_end_by_a_signal_is_told_as_a_shell_does(through: Path, meeting: Meeting) -> None:
+    process = meeting.start(through, *shell("kill -SEGV $$"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    assert heard.group()
+    assert heard.ended()[::2] == (128 + signal.SIGSEGV, 0)
+    assert result(process)[0] == 128 + signal.SIGSEGV
 
 
-def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:
-    there = install.place_gate(None, tmp_path / "my tree/gate")
-    compiler(tmp_path / "my path/cc", 'echo ran "$@"')
-    path = f"{tmp_path}/my path:{os.environ['PATH']}"
-    changed = install.make_stand_ins(tmp_path / "my tree/bin", there, None, {"PATH": path})
-    done = subprocess.run(
-        ["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True
-    )
-    assert done.stdout == "ran a\n"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-E a.c", "-M a.c", "-MM a.c", "-c -x c -", "--version", "-v", "-dumpversion", "-print-search-dirs",
+        "--help=target", "-### a.c", "--dryrun a.cu",
+    ],
+)  # fmt: skip
+def test_what_compiles_nothing_does_not_wait(through: Path, tmp_path: Path, words: str) -> None:
+    there = Meeting(tmp_path, slots=1)
+    taken = locked(tmp_path / "1")
+    compiler = speaking(tmp_path)
+    assert result(there.start(through, compiler, *words.split())) == (0, f"{words}\n".encode(), b"")
+    os.close(taken)
 
 
-def test_what_was_ended_in_the_middle_makes_the_right_object(compiled: Path, tmp_path: Path) -> None:
-    functions = "".join(
-        f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800)
-    )
-    (tmp_path / "a.c").write_text(f"int f0(int x) {{ return x; }}\n{functions}")
-    words = (CC, "-O2", "-c", "a.c", "-o")
-    subprocess.run([*words, "right.o"], cwd=tmp_path, check=True)
-    with Meeting(tmp_path / "folder") as meeting:
-        process = meeting.start(
-            compiled, *words, "a.o", cwd=tmp_path, env={"TMPDIR": str(tmp_path / "folder")}
-        )
-        heard = meeting.met()
+@pytest.mark.parametrize("trial", ["CMakeScratch/TryCompile-x1", "CMakeTmp"])
+def test_what_cmake_tries_does_not_wait(
+    through: Path, tmp_path: Path, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Meeting(tmp_path, slots=1)
+    taken = locked(tmp_path / "1")
+    compiler = speaking(tmp_path)
+    within = tmp_path / "CMakeFiles" / trial
+    within.mkdir(parents=True)
+    monkeypatch.chdir(within)
+    assert result(there.start(through, compiler, "-c", "a.c")) == (0, b"-c a.c\n", b"")
+    os.close(taken)
+
+
+def speaking(folder: Path) -> Path:
+    """Return a compiler that says what it was told."""
+    compiler = folder / "compiler"
+    compiler.write_text("#!/bin/sh\nprintf '%s\\n' \"$*\"\n")
+    compiler.chmod(0o755)
+    return compiler
+
+
+@pytest.mark.parametrize(
+    "words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"]
+)
+def test_what_compiles_or_links_asks(through: Path, meeting: Meeting, tmp_path: Path, words: str) -> None:
+    process = meeting.start(through, speaking(tmp_path), *words.split())
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    assert result(process) == (0, f"{words}\n".encode(), b"")
+
+
+@pytest.mark.parametrize("name", ["", "gone"])
+def test_without_a_folder_it_just_runs(through: Path, tmp_path: Path, name: str) -> None:
+    folder = str(tmp_path / name) if name else ""
+    env = environment() | {"TORCHMILL_GATE": folder}
+    done = subprocess.run([through, *shell("echo $PPID; exit 4")], env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (4, b"%d\n" % os.getpid())  # it became the compiler
+
+
+def test_a_compiler_within_a_compiler_is_part_of_it(through: Path, meeting: Meeting) -> None:
+    process = meeting.start(through, *shell(f"{shlex.quote(str(through))} echo b.cpp"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    assert result(process) == (0, b"b.cpp\n", b"")
+
+
+def test_a_long_path_of_the_folder_is_no_problem(through: Path, tmp_path: Path) -> None:
+    with Meeting(tmp_path / ("long" * 50) / ("path" * 50)) as there:
+        process = there.start(through, *shell("pwd"), cwd=tmp_path)
+        heard = there.met()
+        assert heard.asked()[0] == str(tmp_path)
+        heard.say("go")
+        assert result(process) == (0, f"{tmp_path}\n".encode(), b"")
+
+
+def test_hundreds_at_once(placed: dict[str, Path], meeting: Meeting) -> None:
+    processes = [meeting.start(placed["compiled"], *shell("exit 0")) for _ in range(150)]
+    processes += [meeting.start(placed["script"], *shell("exit 0")) for _ in range(10)]
+    everybody = [meeting.met() for _ in processes]
+    for heard in everybody:
         heard.asked()
-        for _ in range(2):
-            heard.say("go")
-            heard.group()
-            heard.say("again")
-            heard.asked()
         heard.say("go")
-        assert result(process) == (0, b"", b"")
-    assert (tmp_path / "a.o").read_bytes() == (tmp_path / "right.o").read_bytes()
-    assert [path.name for path in meeting.folder.iterdir()] == ["s"]  # temporary files went with their runs
+    assert [result(process) for process in processes] == [(0, b"", b"")] * 160
 
 
-# With a real ccache.
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel is not Linux")
+def test_the_kernel_takes_a_compiler_first(through: Path, meeting: Meeting) -> None:
+    process = meeting.start(through, *shell("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    ours = Path("/proc/self/oom_score_adj").read_text(encoding="utf-8")
+    assert result(process)[1].decode() == f"1000\n{ours}"
 
 
-class Cached:
-    """A folder in which ccache stands before a real compiler, and the gate behind it."""
-
-    def __init__(self, folder: Path, compiled: Path) -> None:
-        self.folder = folder
-        self.gate = install.place_gate(compiled, folder / "tree/gate")
-        self.ccache = shutil.which("ccache")
-        if self.ccache is None:
-            pytest.skip("ccache is not installed")
-        self.caching = {"CCACHE_DIR": str(folder / "cache"), "CCACHE_CONFIGPATH": "/dev/null"}
-        (folder / "a.c").write_text("int a(void) { return 1; }\n")
-
-    def variables(self) -> dict[str, str]:
-        """Return what the hooks add, and what makes ccache ours."""
-        return self.caching | {"CCACHE_PREFIX": install.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]}
-
-    def direct(self, variables: dict[str, str]) -> bytes:
-        """Compile with slots, none of which is free: it ends only where it comes to no gate."""
-        env = environment() | variables
-        command = [str(self.ccache), CC, "-O2", "-c", "a.c", "-o", "a.o"]
-        subprocess.run(command, cwd=self.folder, env=env, check=True, timeout=30)
-        made = (self.folder / "a.o").read_bytes()
-        (self.folder / "a.o").unlink()
-        return made
+# What runs again.
 
 
-def test_what_hits_never_comes_to_the_gate(compiled: Path, tmp_path: Path) -> None:
-    cached = Cached(tmp_path, compiled)
-    with Meeting(tmp_path / "folder") as meeting:
-        variables = cached.variables()
-        command = (str(cached.ccache), CC, "-O2", "-c", "a.c", "-o", "a.o")
-        process = meeting.start(*command, cwd=tmp_path, env=variables)
-        heard = meeting.met()
-        assert heard.asked()[2:4] == ["-O2", "-c"]
+def again(tmp_path: Path, first: str) -> str:
+    """Return a compiler that does something else when it runs first."""
+    return (
+        f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; echo first >&2; {first}; }}; echo second >&2"
+    )
+
+
+@pytest.mark.parametrize("first", ["sleep 60", "trap '' TERM; while :; do sleep 0.1; done"])
+def test_what_the_guard_ends_asks_again(through: Path, meeting: Meeting, tmp_path: Path, first: str) -> None:
+    process = meeting.start(through, *shell(again(tmp_path, first)))
+    heard = meeting.met()
+    question = heard.asked()
+    heard.say("go")
+    group = heard.group()
+    until((tmp_path / "once").exists)
+    os.killpg(group, signal.SIGSTOP)  # paused first, as a guard does
+    heard.say("again")
+    assert heard.asked() == question
+    until(lambda: not living(group))
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[0] == 0
+    assert result(process) == (0, b"", b"second\n")
+
+
+def living(group: int) -> list[int]:
+    """Return the processes of a group; one that only waits to be taken note of does not live."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    "last", ["kill -9 $$", "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1"]
+)
+def test_what_the_kernel_killed_runs_again_if_the_guard_wants_it(
+    through: Path, meeting: Meeting, tmp_path: Path, last: str
+) -> None:
+    process = meeting.start(through, *shell(again(tmp_path, last)))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[2] == 1
+    heard.say("again")
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[2] == 0
+    assert result(process) == (0, b"", b"second\n")
+
+
+def test_its_failure_can_be_believed(through: Path, meeting: Meeting) -> None:
+    process = meeting.start(through, *shell("echo why >&2; kill -9 $$"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[::2] == (137, 1)
+    heard.say("done")
+    assert result(process) == (137, b"", b"why\n")
+
+
+def test_a_warning_of_memory_is_no_want_of_it(through: Path, meeting: Meeting) -> None:
+    process = meeting.start(through, *shell("echo 'warning: out of memory is not handled' >&2"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[2] == 0
+    assert result(process)[0] == 0
+
+
+@pytest.mark.parametrize("quoted", ["Cannot allocate memory", "std::bad_alloc", "CUDA out of memory"])
+def test_a_source_that_speaks_of_memory_is_no_want_of_it(
+    through: Path, meeting: Meeting, tmp_path: Path, quoted: str
+) -> None:
+    (tmp_path / "a.c").write_text(f'const char *said = "{quoted}" missing;\n')
+    process = meeting.start(through, CC, "-c", "a.c", cwd=tmp_path)
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[2] == 0
+    code, _, err = result(process)
+    assert code == 1
+    assert quoted.encode() in err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "cc1plus: out of memory allocating 65536 bytes after a total of 1048576 bytes",
+        "virtual memory exhausted: Cannot allocate memory",
+        "ld: final link failed: memory exhausted",
+        "LLVM ERROR: out of memory",
+        "g++: fatal error: cannot execute 'cc1plus': vfork: Cannot allocate memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+    ],
+)
+def test_programs_that_had_too_little_are_understood(through: Path, meeting: Meeting, said: str) -> None:
+    process = meeting.start(through, *shell(f"echo {shlex.quote(said)} >&2; exit 1"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    heard.group()
+    assert heard.ended()[2] == 1
+    heard.say("done")
+    assert result(process)[0] == 1
+
+
+def test_one_that_the_guard_ended_is_no_failure_whatever_its_code(
+    through: Path, meeting: Meeting, tmp_path: Path
+) -> None:
+    first = f"trap 'exit 255' TERM; touch {tmp_path}/runs; while :; do sleep 0.1; done"
+    process = meeting.start(through, *shell(again(tmp_path, first)))
+    heard = meeting.met()
+    question = heard.asked()
+    heard.say("go")
+    group = heard.group()
+    until((tmp_path / "runs").exists)
+    process.send_signal(signal.SIGSTOP)  # it is late, and sees both at once
+    heard.say("again")
+    os.killpg(group, signal.SIGTERM)
+    until(lambda: not living(group))
+    process.send_signal(signal.SIGCONT)
+    assert heard.asked() == question
+    heard.say("go")
+    assert result(process) == (0, b"", b"second\n")
+
+
+def test_both_gates_know_the_same_words() -> None:
+    words = re.findall(r'"([^"\n]+)"', install.SOURCE.read_text(encoding="utf-8"))
+    script = install.FALLBACK.read_text(encoding="utf-8")
+    listed = [
+        re.findall(r'"([^"]+)"', block)
+        for block in re.findall(r"= [{(]\n(.*?)^[})]", script, re.MULTILINE | re.DOTALL)
+    ]
+    assert len(listed) == 2
+    assert len(listed[0]) > 10
+    assert {*listed[0], *listed[1]} <= set(words)
+    compiled = re.findall(r"words\[\] = \{(.*?)\}", install.SOURCE.read_text(encoding="utf-8"), re.DOTALL)
+    known = {word for block in compiled for word in re.findall(r'"([^"]+)"', block) if not word.endswith("*")}
+    assert known == {*listed[0], *listed[1]}
+
+
+# What ends.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_one_that_waits(through: Path, meeting: Meeting, number: signal.Signals) -> None:
+    process = meeting.start(through, *shell("exit 0"))
+    meeting.met().asked()
+    process.send_signal(number)
+    assert result(process) == (-number, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_signal_reaches_the_compiler(
+    through: Path, meeting: Meeting, tmp_path: Path, number: signal.Signals, paused: bool
+) -> None:
+    process = meeting.start(through, *shell(f"touch {tmp_path}/runs; sleep 60 & wait"))
+    heard = meeting.met()
+    heard.asked()
+    heard.say("go")
+    group = heard.group()
+    until((tmp_path / "runs").exists)
+    if paused:
+        os.killpg(group, signal.SIGSTOP)
+    process.send_signal(number)
+    assert result(process)[0] == -number
+    until(lambda: not living(group))
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_the_guard_can_stop_it(through: Path, meeting: Meeting, runs: bool) -> None:
+    process = meeting.start(through, *shell("sleep 60"))
+    heard = meeting.met()
+    heard.asked()
+    group = 0
+    if runs:
         heard.say("go")
-        heard.group()
-        heard.say("again")  # too late, or in time: it makes the object all the same
-        if heard.line().startswith("ask"):
-            heard.say("go")
-        assert result(process)[0] == 0
-        first = (tmp_path / "a.o").read_bytes()
-        (tmp_path / "a.o").unlink()
-        # nobody answers: what came here would wait for ever
-        assert cached.direct(variables | {"TORCHMILL_GATE": str(meeting.folder)}) == first
+        group = heard.group()
+    heard.say("stop")
+    assert result(process)[0] == 130
+    until(lambda: not group or not living(group))
 
 
-def test_the_gate_changes_no_key(compiled: Path, tmp_path: Path) -> None:
-    cached = Cached(tmp_path, compiled)
-    made = cached.direct(cached.caching)
-    with Meeting(tmp_path / "folder") as meeting:
-        assert cached.direct(cached.variables() | {"TORCHMILL_GATE": str(meeting.folder)}) == made
+@pytest.mark.parametrize("runs", [False, True])
+def test_it_does_not_outlive_who_waits_for_it(through: Path, meeting: Meeting, runs: bool) -> None:
+    ninja = meeting.start("sh", "-c", '"$@"; exit 0', "ninja", through, *shell("sleep 60"))
+    heard = meeting.met()
+    heard.asked()
+    one = psutil.Process(ninja.pid).children()[0]
+    group = 0
+    if runs:
+        heard.say("go")
+        group = heard.group()
+    ninja.kill()
+    until(lambda: not one.is_running() or one.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not group or not living(group))
+    ninja.communicate()
 
 
-def test_stand_ins_cache_compiles_and_gate_links(compiled: Path, tmp_path: Path) -> None:
-    cached = Cached(tmp_path, compiled)
-    variables = cached.variables()
-    changed = install.make_stand_ins(tmp_path / "tree/bin", cached.gate, cached.ccache, os.environ)
-    (tmp_path / "main.c").write_text("int a(void); int main(void) { return a(); }\n")
-    with Meeting(tmp_path / "folder") as meeting:
-        for words in (["-c", "a.c"], ["-c", "main.c"], ["a.o", "main.o", "-o", "main"]):
-            process = meeting.start("cc", *words, cwd=tmp_path, env=variables | changed)
-            heard = meeting.met()
-            assert heard.asked()[-1] == words[-1]
-            heard.say("go")
-            assert result(process)[0] == 0
-        process = meeting.start("cc", "-c", "a.c", cwd=tmp_path, env=variables | changed)
-        assert result(process)[0] == 0
-    assert subprocess.run([tmp_path / "main"], check=False).returncode == 1
+def test_nothing_stays_frozen_where_gate_and_guard_are_killed(through: Path, tmp_path: Path) -> None:
+    with Meeting(tmp_path / "folder") as there:
+        process = there.start(through, *shell(f"touch {tmp_path}/runs; sleep 60 & wait"))
+        heard = there.met()
+        heard.asked()
+        heard.say("go")
+        group = heard.group()
+        until((tmp_path / "runs").exists)
+        os.killpg(group, signal.SIGSTOP)
+        # every one of them: the kernel wakes an orphaned group only where it sees somebody stopped
+        until(lambda: {psutil.Process(one).status() for one in living(group)} == {psutil.STATUS_STOPPED})
+        process.kill()
+    until(lambda: not living(group))
+    process.communicate()
+
+
+# Where no guard answers.
+
+
+@pytest.mark.parametrize("first", ["ask", "never"])
+def test_without_a_guard_a_slot_is_waited_for(through: Path, tmp_path: Path, first: str) -> None:
+    folder = tmp_path / "folder"
+    there = Meeting(folder, slots=2)
+    taken = [locked(folder / "1"), locked(folder / "2")]
+    command: tuple[str | Path, ...] = (through, *shell(f"touch {tmp_path}/ran"))
+    if first == "ask":
+        with there:
+            process = there.start(*command)
+            there.met().asked()
+    else:
+        process = there.start(*command)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    assert not (tmp_path / "ran").exists()
+    os.close(taken.pop())
+    assert result(process) == (0, b"", b"")
+    os.close(taken.pop())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+def test_a_file_system_without_locks_is_not_waited_for(through: Path, tmp_path: Path) -> None:
+    (tmp_path / "none.c").write_text(
+        "#include <errno.h>\nint flock(int file, int how) { errno = ENOSYS; return -1; }\n"
+    )
+    library = tmp_path / "none.so"
+    subprocess.run([CC, "-shared", "-fPIC", "-o", library, tmp_path / "none.c"], check=True)
+    there = Meeting(tmp_path / "folder", slots=1)
+    process = there.start("env", f"LD_PRELOAD={library}", through, *shell("echo ran"))
+    assert result(process) == (0, b"ran\n", b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes a library that is laid over the system's")
+def test_where_there_are_no_locks_nothing_is_waited_for(through: Path, tmp_path: Path) -> None:
+    source, library = tmp_path / "without.c", tmp_path / "without.so"
+    source.write_text("#include <errno.h>\nint flock(int a, int b) { errno = ENOLCK; return -1; }\n")
+    subprocess.run([CC, "-shared", "-fPIC", "-o", library, source], check=True)
+    there = Meeting(tmp_path / "folder", slots=1)
+    process = there.start(through, *shell("echo ran"), env={"LD_PRELOAD": str(library)})
+    assert result(process) == (0, b"ran\n", b"")
+
+
+def test_what_was_paused_goes_on_when_the_guard_dies_and_holds_a_slot(through: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with Meeting(folder, slots=1) as there:
+        process = there.start(through, *shell(f"until test -e {tmp_path}/end; do sleep 0.05; done; exit 5"))
+        heard = there.met()
+        heard.asked()
+        heard.say("go")
+        os.killpg(heard.group(), signal.SIGSTOP)
+    until(lambda: is_locked(folder / "1"))
+    (tmp_path / "end").touch()
+    assert result(process)[0] == 5
+    assert not is_locked(folder / "1")
+
+
+def is_locked(file: Path) -> bool:
+    """Tell whether a gate holds a slot."""
+    try:
+        os.close(locked(file))
+    except BlockingIOError:
+        return True
+    return False
+
+
+def test_without_a_guard_what_was_killed_runs_once_more_alone(through: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    there = Meeting(folder, slots=3)
+    other = locked(folder / "3")
+    script = f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; kill -9 $$; }}; touch {tmp_path}/twice; "
+    process = there.start(through, *shell(script + f"until test -e {tmp_path}/end; do sleep 0.05; done"))
+    until(lambda: is_locked(folder / "2"))  # it holds what it can get, and waits for the third
+    assert not (tmp_path / "twice").exists()
+    os.close(other)
+    until((tmp_path / "twice").exists)
+    assert all(is_locked(folder / name) for name in "123")
+    (tmp_path / "end").touch()
+    assert result(process)[0] == 0
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_without_a_guard_a_second_kill_is_believed(through: Path, tmp_path: Path, slots: int) -> None:
+    there = Meeting(tmp_path / "folder", slots)
+    process = there.start(through, *shell(f"echo run >> {tmp_path}/runs; kill -9 $$"))
+    assert result(process)[0] == 137
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import cache_servers
 from tests.support.guards import until
-from tests.toolchain.test_cache import checkout, compile_in, script, site
+from tests.toolchain.test_compiler_cache import checkout, compile_in, script, site
 from torchmill.config.model import Host
 from torchmill.core import process
 from torchmill.core.stat_cache import StatCache

@@ -12,6 +12,7 @@ from torchmill.host.programs import make_runner
 KERNEL = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"
 )
+
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (u@h)\n"
 
 

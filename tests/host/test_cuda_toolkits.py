@@ -1,10 +1,21 @@
-"""CUDA toolkits, wherever and however they lie."""
+"""CUDA toolkits of a machine: found, by environment modules, and their components."""
 
 import json
+import os
 from pathlib import Path
 
-from tests.support.machines import made_up_programs, only, program
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from tests.support.machines import file, made_up_programs, only, program
+from torchmill.config.delivery_model import ToolkitPart
 from torchmill.host import cuda_toolkits
+from torchmill.host.cuda_toolkits import (
+    format_part_names,
+    is_spread_in_system,
+    lacking_toolkit_parts,
+    module_toolkits,
+)
 from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
 from torchmill.host.provisioned import (
@@ -130,3 +141,107 @@ def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
         ("12.1", usual, "conda"),
         ("12.0", sdk, "HPC SDK"),
     ]
+
+
+TCL = """#%Module1.0
+## CUDA 11.7
+set version 11.7
+set root /apps/cuda/${version}
+setenv CUDA_HOME $root
+prepend-path PATH $root/bin
+prepend-path LD_LIBRARY_PATH $root/lib64
+"""
+
+LUA = """help([[CUDA]])
+whatis("Version: 12.1")
+local version = myModuleVersion()
+local base = pathJoin("/apps", "cuda", version)
+setenv("CUDA_ROOT", base) -- what CMake reads
+prepend_path("PATH", pathJoin(base, "bin"))
+"""
+
+
+def written(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def found(*folders: Path) -> list[tuple[str, str]]:
+    environ = {"MODULEPATH": os.pathsep.join(map(str, folders))}
+    return [(name, str(home)) for name, home in module_toolkits(environ)]
+
+
+def test_modules_in_tcl_and_lua_are_read(tmp_path: Path) -> None:
+    written(tmp_path / "one", "cuda/11.7", TCL)
+    written(tmp_path / "two", "CUDA/12.1.1.lua", LUA)
+    written(tmp_path / "two", "CUDA/.modulerc.lua", LUA)
+    written(tmp_path / "two", "gcc/11", TCL)
+    assert found(tmp_path / "one", tmp_path / "missing", tmp_path / "two") == [
+        ("cuda/11.7", "/apps/cuda/11.7"),
+        ("CUDA/12.1.1", "/apps/cuda/12.1.1"),
+    ]
+
+
+def test_a_module_may_only_extend_path(tmp_path: Path) -> None:
+    written(tmp_path, "cuda/11.8", "prepend-path PATH {/opt/cuda-11.8/bin}\n")
+    written(
+        tmp_path, "cuda/12.0.lua", 'root = "/opt/" .. "cuda-12.0"\nprepend_path("PATH", root .. "/bin")\n'
+    )
+    assert found(tmp_path) == [("cuda/12.0", "/opt/cuda-12.0"), ("cuda/11.8", "/opt/cuda-11.8")]
+
+
+def test_a_module_that_computes_its_folder_is_left_out(tmp_path: Path) -> None:
+    written(tmp_path, "cuda/11.8", "set root [exec which-cuda]\nsetenv CUDA_HOME $root\n")
+    written(tmp_path, "cuda/12.0.lua", 'setenv("CUDA_HOME", os.getenv("SITE") .. "/cuda")\n')
+    written(tmp_path, "cuda/12.1", "setenv CUDA_HOME relative/cuda\n")
+    assert found(tmp_path) == []
+
+
+def test_without_modules_nothing_is_looked_for() -> None:
+    assert list(module_toolkits({})) == []
+
+
+CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
+
+NVTX = ToolkitPart("nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierSet(">=12.9"), "", "")
+
+
+@pytest.mark.parametrize(
+    ("headers", "libraries"),
+    [
+        ("include", "lib64"),
+        ("include/cccl", "lib"),
+        ("targets/x86_64-linux/include", "targets/x86_64-linux/lib"),
+        ("extras/CUPTI/include", "extras/CUPTI/lib64"),
+        ("include", "lib/x86_64-linux-gnu"),
+    ],
+)
+def test_a_part_is_there_with_its_header_and_its_library(
+    headers: str, libraries: str, tmp_path: Path
+) -> None:
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,)
+    header = file(tmp_path / headers / "cublas_v2.h")
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), "nothing to link with"
+    library = file(tmp_path / libraries / "libcublas.so")
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == ()
+    header.unlink()
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), "as where it is for running alone"
+    header.touch()
+    library.unlink()
+    library.symlink_to("libcublas.so.11")  # whose library has gone
+    assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,)
+
+
+def test_a_part_counts_for_the_toolkits_that_have_it(tmp_path: Path) -> None:
+    assert lacking_toolkit_parts(tmp_path, "12.8", [NVTX]) == ()
+    assert lacking_toolkit_parts(tmp_path, "12.9", [NVTX]) == (NVTX,)
+
+
+def test_parts_are_called_by_their_names_each_once() -> None:
+    assert format_part_names([CUBLAS, NVTX, NVTX]) == "cuBLAS, NVTX"
+
+
+def test_the_folder_of_a_system_is_no_toolkits_own() -> None:
+    assert is_spread_in_system(Path("/usr"))
+    assert is_spread_in_system(Path("/usr/local"))
+    assert not is_spread_in_system(Path("/usr/local/cuda-11.8"))

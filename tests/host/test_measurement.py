@@ -1,4 +1,4 @@
-"""What a machine has: this one, made-up ones, and ones described in a file."""
+"""Measuring this machine: tools, packages, what only a Mac has."""
 
 import os
 import shutil
@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.machines import file, gcc, made_up_programs, program, script
+from tests.support.machines import file, gcc, made_up_programs, only, program, script
 from torchmill.config.model import Gpu
-from torchmill.host import native
+from torchmill.host import native, programs
 from torchmill.host.machine import measure_host
+from torchmill.host.programs import find_tools, is_translated, macos_version, make_runner, xcode_tools
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,3 +85,50 @@ def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> No
     assert measured.broken_interpreters == {"3.21": str(home / ".pyenv/shims/python3.21")}
     assert (measured.driver, measured.kernel_driver) == ("550.54.15", "535.104.05")
     assert measured.gpus == (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)
+
+
+pytestmark = made_up_programs
+
+
+def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
+    program(tmp_path, "sw_vers", "14.5")
+    program(tmp_path, "xcode-select", "/Library/Developer/CommandLineTools")
+    program(tmp_path, "sysctl", "1")
+    environ = only(tmp_path)
+    run = make_runner(environ)
+    assert macos_version(run) == {"macos": "14.5"}
+    assert xcode_tools(find_tools(environ), run) == {"xcode": "/Library/Developer/CommandLineTools"}
+    assert is_translated(run)
+
+
+def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
+    program(tmp_path, "sysctl", "0")
+    run = make_runner(only(tmp_path))
+    assert macos_version(run) == {}
+    assert xcode_tools({}, run) == {}
+    assert not is_translated(run)
+
+
+@pytest.mark.parametrize(
+    ("manager", "tool", "lines"),
+    [
+        (
+            "apt",
+            "dpkg-query",
+            ["installed git 1:2.39.5-0", "config-files ccache 4.7.5", "not-installed libnuma-dev"],
+        ),
+        ("dnf", "rpm", ["installed git 1:2.39.5-0"]),
+        ("brew", "brew", ["git 2.38.0 1:2.39.5-0"]),
+    ],
+)
+def test_the_manager_is_asked(tmp_path: Path, manager: str, tool: str, lines: list[str]) -> None:
+    program(tmp_path, tool, *lines)
+    environ = only(tmp_path)
+    assert programs.installed_packages(manager, environ, make_runner(environ)) == {"git": "1:2.39.5-0"}
+
+
+def test_conda_keeps_files(tmp_path: Path) -> None:
+    file(tmp_path / "conda-meta/cxx-compiler-1.7.0-h00ab1b0_0.json")
+    file(tmp_path / "conda-meta/history")
+    environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))
+    assert programs.installed_packages("conda", environ, make_runner(environ)) == {"cxx-compiler": "1.7.0"}

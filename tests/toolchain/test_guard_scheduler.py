@@ -1,5 +1,6 @@
-"""The books of the units, with real sockets and real processes, where things happen at the same time."""
+"""The scheduler: the courses of units, the memory probe, and what is done about them."""
 
+import itertools
 import os
 import signal
 import socket
@@ -14,11 +15,12 @@ from tests.support.guards import MIB, SOON, until
 from torchmill.toolchain.guard.clients import GateClient, GateGone, UnitAsks, UnitEnded, UnitStarted
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
-from torchmill.toolchain.guard.scheduler import IDLE, RoomReading, UnitScheduler
+from torchmill.toolchain.guard.scheduler import IDLE, MemoryProbe, RoomReading, UnitCourse, UnitScheduler
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import describe_unit
 
 PLENTY = RoomReading(headroom=8192 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
+
 NOTHING = RoomReading(headroom=0, cores=2.0, falling=0.0, rising=0.0, late=0.0)
 
 
@@ -282,3 +284,94 @@ def test_all_gates_are_told_to_stop(build: Build) -> None:
     old, young = two(build)
     build.admission.stop()
     assert build.heard(old) == build.heard(young) == "stop"
+
+
+@pytest.fixture
+def course() -> Iterator[UnitCourse]:
+    gate, ours = socket.socketpair()
+    client = GateClient(ours, 1)
+    begun = UnitCourse(client)
+    begun.begin(10.0)
+    yield begun
+    client.close()
+    gate.close()
+
+
+def test_only_the_time_between_pauses_counts(course: UnitCourse) -> None:
+    assert course.ran(12.0) == 2
+    course.pause(12.0)
+    assert course.ran(15.0) == 2
+    course.resume(16.0)
+    assert course.ran(17.0) == 3
+    course.begin(20.0)
+    assert course.ran(21.0) == 1
+
+
+def test_how_long_it_had_less_than_half_of_its_peak(course: UnitCourse) -> None:
+    for second, has in enumerate((10, 20, 40, 49, 50, 90, 30)):
+        course.saw_now(10.0 + second, has)
+    course.saw(100)
+    assert course.half(20.0) == 0.3
+
+
+def test_of_a_unit_that_nobody_looked_at_nothing_is_said(course: UnitCourse) -> None:
+    course.saw(100)
+    assert course.half(10.0) == 0.0
+
+
+def test_a_long_growth_is_not_noted_in_every_detail(course: UnitCourse) -> None:
+    for look in range(10_000):
+        course.saw_now(10.0 + look / 50, 1000 + look)
+    assert len(course.rises) < 60
+    assert course.peak == course.most == 10_999
+
+
+def test_the_most_of_all_runs_is_remembered(course: UnitCourse) -> None:
+    course.saw(100)
+    course.begin(20.0)
+    course.saw(50)
+    assert (course.peak, course.most) == (50, 100)
+    assert course.figures("needed").startswith("needed 50")
+
+
+GIB = 2**30
+
+
+def gauge(*left: int, most: int | None = None) -> MemoryProbe:
+    values = itertools.chain(left, itertools.repeat(left[-1]))
+    return MemoryProbe(lambda _: next(values), most, lambda: 2)
+
+
+def test_the_tighter_of_machine_and_user_counts() -> None:
+    assert gauge(8 * GIB).read(0.0, 0.0, GIB).headroom == 8 * GIB
+    assert gauge(8 * GIB, most=3 * GIB).read(0.0, 0.0, GIB).headroom == 2 * GIB
+    assert gauge(GIB, most=3 * GIB).read(0.0, 0.0, GIB).headroom == GIB
+    assert gauge(8 * GIB, most=3 * GIB).read(0.0, 0.0, 4 * GIB).headroom == -GIB
+
+
+def test_the_machine_is_told_what_the_units_have() -> None:
+    assert (
+        MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom == 3 * GIB
+    )
+
+
+def test_the_pace_is_that_of_the_last_two_looks() -> None:
+    measured = gauge(8 * GIB, 7 * GIB, 7 * GIB, 8 * GIB)
+    paces = [measured.read(now, now, 0).falling for now in (0.0, 0.5, 1.0, 1.5)]
+    assert paces == [0, 2 * GIB, 0, 0]
+
+
+def test_an_instant_is_no_flood() -> None:
+    measured = gauge(8 * GIB, 8 * GIB - 2**20, 7 * GIB)
+    measured.read(0.0, 0.0, 0)
+    assert measured.read(0.0001, 0.0001, 0).falling == 0
+    assert measured.read(1.0, 1.0, 0).falling == GIB
+
+
+def test_looks_that_came_late_are_remembered_for_a_while() -> None:
+    measured = gauge(GIB)
+    assert measured.read(1.0, 1.5, 0).late == 0  # something happened before it was due
+    assert measured.read(2.0, 1.75, 0).late == 0.25
+    for _ in range(7):
+        assert measured.read(3.0, 3.0, 0).late == 0.25
+    assert measured.read(3.0, 3.0, 0).late == 0
