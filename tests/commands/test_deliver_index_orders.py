@@ -364,7 +364,7 @@ def _leaving(members: Members) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(_tampered, "is not what RECORD says of it"), (_leaving, "leaves the wheel: do not use it")],
+    [(_tampered, "differs from its RECORD entry"), (_leaving, "leaves the wheel: do not use it")],
 )
 def test_wheels_that_lie_are_not_indexed(home: Home, change: Callable[[Members], object], said: str) -> None:
     made(home.dist, version="1.0+bad", change=change)

@@ -162,7 +162,7 @@ def test_it_is_kept_while_it_would_be_the_same(
         return data + b"Keywords: more\n" if name.endswith("/METADATA") else data
 
     tiny.rewrite(wheels[0], mine, more)
-    with pytest.raises(DeliveryError, match="is not what RECORD says of it"):
+    with pytest.raises(DeliveryError, match="differs from its RECORD entry"):
         package.make_conda_package(found)
 
 
@@ -191,7 +191,7 @@ def test_a_wheel_that_is_not_what_record_says_is_refused(
         return data + b"#" if name == "tinytorch/__init__.py" else data
 
     wheel = tiny.rewrite(wheels[0], tmp_path / wheels[0].name, spoiled)
-    with pytest.raises(DeliveryError, match=r"__init__\.py is not what RECORD says of it: build it again"):
+    with pytest.raises(DeliveryError, match=r"__init__\.py differs from its RECORD entry: build it again"):
         package.make_conda_package(verified(sample, layout_of(tmp_path), wheel))
     assert not (tmp_path / "dist").exists()
 

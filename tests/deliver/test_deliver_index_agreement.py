@@ -27,7 +27,7 @@ def test_differences_are_named(tmp_path: Path) -> None:
     one = _wheel(tmp_path, LINUX, ["numpy", "nvidia-cudnn-cu11==8.5.0.96"])
     other = _wheel(tmp_path, ARM, ["numpy"], ">=3.10")
     (told,) = requirement_differences([one, other])
-    assert told.startswith(f"tinytorch 1.0+cpu: {other.file} says otherwise than {one.file} what it needs: ")
+    assert told.startswith(f"tinytorch 1.0+cpu: {other.file} has other requirements than {one.file}: ")
     assert "also Python >=3.10, but not nvidia-cudnn-cu11==8.5.0.96" in told
 
 

@@ -228,7 +228,7 @@ def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -
     wheel = paper_wheels.made(tmp_path, change=spoil)
     told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
     (problem,) = agreement.examine_wheel(wheel).problems
-    assert problem == "contents: tinytorch/__init__.py is not what RECORD says of it"
+    assert problem == "contents: tinytorch/__init__.py differs from its RECORD entry"
 
 
 def test_another_wheel_under_the_name_fits_none_of_the_papers(wheel: Path) -> None:

@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.model import Build, Package, Plan, Release
 from torchmill.wheel.pack import metadata, wheel_writer
-from torchmill.wheel.pack.repair import RepairResult, repair_wheel, shared_library_names
+from torchmill.wheel.pack.repair import RepairResult, repair_wheel
 from torchmill.wheel.pack.staging import stage_wheel
 
 COMPILER = shutil.which("cc")
@@ -168,6 +168,13 @@ def finish(
     repaired = repair_wheel(staged, PLATFORM, folders=folders, provided=provided)
     name = metadata.set_platform_tag(staged, PLATFORM)
     return wheel_writer.pack_wheel(staging, dist / name, unstaged=staged.unstaged).path, repaired
+
+
+def shared_library_names(wheel: Path) -> frozenset[str]:
+    """Return the names of the shared libraries in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [Path(name).name for name in archive.namelist()]
+    return frozenset(name for name in names if ".so" in name)
 
 
 def rewrite(source: Path, destination: Path, change: Callable[[str, bytes], bytes | None]) -> Path:

@@ -1,10 +1,10 @@
 """One wheel: edit it, pack it, judge it.
 
-- builder: who builds: this suite, on whose machine
-- dist_files: A verified wheel in dist/, and what stands beside it: its manifest, its statement, its SBOM
+- builder: who builds a wheel: this version of torchmill, on whose machine
+- dist_files: a verified wheel in dist/ and the files beside it: manifest, statement, SBOM
 - pack/: from the raw wheel to the delivered one: repair, tags, metadata, zip
-- sbom: the bill of materials of a wheel, as CycloneDX 1.6: what is in it, what it requires, what made it
-- statement: all that a wheel was made of, as its manifest tells it
+- sbom: the SBOM of a wheel, as CycloneDX 1.6
+- statement: the in-toto statement of a wheel with SLSA provenance
 - verify/: check a wheel: read it, then install and try it in a clean environment
-- wheel_file: the wheels of dist/: what each says of itself, and whether that is so
+- wheel_file: read a wheel file: name, METADATA, digest, and whether its tags and RECORD are true
 """

@@ -1,4 +1,4 @@
-"""Who builds: this suite, on whose machine."""
+"""Who builds a wheel: this version of torchmill, on whose machine. Loads nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_RE
 
 
 def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a manifest says of the builder: "id" (a URI), "invocation" where it has one.
+    """Return the builder as a manifest records it: "id" (a URI), "invocation" where it has one.
 
     TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
     (https://docs.github.com/actions/reference/workflows-and-actions/variables).
@@ -29,9 +29,8 @@ def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def suite_version() -> str:
-    """Return the version of this suite."""
+    """Return the version of torchmill; "unknown" where it runs outside its checkout."""
     try:
-        found = tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["version"]
+        return str(tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["version"])
     except (OSError, KeyError, tomllib.TOMLDecodeError):
         return "unknown"
-    return str(found)

@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, as CycloneDX 1.6: what is in it, what it requires, what made it."""
+"""The SBOM of a wheel, as CycloneDX 1.6: what is in it, what it requires, what it was built with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import csv
 import io
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from email.message import Message
@@ -26,32 +27,28 @@ from torchmill.wheel import statement
 from torchmill.wheel.statement import Material
 
 ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
-_LONGEST_LICENCE_CHARACTERS = 100  # letters of a licence's name; what is longer is its text
+_LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
 
-_SERIAL_NAMESPACE = uuid.UUID(
-    "6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11"
-)  # chosen once: by it serial numbers are derived
+# Chosen once at random; serial numbers derive from it.
+_SERIAL_NAMESPACE = uuid.UUID("6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11")
+_BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
+
+# CycloneDX's library logs every class it serialises, and nox shows users what libraries log.
+logging.getLogger("py_serializable").setLevel(logging.WARNING)
 
 
 def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, record: bytes) -> bytes:
-    """Return the SBOM of the wheel that a manifest tells of, which holds this METADATA and RECORD.
+    """Return the SBOM of the wheel that a manifest describes, with this METADATA and RECORD.
 
-    It has no time, and its serial number follows from the wheel's digest.
+    It names no time, and its serial number follows from the wheel's digest.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     hashes = recorded_digests(record)
     wheel = _wheel_component(manifest, headers)
-    inside = [
-        _included_component(one, hashes)
-        for one in statement.list_materials(manifest)
-        if one.kind not in _BUILD_TOOL_KINDS
-    ]
+    materials = list(statement.list_materials(manifest))
+    inside = [_included_component(each, hashes) for each in materials if each.kind not in _BUILD_TOOL_KINDS]
     required = list(_required_components(headers))
-    made_with = [
-        _build_tool_component(one)
-        for one in statement.list_materials(manifest)
-        if one.kind in _BUILD_TOOL_KINDS
-    ]
+    made_with = [_build_tool_component(each) for each in materials if each.kind in _BUILD_TOOL_KINDS]
     bom = Bom(
         serial_number=uuid.UUID(serial_number(manifest["sha256"])),
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[_suite_component(manifest)])),
@@ -75,7 +72,7 @@ def recorded_digests(record: bytes) -> dict[str, str]:
         name, said = (*row, "", "")[:2]
         if said.startswith("sha256="):
             text = said.removeprefix("sha256=")
-            with contextlib.suppress(ValueError):  # what is none is told of RECORD, not of the SBOM
+            with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
                 found[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
     return found
 
@@ -108,7 +105,7 @@ def _suite_component(manifest: Mapping[str, Any]) -> Component:
 
 
 def _included_component(material: Material, hashes: Mapping[str, str]) -> Component:
-    """Return what the wheel was made of: it is in it, compiled or as it was."""
+    """Return a material that is in the wheel, compiled or unchanged."""
     if material.kind == statement.BUNDLED_KIND:
         return _bundled_component(material, hashes)
     commit = material.digest.get("gitCommit")
@@ -128,7 +125,7 @@ def _included_component(material: Material, hashes: Mapping[str, str]) -> Compon
 
 
 def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Component:
-    """Return a library as it lies in the wheel, edited; its ancestor is what the machine had."""
+    """Return a bundled library as the wheel has it, edited; its ancestor is the machine's."""
     path = material.notes["path"]
     ancestor = Component(
         name=material.name,
@@ -150,7 +147,7 @@ def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Compone
 
 
 def _required_components(headers: Message) -> Iterator[Component]:
-    """Yield what pip installs beside the wheel, each with what METADATA says of it."""
+    """Yield the requirements in METADATA, which pip installs with the wheel."""
     for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
         wanted = Requirement(line)
         exact = [one.version for one in wanted.specifier if one.operator == "==" and "*" not in one.version]
@@ -168,11 +165,8 @@ def _required_components(headers: Message) -> Iterator[Component]:
         )
 
 
-_BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
-
-
 def _build_tool_component(material: Material) -> Component:
-    """Return what was there when the wheel was made, and is not in it."""
+    """Return a material that the wheel was built with and that is not in it."""
     return Component(
         name=material.name,
         version=material.version or None,

@@ -1,4 +1,7 @@
-"""All that a wheel was made of, as its manifest tells it."""
+"""The in-toto statement of a wheel with SLSA provenance, unsigned, and the materials that it names.
+
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ from packageurl import PackageURL
 from torchmill.config.model import SPEED_ONLY_SWITCHES
 from torchmill.wheel.builder import LOCAL_BUILDER
 
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:torchmill:build:v1"  # docs/explanation/provenance.md describes its parameters
+
 SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND = "source", "submodule", "patch"
 BUNDLED_KIND, TOOLKIT_KIND = "bundled library", "toolkit"
 INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
@@ -25,19 +32,80 @@ _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One thing that went into a wheel, or was needed to make it."""
+    """Something that went into a wheel, or was needed to build it."""
 
     kind: str
     name: str
     version: str = ""
     purl: PackageURL | None = None
-    uri: str = ""  # where it was fetched from, if that is not what `purl` says
+    uri: str = ""  # where it was fetched from, if `purl` does not say so
     digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hexadecimal
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
+def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the statement of the wheel that a manifest describes; it names no time and nothing random."""
+    builder = manifest.get("builder", {})
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": manifest["wheel"], "digest": {"sha256": manifest["sha256"]}}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {
+                    "identifier": manifest["identifier"],
+                    "package": manifest["package"],
+                    "tag": manifest["tag"],
+                    "options": dict(manifest.get("options", {})),
+                },
+                "internalParameters": _internal_parameters(manifest),
+                "resolvedDependencies": [_resource_descriptor(one) for one in list_materials(manifest)],
+            },
+            "runDetails": {
+                "builder": {
+                    "id": builder.get("id", LOCAL_BUILDER),
+                    "version": {"torchmill": builder.get("torchmill", "unknown")},
+                },
+                "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
+            },
+        },
+    }
+
+
+def canonical_json(statement: Mapping[str, Any]) -> bytes:
+    """Return the canonical bytes of a statement, which a DSSE envelope holds and signs."""
+    text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def _internal_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that torchmill decided, without those that cannot change the wheel."""
+    switches = {
+        name: value for name, value in manifest.get("switches", {}).items() if name not in SPEED_ONLY_SWITCHES
+    }
+    return {
+        "version": manifest["version"],
+        "switches": switches,
+        "toolkit": manifest.get("toolkit"),
+        "libraries": dict(manifest.get("libraries", {})),
+        "torch": manifest.get("torch"),
+    }
+
+
+def _resource_descriptor(material: Material) -> dict[str, Any]:
+    """Return what in-toto calls a resource descriptor."""
+    descriptor: dict[str, Any] = {"name": material.name}
+    if uri := material.uri or (material.purl.to_string() if material.purl else ""):
+        descriptor["uri"] = uri
+    if material.digest:
+        descriptor["digest"] = dict(material.digest)
+    descriptor["annotations"] = {"kind": material.kind, **material.notes}
+    return descriptor
+
+
 def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield all that a manifest names, in a fixed order."""
+    """Yield everything that a manifest says the wheel was made of or with, in a fixed order."""
     yield _source(manifest)
     yield from _submodules(manifest)
     yield from _patches(manifest)
@@ -48,12 +116,12 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _source(manifest: Mapping[str, Any]) -> Material:
-    """Return what was fetched: by its commit, and by the archive's digest where it was one."""
+    """Return the fetched source, with its commit, and with the archive's digest where it was one."""
     origin, commit = str(manifest.get("source") or ""), manifest.get("commit")
     package, tag = str(manifest.get("package")), str(manifest.get("tag"))
     digest = {"gitCommit": str(commit)} if commit else {}
-    if found := _SHA256.search(origin):
-        digest["sha256"] = found[1]
+    if archive := _SHA256.search(origin):
+        digest["sha256"] = archive[1]
     remote = _REMOTE.match(origin)
     proven = "yes" if manifest.get("commit_verified") else "no"
     return Material(
@@ -90,7 +158,7 @@ def _patches(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _interpreter(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the program, and the libraries and header that decide about what is compiled for it."""
+    """Yield the interpreter's program, and the libraries and header that its extensions are compiled with."""
     tools = dict(manifest.get("tools", {}))
     version = str(tools.pop("version", "")).partition(" ")[0]
     for name, sha256 in sorted(tools.items()):
@@ -105,7 +173,7 @@ def _toolkit(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _requirements(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield what was installed for the build."""
+    """Yield the packages that were installed for the build."""
     for line in sorted(manifest.get("requirements", ())):
         name, _, version = line.partition("==")
         yield Material(
@@ -114,7 +182,7 @@ def _requirements(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the libraries of the machine that came along, as they were there."""
+    """Yield the bundled libraries as they were on the machine, before any edit."""
     origins = manifest.get("origins", {})
     for one in sorted(manifest.get("bundled", ()), key=lambda one: one["path"]):
         package = origins.get(one["source"])
@@ -127,70 +195,3 @@ def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
             digest={"sha256": one["sha256"]},
             notes={"path": one["path"]},
         )
-
-
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
-BUILD_TYPE = "urn:torchmill:build:v1"  # docs/provenance.md says what its parameters are
-PAYLOAD_TYPE = "application/vnd.in-toto+json"  # its type in an envelope of DSSE
-
-
-def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statement of the wheel that a manifest tells of; it has no time and nothing random."""
-    builder = manifest.get("builder", {})
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": [{"name": manifest["wheel"], "digest": {"sha256": manifest["sha256"]}}],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "identifier": manifest["identifier"],
-                    "package": manifest["package"],
-                    "tag": manifest["tag"],
-                    "options": dict(manifest.get("options", {})),
-                },
-                "internalParameters": _internal_parameters(manifest),
-                "resolvedDependencies": [_resource_descriptor(one) for one in list_materials(manifest)],
-            },
-            "runDetails": {
-                "builder": {
-                    "id": builder.get("id", LOCAL_BUILDER),
-                    "version": {"torchmill": builder.get("torchmill", "unknown")},
-                },
-                "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
-            },
-        },
-    }
-
-
-def canonical_json(statement: Mapping[str, Any]) -> bytes:
-    """Return the one spelling of a statement, which is what an envelope of DSSE holds and signs."""
-    text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
-
-
-def _internal_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the suite decided; what cannot change the wheel is left out."""
-    switches = {
-        name: value for name, value in manifest.get("switches", {}).items() if name not in SPEED_ONLY_SWITCHES
-    }
-    return {
-        "version": manifest["version"],
-        "switches": switches,
-        "toolkit": manifest.get("toolkit"),
-        "libraries": dict(manifest.get("libraries", {})),
-        "torch": manifest.get("torch"),
-    }
-
-
-def _resource_descriptor(material: Material) -> dict[str, Any]:
-    """Return what in-toto calls a resource descriptor."""
-    found: dict[str, Any] = {"name": material.name}
-    if uri := material.uri or (material.purl.to_string() if material.purl else ""):
-        found["uri"] = uri
-    if material.digest:
-        found["digest"] = dict(material.digest)
-    found["annotations"] = {"kind": material.kind, **material.notes}
-    return found

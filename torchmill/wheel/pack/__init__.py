@@ -1,20 +1,16 @@
 """From the raw wheel to the delivered one: repair, tags, metadata, zip.
 
-- bundling: carry along the libraries that a wheel needs and that are neither in it nor on every system
-- compressor: compressed members, kept by what they hold, so that the next wheel with the same library
-  copies its bytes
-- elf: read ELF files: what they need, what they are called, where they look
-- elf_edit: what is to change in an ELF file
-- licences: which package of the system, or of PyPI, a library that came along belongs to
-- macos: read Mach-O files: which machines they are for, which macOS they need
-- metadata: METADATA in one spelling: all wheels of a version say the same, whatever Python and tools made
-  them
-- policy: what a wheel's files want from the system, read off their headers, for a platform's policy to
-  judge
-- repair: make a wheel carry what it needs: outside libraries come along, run paths stay inside
-- staging: tell what of a raw wheel can stay in it until the wheel is packed
-- wheel_writer: write a wheel: RECORD and the zip, the same bytes for the same files, whatever the number
-  of threads
-- zip_reader: take the members of a zip archive out, several at a time
-- zip_writer: write a zip archive, member after member, into a file that can be sought in
+- bundling: bundle the libraries that a wheel needs and that are neither in it nor on every system
+- compressor: compress files into members, and keep compressed members in a cache
+- elf: read ELF files and static libraries
+- elf_edit: edit the names and run paths in ELF files
+- licences: the packages that installed bundled libraries, and their licence files
+- macos: repair wheels for macOS by delocate, and check Mach-O files against the platform tag
+- metadata: edit, normalize and compare what a wheel declares in METADATA and WHEEL
+- policy: what a Linux platform tag promises
+- repair: bundle libraries and keep run paths inside the wheel
+- staging: extract the files of a wheel that are edited; the others stay in the raw wheel
+- wheel_writer: write RECORD and the zip archive
+- zip_reader: extract members, and refuse members that must not be extracted
+- zip_writer: read and digest files, deflate them in blocks, write members and the directory
 """

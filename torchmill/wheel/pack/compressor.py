@@ -1,7 +1,8 @@
-"""Compressed members, kept by what they hold, so that the next wheel with the same library copies its bytes.
+"""Compress files into members of a wheel with several threads, and keep compressed members in a cache.
 
-A kept member is a file named by codec and content. What is missing, cut short, changed or cannot be read or
-written is compressed again: the store makes packing faster, and nothing depends on it.
+Memory does not depend on the files: small ones are compressed in batches, large ones in blocks, and few at a
+time. A cached member is a file named by codec and content, from which the next wheel with the same library
+copies. One that is missing, truncated, changed or unreadable is compressed again: only time depends on it.
 """
 
 from __future__ import annotations
@@ -36,42 +37,47 @@ from torchmill.wheel.pack.zip_writer import (
 CACHE_MAGIC = b"twkept1\n"
 DIGEST_BYTES = hashlib.sha256().digest_size
 CHUNK_BYTES = 1 << 20
+CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
+BATCH_FILES = 64  # on average
+BATCH_BYTES = BLOCK_BYTES
+
+Result = TypeVar("Result")
 
 
 class SpoiledMemberError(Exception):
-    """A kept member that is no longer what was kept; it has been removed."""
+    """A cached member was truncated or changed; it has been removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberCache:
-    """The members that one codec compressed."""
+    """The cached members of one codec; members are named by the SHA-256 of their uncompressed bytes."""
 
-    folder: Path | None  # None: nothing is kept
+    folder: Path | None  # None: nothing is cached
     codec: str
 
     def path(self, content: bytes) -> Path | None:
-        """Return where the member lies whose uncompressed bytes have this sha256."""
+        """Return the path of a member, by its SHA-256."""
         name = content.hex()
         return None if self.folder is None else self.folder / self.codec / name[:2] / name
 
     def find(self, content: bytes) -> Iterator[bytes] | None:
-        """Return the compressed bytes in parts, None where there are none.
+        """Return the compressed bytes in parts; None where the member is not cached.
 
-        The iterator raises SpoiledError, at the latest after the last part, where they are not those kept.
+        The iterator raises SpoiledMemberError, at the latest after the last part, where they were changed.
         """
         path = self.path(content)
         if path is None:
             return None
         try:
             file = path.open("rb")
-        except OSError:  # never kept, or taken away meanwhile
+        except OSError:  # not cached, or removed meanwhile
             return None
-        with contextlib.suppress(OSError):  # somebody else's, or taken away just now
-            os.utime(path)  # the least recently used go first when room is made
+        with contextlib.suppress(OSError):  # another user's, or removed just now
+            os.utime(path)  # the least recently used are removed first
         return self._read_parts(path, file, content)
 
     def read(self, content: bytes) -> bytes | None:
-        """Return the compressed bytes, None where there are none that are sound."""
+        """Return the compressed bytes; None where the member is not cached, or damaged."""
         parts = self.find(content)
         try:
             return None if parts is None else b"".join(parts)
@@ -79,7 +85,7 @@ class MemberCache:
             return None
 
     def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """Hand `parts` on, and keep them once the last has passed, if the disk takes them."""
+        """Yield `parts`, and cache them after the last one, if the disk has room."""
         path = self.path(content)
         if path is None:
             yield from parts
@@ -115,12 +121,12 @@ class MemberCache:
             raise SpoiledMemberError(str(path))
 
     def _digest(self, content: bytes) -> hashlib._Hash:
-        """Return a digest that also tells a member under the name of another."""
+        """Return a digest that also detects a member under the name of another."""
         return hashlib.sha256(self.codec.encode() + content)
 
 
 class _CacheWriter:
-    """A member that is being kept; where the disk refuses it, nothing is left of it and nobody is told."""
+    """Writes a member to the cache; where the disk refuses it, nothing is left of it, without an error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,7 +150,7 @@ class _CacheWriter:
     def discard(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
-            with contextlib.suppress(OSError):  # closing writes what is left
+            with contextlib.suppress(OSError):  # closing flushes
                 file.close()
             with contextlib.suppress(OSError):
                 Path(file.name).unlink()
@@ -155,13 +161,6 @@ class _CacheWriter:
             yield
         except OSError:
             self.discard()
-
-
-Result = TypeVar("Result")
-
-CACHED_FROM_BYTES = 1 << 16  # bytes: to compress less again costs no more than to look it up
-BATCH_FILES = 64  # on an average
-BATCH_BYTES = BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +175,19 @@ class _PreparedMember:
 
 @dataclass(slots=True)
 class Compressor:
-    """The threads that compress, and what they compress with."""
+    """Compresses files with a pool of threads."""
 
     pool: ThreadPoolExecutor
     threads: int
     codec: Codec
     cache: MemberCache
-    copied_bytes: int = 0  # bytes of members that were kept before
+    copied_bytes: int = 0  # of members from the cache
     _digests: dict[str, Future[ContentDigest]] = field(default_factory=dict)
 
     def add_files(
         self, archive: ZipWriter, files: Sequence[MemberSource]
     ) -> Iterator[tuple[str, ContentDigest]]:
-        """Add the files to the archive in their order, and yield what each holds."""
+        """Add the files to the archive in their order, and yield the name and digest of each."""
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
         self._digests = {file.name: self.pool.submit(zip_writer.digest_source, file) for file in large}
         units = list(_group_files(files))
@@ -204,43 +203,43 @@ class Compressor:
                     yield each.member.name, each.content
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
-        """Add a member that is no file."""
+        """Add a member that is not a file."""
         archive.add(ZipMember(name, 0o644, len(data), crc32(data)), self.codec.compress(data))
 
     def _add_large_file(self, archive: ZipWriter, file: MemberSource) -> ContentDigest:
-        """Add a large file, from what is kept or block by block."""
-        found = self._digests.pop(file.name).result()
-        member = ZipMember(file.name, file.mode, found.size, found.crc)
-        known = self.cache.find(found.sha256)
-        if known is not None:
+        """Add a large file, from the cache or block by block."""
+        content = self._digests.pop(file.name).result()
+        member = ZipMember(file.name, file.mode, content.size, content.crc)
+        cached = self.cache.find(content.sha256)
+        if cached is not None:
             try:
-                self.copied_bytes += archive.add_parts(member, known)
-            except SpoiledMemberError:  # and out of the archive again
+                self.copied_bytes += archive.add_parts(member, cached)
+            except SpoiledMemberError:  # the archive is as it was before
                 pass
             else:
-                return found
+                return content
         parts = self._in_order(
             partial(block.compress, self.codec) for block in split_blocks(file.path, file.size, file.offset)
         )
-        archive.add_parts(member, self.cache.store(found.sha256, parts))
-        return found
+        archive.add_parts(member, self.cache.store(content.sha256, parts))
+        return content
 
     def _compress_batch(self, files: Sequence[MemberSource]) -> list[_PreparedMember]:
-        """Read small files and compress each, unless the batch is kept."""
-        held = list(zip_writer.read_sources(files))
-        key = hashlib.sha256(b"".join(found.sha256 for _, found in held)).digest()
-        worth = sum(len(data) for data, _ in held) >= CACHED_FROM_BYTES
-        known = _split_parts(self.cache.read(key), len(held)) if worth else None
-        packed = known or [self.codec.compress(data) for data, _ in held]
-        if worth and known is None:
+        """Read small files and compress each, unless the batch is cached."""
+        contents = list(zip_writer.read_sources(files))
+        key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
+        worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
+        cached = _split_parts(self.cache.read(key), len(contents)) if worthwhile else None
+        packed = cached or [self.codec.compress(data) for data, _ in contents]
+        if worthwhile and cached is None:
             deque(self.cache.store(key, [_join_parts(packed)]), 0)
         return [
-            _prepare_member(file, *each, deflated, known is not None)
-            for file, each, deflated in zip(files, held, packed, strict=True)
+            _prepare_member(file, *each, deflated, cached is not None)
+            for file, each, deflated in zip(files, contents, packed, strict=True)
         ]
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
-        """Yield the results of the tasks in order, few of them ahead of what is taken."""
+        """Yield the results of the tasks in order, with only a few computed ahead."""
         waiting: deque[Future[Result]] = deque()
         for task in tasks:
             waiting.append(self.pool.submit(task))
@@ -251,21 +250,21 @@ class Compressor:
 
 
 def _prepare_member(
-    file: MemberSource, data: bytes, found: ContentDigest, deflated: bytes, copied: bool
+    file: MemberSource, data: bytes, content: ContentDigest, deflated: bytes, copied: bool
 ) -> _PreparedMember:
     """Return the member, deflated where that makes it smaller."""
     method = CompressionMethod.DEFLATED if len(deflated) < len(data) else CompressionMethod.STORED
-    member = ZipMember(file.name, file.mode, found.size, found.crc, method)
-    return _PreparedMember(member, found, deflated if method else data, copied)
+    member = ZipMember(file.name, file.mode, content.size, content.crc, method)
+    return _PreparedMember(member, content, deflated if method else data, copied)
 
 
 def _join_parts(parts: Sequence[bytes]) -> bytes:
-    """Return the parts as one, their lengths before them."""
+    """Return the parts in one, after their lengths."""
     return struct.pack(f"<{len(parts)}L", *map(len, parts)) + b"".join(parts)
 
 
 def _split_parts(joined: bytes | None, count: int) -> list[bytes] | None:
-    """Return the parts again; None where these are not so many."""
+    """Return the parts of `_join_parts`; None where their number or size is wrong."""
     start = 4 * count
     if joined is None or len(joined) < start:
         return None
@@ -275,10 +274,9 @@ def _split_parts(joined: bytes | None, count: int) -> list[bytes] | None:
 
 
 def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
-    """Yield large files by themselves and small ones in batches, in order.
+    """Yield large files alone and small ones in batches, in order.
 
-    Where a batch ends depends on the name of the next file, so that another wheel, with a file more, has the
-    same batches but one.
+    The name of the next file decides where a batch ends, so one additional file changes one batch only.
     """
     batch: list[MemberSource] = []
     size = 0

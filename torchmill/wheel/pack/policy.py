@@ -1,4 +1,4 @@
-"""What a wheel's files want from the system, read off their headers, for a platform's policy to judge."""
+"""What a Linux platform tag promises: libraries on every such system, and how new their symbols may be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
 
 LIBC_TAG = re.compile(r"(?P<libc>manylinux|musllinux)_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
-ELF_MACHINES = {  # how ELF headers name what platform tags name
+ELF_MACHINES = {  # arch of a platform tag -> machine in ELF headers
     "x86_64": "EM_X86_64",
     "aarch64": "EM_AARCH64",
     "i686": "EM_386",
@@ -26,113 +26,135 @@ ELF_MACHINES = {  # how ELF headers name what platform tags name
     "s390x": "EM_S390",
     "riscv64": "EM_RISCV",
 }
-# The driver's: they must be the ones of the machine that runs the wheel.
+# Libraries of the GPU driver: they must be those of the machine that runs the wheel.
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
 # Part of the interpreter that imports the extension; a second copy would be a second interpreter.
 INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
+_MOST_LISTED = 3  # problems in one message
 LOADER_LIBRARY = re.compile(r"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1")
 
 
 @dataclass(frozen=True, slots=True)
 class SystemNeeds:
-    """What one file wants from the system."""
+    """What one file of a wheel needs from the system."""
 
     file: str
     libraries: frozenset[str]
     versions: Mapping[str, frozenset[str]]  # library -> symbol versions
-    symbols: frozenset[str] = frozenset()  # undefined names, read where a policy forbids some
+    symbols: frozenset[str] = frozenset()  # undefined ones, read only where the policy forbids some
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformTarget:
-    """A platform tag and the policy that judges it."""
+    """A manylinux or musllinux tag and its policy."""
 
     tag: str
     arch: str
     version: tuple[int, int]  # of the C library
     policy: Policy
-    covered: bool  # the policy is no older than the tag
+    covered: bool  # the policy is at least as new as the tag
 
     @property
     def machine(self) -> str | None:
-        """Return the ELF machine of this arch, None where no name for it is known."""
+        """Return the machine in ELF headers; None for an unknown arch."""
         return ELF_MACHINES.get(self.arch)
 
     def on_system(self, library: str) -> bool:
-        """Say whether the wheel may rely on `library` being where it runs."""
+        """Tell whether every system of the tag has `library`."""
         allowed = library in self.policy.whitelist
         return allowed or bool(LOADER_LIBRARY.fullmatch(library) or DRIVER_LIBRARY.fullmatch(library))
 
 
 def platform_target(tag: str) -> PlatformTarget:
-    """Return the target of a manylinux or musllinux tag; raise ConfigError for any other."""
+    """Return the target of a manylinux or musllinux tag. Raises ConfigError for any other tag."""
     match = LIBC_TAG.fullmatch(_pep600_tag(tag))
     if match is None:
-        raise ConfigError(f"{tag}: not a platform tag of Linux wheels: say one like manylinux_2_28_x86_64")
+        raise ConfigError(
+            f"{tag}: not a platform tag of Linux wheels: use one like manylinux_2_28_x86_64",
+            code="invalid-platform-tag",
+        )
     version = (int(match["major"]), int(match["minor"]))
     policies = _policies(match["libc"], match["arch"], tag)
-    # a version between two known ones is judged by the newer and, for the C library itself, by number
-    newer = [policy for known, policy in policies if known >= version]
+    # a version between two policies is judged by the newer one and, for the C library itself, by number
+    newer = [policy for policy_version, policy in policies if policy_version >= version]
     policy = newer[0] if newer else policies[-1][1]
     return PlatformTarget(tag, match["arch"], version, policy, bool(newer))
 
 
+def system_needs(
+    root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget, own: Container[str]
+) -> Iterator[SystemNeeds]:
+    """Yield what each file below `root` needs of the libraries that systems of the target have.
+
+    `own` are the names of the wheel's own libraries.
+    """
+    for path, info in files.items():
+        libraries = frozenset(
+            name
+            for name in info.needed
+            if target.on_system(name) and name not in own and not DRIVER_LIBRARY.fullmatch(name)
+        )
+        symbols = elf.undefined_symbols(path) if libraries & set(target.policy.blacklist) else frozenset()
+        versions = {name: info.versions[name] for name in libraries & set(info.versions)}
+        yield SystemNeeds(path.relative_to(root).as_posix(), libraries, versions, symbols)
+
+
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
-    """Return what forbids the target's tag, one complete clause each."""
-    found = []
+    """Return a clause for each need that the target's tag does not promise."""
+    problems = []
     for each in needs:
         for library, version in _too_new(target, each):
-            found.append(f"{each.file} needs {version} of {library}, which is newer than {target.tag}")
+            problems.append(f"{each.file} needs {version} of {library}, which is newer than {target.tag}")
         for library, symbol in _forbidden(target.policy, each):
-            found.append(f"{each.file} uses {symbol} of {library}, which {target.tag} does not promise")
-    return found
+            problems.append(f"{each.file} uses {symbol} of {library}, which {target.tag} does not promise")
+    return problems
+
+
+def first_problems(problems: Sequence[str]) -> str:
+    """Return the first problems and the number of others, in one clause."""
+    more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
+    return f"{'; '.join(problems[:_MOST_LISTED])}{more}"
 
 
 def lowest_tag(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> str:
-    """Return the oldest platform that would hold for these needs; the target's own at worst."""
-    found = _oldest_target(target, list(needs))
-    return found.tag if found is not None and found.version < target.version else target.tag
+    """Return the oldest tag that meets these needs; the target's own at worst."""
+    oldest = _oldest_target(target, list(needs))
+    return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
 
 
 def oldest_tag(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> str | None:
-    """Return the oldest platform of the target's kind that holds for these needs, None where none does."""
-    found = _oldest_target(target, list(needs))
-    return found.tag if found is not None else None
+    """Return the oldest tag of the target's C library that meets these needs; None where none does."""
+    oldest = _oldest_target(target, list(needs))
+    return oldest.tag if oldest is not None else None
 
 
 def _oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
-    known = _policies(libc, target.arch, target.tag)
-    every = (
-        PlatformTarget(policy.name, target.arch, version, policy, covered=True) for version, policy in known
-    )
-    return next((candidate for candidate in every if _holds(candidate, needs)), None)
-
-
-def _holds(candidate: PlatformTarget, needs: Iterable[SystemNeeds]) -> bool:
-    return all(
-        all(candidate.on_system(library) for library in each.libraries)
-        and not policy_problems(candidate, [each])
-        for each in needs
-    )
+    for version, policy in _policies(libc, target.arch, target.tag):
+        candidate = PlatformTarget(policy.name, target.arch, version, policy, covered=True)
+        libraries = {library for each in needs for library in each.libraries}
+        if all(map(candidate.on_system, libraries)) and not policy_problems(candidate, needs):
+            return candidate
+    return None
 
 
 def _too_new(target: PlatformTarget, needs: SystemNeeds) -> list[tuple[str, str]]:
-    found = []
+    """Return library and symbol version for each version that the target does not promise."""
+    too_new = []
     for library, versions in sorted(needs.versions.items()):
         if library not in target.policy.whitelist:
             continue
         for version in sorted(versions):
             family, _, number = version.partition("_")
-            known = target.policy.symbol_versions.get(family)
-            beyond = known is not None and number not in known
+            promised = target.policy.symbol_versions.get(family)
+            beyond = promised is not None and number not in promised
             if family == "GLIBC" and number[:1].isdigit():
                 beyond = tuple(map(int, number.split("."))) > target.version
             elif not target.covered:
                 beyond = False  # a tag newer than every policy: only the C library's number can be judged
             if beyond:
-                found.append((library, version))
-    return found
+                too_new.append((library, version))
+    return too_new
 
 
 def _forbidden(policy: Policy, needs: SystemNeeds) -> list[tuple[str, str]]:
@@ -146,44 +168,25 @@ def _forbidden(policy: Policy, needs: SystemNeeds) -> list[tuple[str, str]]:
 
 @cache
 def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Policy], ...]:
-    """Return every policy for `arch` with the C library's version that it stands for, oldest first."""
+    """Return every policy for `arch` with its version of the C library, oldest first."""
     try:
         architecture = Architecture(arch)
     except ValueError:
-        raise ConfigError(f"{tag}: no policy is known for the arch {arch!r}: choose another tag") from None
+        raise ConfigError(
+            f"{tag}: there is no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
+        ) from None
     if libc == "musllinux":
-        known = WheelPolicies(libc=Libc.MUSL, arch=architecture, musl_policy="musllinux_1_2")
+        policies = WheelPolicies(libc=Libc.MUSL, arch=architecture, musl_policy="musllinux_1_2")
     else:
-        known = WheelPolicies(libc=Libc.GLIBC, arch=architecture)
-    matches = [(LIBC_TAG.fullmatch(policy.name), policy) for policy in known]
+        policies = WheelPolicies(libc=Libc.GLIBC, arch=architecture)
+    matches = [(LIBC_TAG.fullmatch(policy.name), policy) for policy in policies]
     dated = [((int(match["major"]), int(match["minor"])), policy) for match, policy in matches if match]
     return tuple(sorted(dated, key=lambda each: each[0]))
 
 
 def _pep600_tag(tag: str) -> str:
-    """Spell the tags from before PEP 600 as PEP 600 does."""
+    """Return the PEP 600 spelling of an older tag."""
     for old, new in (("manylinux1_", "2_5"), ("manylinux2010_", "2_12"), ("manylinux2014_", "2_17")):
         if tag.startswith(old):
             return f"manylinux_{new}_{tag.removeprefix(old)}"
     return tag
-
-
-def system_needs(
-    root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget, own: Container[str]
-) -> Iterator[SystemNeeds]:
-    """Yield what each file below `root` wants of those libraries that `target` has.
-
-    `own` are the names of the libraries that the wheel has itself.
-    """
-    watched = target.policy.blacklist
-    for path, facts in files.items():
-        libraries = frozenset(_from_system(target, facts.needed, own))
-        symbols = elf.undefined_symbols(path) if libraries & set(watched) else frozenset()
-        versions = {name: facts.versions[name] for name in libraries & set(facts.versions)}
-        yield SystemNeeds(path.relative_to(root).as_posix(), libraries, versions, symbols)
-
-
-def _from_system(target: PlatformTarget, needed: Iterable[str], own: Container[str]) -> Iterator[str]:
-    for name in needed:
-        if target.on_system(name) and name not in own and not DRIVER_LIBRARY.fullmatch(name):
-            yield name

@@ -1,42 +1,30 @@
-"""Make a wheel carry what it needs: outside libraries come along, run paths stay inside.
+"""Repair a staged wheel: bundle the libraries that its tag does not promise, and keep run paths inside it.
 
-The same is delocate's work on macOS (see `macos`); on Windows libraries lie beside their users and need
-nothing.
+On macOS delocate does this (see `macos`). On Windows libraries lie beside the files that need them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZipFile
 
-from torchmill.core.errors import BuildError, VerifyError
+from torchmill.core.errors import VerifyError
 from torchmill.wheel.pack import bundling, elf, elf_edit, licences, macos, metadata, policy
-from torchmill.wheel.pack.bundling import (
-    BundledLibrary,
-    Graft,
-    LibrarySearch,
-    PlainLinuxTarget,
-    bundle_libraries,
-    system_search,
-)
+from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.policy import INTERPRETER_LIBRARY, PlatformTarget
-from torchmill.wheel.pack.staging import ARCHIVE_ERRORS, StagedWheel
-
-_MOST_LISTED = 3  # problems, of all that there are
+from torchmill.wheel.pack.staging import StagedWheel
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What repair did, for the manifest and the log."""
+    """What repair changed, for the manifest and the log."""
 
     bundled: tuple[BundledLibrary, ...] = ()
     edited: tuple[str, ...] = ()  # paths from the wheel's root
-    lowest_tag: str | None = None  # the oldest platform tag that would hold; None: nothing is promised
+    lowest_tag: str | None = None  # the oldest platform tag that holds; None for tags that are not judged
     notes: tuple[str, ...] = ()
 
 
@@ -50,44 +38,26 @@ def repair_wheel(
 ) -> RepairResult:
     """Bundle every library that `platform_tag` does not promise, and set the run paths.
 
-    The plain linux tag promises nothing: the wheel is for systems like this one, and what this system's
-    loader finds by itself is not bundled.
-    What packages of NVIDIA's bring that the wheel requires is not bundled: run paths lead to it.
+    The plain linux tag is for systems like this one: what this system's loader finds by default is not
+    bundled. Nor are libraries of NVIDIA in packages that the wheel requires: run paths lead to them.
     `folders` are searched for libraries before the system's own. `provided` names the libraries of the
-    package that this one imports first (see `libraries_of`): those are neither bundled nor looked for.
-    Nor are those `beside` it, in folders of site-packages (see `nvidia.beside`).
-    Raise VerifyError where a library is nowhere, or something needed is newer than the tag.
+    package that this one imports first, and `installed_nvidia` libraries of NVIDIA and their folders in
+    site-packages (see `bundling.installed_nvidia_folders`): neither are bundled. Raises VerifyError where a
+    library is nowhere, or a need is newer than the tag.
     """
     if platform_tag.startswith("win"):
         return RepairResult(notes=("Windows: libraries lie beside their users, nothing to repair",))
     if platform_tag.startswith("macosx"):
-        delocated = macos.delocate_wheel(staged, platform_tag, provided)
-        lacking = licences.copy_licences(
-            staged, delocated.bundled, licences.owner_finder(one.source for one in delocated.bundled)
-        )
-        return RepairResult(delocated.bundled, delocated.edited, notes=lacking)
-    search = system_search(folders)
+        bundled, edited = macos.delocate_wheel(staged, platform_tag, provided)
+        return RepairResult(bundled, edited, notes=licences.copy_licences(staged, bundled))
+    search = bundling.system_search(folders)
     target = bundling.plain_linux_target(platform_tag, search) or policy.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
-    bundle_libraries(graft)
-    edited = [graft.path_in_wheel(path) for path in _edit_files(graft)]
-    could_be = None if isinstance(target, PlainLinuxTarget) else _judge_tag(graft, target)
-    bundled = tuple(sorted(graft.bundled.values(), key=lambda each: each.name))
-    lacking = licences.copy_licences(staged, bundled, licences.owner_finder(one.source for one in bundled))
-    return RepairResult(bundled, tuple(sorted(edited)), could_be, (*graft.notes, *lacking))
-
-
-def shared_library_names(wheel: Path) -> frozenset[str]:
-    """Return the names of the shared libraries in a wheel, which a dependent package finds loaded.
-
-    Raises BuildError where the file is no wheel.
-    """
-    try:
-        with ZipFile(wheel) as archive:
-            names = [Path(name).name for name in archive.namelist()]
-    except ARCHIVE_ERRORS as error:
-        raise BuildError(f"{wheel}: not a wheel ({error}): build or download it again") from None
-    return frozenset(name for name in names if re.search(r"\.so(\.\d+)*$", name))
+    bundling.bundle_libraries(graft)
+    edited = tuple(sorted(graft.path_in_wheel(path) for path in _edit_files(graft)))
+    lowest = None if isinstance(target, PlainLinuxTarget) else _judge_tag(graft, target)
+    bundled = tuple(sorted(graft.bundled.values(), key=lambda library: library.name))
+    return RepairResult(bundled, edited, lowest, (*graft.notes, *licences.copy_licences(staged, bundled)))
 
 
 def _start_graft(
@@ -97,29 +67,37 @@ def _start_graft(
     provided: frozenset[str],
     installed_nvidia: Mapping[str, str],
 ) -> Graft:
-    found = elf.dynamic_files(staged.root)
-    # what installers move elsewhere (scripts, headers) has no fixed way to the package's libraries
+    # what installers move elsewhere (scripts, headers) has no fixed path to the package's libraries
     files = {
-        path: facts for path, facts in found.items() if ".data/" not in str(path.relative_to(staged.root))
+        path: info
+        for path, info in elf.dynamic_files(staged.root).items()
+        if ".data/" not in str(path.relative_to(staged.root))
     }
-    for path, facts in files.items():
-        if target.machine not in {None, facts.machine}:
+    for path, info in files.items():
+        if target.machine not in {None, info.machine}:
             raise VerifyError(
-                f"{path.relative_to(staged.root)} is made for {facts.machine}, not for {target.arch}: "
-                "clear the build tree and build again"
+                f"{path.relative_to(staged.root)} is built for {info.machine}, not for {target.arch}: "
+                "clear the build tree and build again",
+                code="wrong-machine",
             )
-    own = frozenset(path.name for path in files)
-    folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
-    brought = bundling.required_nvidia_folders(metadata.wheel_requirements(staged))
-    return Graft(staged, target, search, provided, brought, installed_nvidia, folder, files, own)
+    return Graft(
+        staged=staged,
+        target=target,
+        search=search,
+        provided=provided,
+        required_nvidia=bundling.required_nvidia_folders(metadata.wheel_requirements(staged)),
+        installed_nvidia=installed_nvidia,
+        folder=staged.root / f"{staged.package}.libs" if provided else staged.libraries,
+        files=files,
+        own=frozenset(path.name for path in files),
+    )
 
 
 def _edit_files(graft: Graft) -> Iterator[Path]:
-    """Apply to each file all its edits at once, and yield the files that had any."""
-    names = {each.name for each in graft.bundled.values()}
-    inside = graft.own | names
-    for path, facts in graft.files.items():
-        edit = _needed_edit(graft, path, facts, inside, names)
+    """Apply to each file all its edits at once, and yield the edited files."""
+    bundled = {library.name for library in graft.bundled.values()}
+    for path, info in graft.files.items():
+        edit = _needed_edit(graft, path, info, bundled)
         if edit != ElfEdit():
             mode = path.stat().st_mode
             path.chmod(mode | 0o200)
@@ -129,41 +107,41 @@ def _edit_files(graft: Graft) -> Iterator[Path]:
             yield path
 
 
-def _needed_edit(
-    graft: Graft, path: Path, facts: ElfInfo, inside: frozenset[str], bundled: set[str]
-) -> ElfEdit:
+def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> ElfEdit:
     replaced = graft.replaced.get(path, {})
-    dropped = tuple(name for name in facts.needed if INTERPRETER_LIBRARY.fullmatch(Path(name).name))
-    came_along = path.name in bundled and path.parent == graft.folder
-    found = [replaced.get(name, name) for name in facts.needed]
-    beside = {folder for one in found if (folder := bundling.nvidia_folder(graft.installed_nvidia, one))}
-    looks_inside = came_along or any(
-        one in inside or bundling.nvidia_folder(graft.required_nvidia, one) for one in found
+    needed = [replaced.get(name, name) for name in info.needed]
+    is_bundled = path.name in bundled and path.parent == graft.folder
+    installed = {
+        folder for name in needed if (folder := bundling.nvidia_folder(graft.installed_nvidia, name))
+    }
+    looks_inside = is_bundled or any(
+        name in graft.own or name in bundled or bundling.nvidia_folder(graft.required_nvidia, name)
+        for name in needed
     )
     folders = {file.parent for file in graft.files}
     libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
-    # what libraries of a required package open by name may be in any of the others
-    libraries += [graft.staged.root / folder for folder in sorted({*graft.required_nvidia.values(), *beside})]
-    rpath = elf_edit.run_path(path, facts.rpath, looks_inside or bool(beside), graft.staged.root, libraries)
+    # what libraries of a required package open by name may be in any of the other packages
+    nvidia = {*graft.required_nvidia.values(), *installed}
+    libraries += [graft.staged.root / folder for folder in sorted(nvidia)]
+    rpath = elf_edit.run_path(path, info.rpath, looks_inside or bool(installed), graft.staged.root, libraries)
     return ElfEdit(
         replaced=tuple(sorted(replaced.items())),
-        dropped=dropped,
-        soname=path.name if came_along and facts.soname != path.name else None,
-        rpath=None if rpath == facts.rpath else rpath,
+        dropped=tuple(name for name in info.needed if INTERPRETER_LIBRARY.fullmatch(Path(name).name)),
+        soname=path.name if is_bundled and info.soname != path.name else None,
+        rpath=None if rpath == info.rpath else rpath,
     )
 
 
 def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
-    """Return the oldest platform that would hold; raise VerifyError where the target's own does not."""
-    files = {path: facts for path in graft.files if (facts := elf.read_elf(path)) is not None}  # as edited
+    """Return the oldest tag that holds. Raises VerifyError where the target's own does not."""
+    files = {path: info for path in graft.files if (info := elf.read_elf(path)) is not None}  # as edited
     needs = list(policy.system_needs(graft.staged.root, files, target, graft.own))
-    if found := policy.policy_problems(target, needs):
-        more = f"; and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
-        holds = policy.oldest_tag(target, needs)
-        instead = f"what was compiled holds {holds}: " if holds else ""
+    if problems := policy.policy_problems(target, needs):
+        oldest = policy.oldest_tag(target, needs)
         raise VerifyError(
-            f"{'; '.join(found[:_MOST_LISTED])}{more}: {instead}build on a system as old as "
-            f"{target.tag}, or with "
-            "`--plat auto`, which takes the tag that holds"
+            f"{policy.first_problems(problems)}: {f'the files as compiled meet {oldest}: ' if oldest else ''}"
+            f"build on a system as old as {target.tag}, or with `--plat auto`, which takes the tag that "
+            "holds",
+            code="newer-than-tag",
         )
     return policy.lowest_tag(target, needs)

@@ -1,4 +1,4 @@
-"""Write a wheel: RECORD and the zip, the same bytes for the same files, whatever the number of threads."""
+"""Write a wheel: RECORD and the zip archive, with the same bytes for any number of threads."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from torchmill.core import files
 from torchmill.core.errors import BuildError, ConfigError, HostError
+from torchmill.core.files import hash_file
 from torchmill.host import limits
 from torchmill.wheel.pack import zip_writer
 from torchmill.wheel.pack.compressor import Compressor, MemberCache
 from torchmill.wheel.pack.zip_writer import Codec, MemberSource, ZipWriter
 
-EPOCH_SECONDS = 315532800  # 1980-01-01, before which the zip format knows no time
-END_SECONDS = 4354819200  # 2108-01-01, from which on it knows none either
-MAX_THREADS = 64  # each holds a block or two, and memory is to stay below 300 MB
+EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
+END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
+MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class PackedWheel:
     path: Path
     sha256: str
     size: int  # bytes
-    codec: str  # what its bytes depend on beside the files: "zlib-1.3.1-level-6"
-    copied_bytes: int  # bytes of members that were copied, not compressed
+    codec: str  # on which its bytes depend: "zlib-1.3.1-level-6"
+    copied_bytes: int  # of members copied from the cache
 
 
 def pack_wheel(
@@ -47,11 +47,11 @@ def pack_wheel(
     threads: int | None = None,
     codec: Codec | None = None,
 ) -> PackedWheel:
-    """Write the files below `tree`, and the `rest`, as the wheel `destination`, with a RECORD of them.
+    """Write the files below `tree` and the `unstaged` ones as the wheel `destination`, with a RECORD of them.
 
-    Compressed members are kept in the folder `members`, and copied from there. As many `threads` compress as
-    may run, unless it is said. The wheel appears whole or not at all. Raise BuildError where the tree is no
-    wheel's, HostError where the disk refuses it.
+    Compressed members are kept in `cache_folder` and copied from there. By default as many `threads`
+    compress as this process may use processors. The wheel appears whole or not at all. Raises BuildError
+    where the tree is not a wheel's, HostError where the disk is full.
     """
     codec = codec or zip_writer.best_codec()
     try:
@@ -66,17 +66,18 @@ def pack_wheel(
                     unstaged,
                     codec=codec,
                     cache=MemberCache(cache_folder, str(codec)),
-                    threads=_thread_count(threads),
+                    threads=min(threads or limits.measure_cores().count, MAX_THREADS),
                 )
             partial.chmod(0o644)
-            whole, size = files.hash_file(partial), partial.stat().st_size
+            whole, size = hash_file(partial), partial.stat().st_size
             partial.replace(destination)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise HostError(
             f"{destination}: cannot be written ({error.strerror or error}): "
-            "free some space or choose another folder"
+            "free some space or choose another folder",
+            code="disk-full",
         ) from error
     return PackedWheel(destination, whole, size, str(codec), copied)
 
@@ -84,26 +85,24 @@ def pack_wheel(
 def list_members(tree: Path, unstaged: Iterable[MemberSource] = ()) -> list[MemberSource]:
     """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
 
-    What lies in the tree takes the place of what the `rest` has of the same name. Raise BuildError for a tree
-    without .dist-info, or with links, which wheels cannot hold.
+    Files in the tree replace `unstaged` ones of the same name. Raises BuildError for a tree without
+    .dist-info, or with links, which wheels cannot hold.
     """
-    found = {file.name: file for file in (*unstaged, *_scan_files(str(tree), ""))}
-    found.pop(f"{_dist_info_name(tree)}/RECORD", None)
-    return sorted(found.values(), key=lambda file: (_is_metadata(file.name), file.name))
+    files = {file.name: file for file in (*unstaged, *_scan_files(str(tree), ""))}
+    files.pop(f"{_dist_info_name(tree)}/RECORD", None)
+    return sorted(
+        files.values(), key=lambda file: (file.name.partition("/")[0].endswith(".dist-info"), file.name)
+    )
 
 
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
-    """Return a file as an archive holds it: of its permissions, whether it is a program."""
+    """Return a file as a member: of its permissions, only whether it is a program."""
     return MemberSource(name, path, status.st_size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def record_digest(sha256: bytes) -> str:
-    """Spell a digest as RECORD does."""
+    """Return a digest as RECORD spells it."""
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
-
-
-def _is_metadata(name: str) -> bool:
-    return name.partition("/")[0].endswith(".dist-info")
 
 
 def _scan_files(folder: str, inside: str) -> Iterator[MemberSource]:
@@ -112,7 +111,8 @@ def _scan_files(folder: str, inside: str) -> Iterator[MemberSource]:
             name = f"{inside}{entry.name}"
             if entry.is_symlink():
                 raise BuildError(
-                    f"{entry.path}: is a link, which a wheel cannot hold: put a copy in its place"
+                    f"{entry.path}: is a link, which a wheel cannot hold: replace it by a copy",
+                    code="link-in-wheel",
                 )
             if entry.is_dir():
                 yield from _scan_files(entry.path, f"{name}/")
@@ -121,10 +121,13 @@ def _scan_files(folder: str, inside: str) -> Iterator[MemberSource]:
 
 
 def _dist_info_name(tree: Path) -> str:
-    found = [path.name for path in tree.glob("*.dist-info")]
-    if len(found) != 1:
-        raise BuildError(f"{tree}: has {len(found)} .dist-info folders, not one: build the wheel again")
-    return found[0]
+    folders = [path.name for path in tree.glob("*.dist-info")]
+    if len(folders) != 1:
+        raise BuildError(
+            f"{tree}: has {len(folders)} .dist-info folders, not one: build the wheel again",
+            code="invalid-raw-wheel",
+        )
+    return folders[0]
 
 
 def _write_archive(
@@ -136,7 +139,7 @@ def _write_archive(
     cache: MemberCache,
     threads: int,
 ) -> int:
-    """Write the archive and return how many bytes of it were copied."""
+    """Write the archive and return how many bytes of it were copied from the cache."""
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
     archive = ZipWriter(sink, _timestamp())
@@ -144,28 +147,24 @@ def _write_archive(
     record = f"{_dist_info_name(tree)}/RECORD"
     pool = ThreadPoolExecutor(threads)
     try:
-        press = Compressor(pool, threads, codec, cache)
-        for name, content in press.add_files(archive, members):
+        compressor = Compressor(pool, threads, codec, cache)
+        for name, content in compressor.add_files(archive, members):
             rows.writerow([name, record_digest(content.sha256), content.size])
         rows.writerow([record, "", ""])
-        press.add_bytes(archive, record, table.getvalue().encode())
+        compressor.add_bytes(archive, record, table.getvalue().encode())
     finally:
         pool.shutdown(cancel_futures=True)
     archive.close()
-    return press.copied_bytes
+    return compressor.copied_bytes
 
 
 def _timestamp() -> time.struct_time:
-    """Return the time that every member carries, by default the earliest there is."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_SECONDS))
-    if not given.isdecimal() or len(given) > len(str(END_SECONDS)) or int(given) >= END_SECONDS:
+    """Return the time of every member: SOURCE_DATE_EPOCH, by default the earliest possible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_SECONDS))
+    if not epoch.isdecimal() or len(epoch) > len(str(END_SECONDS)) or int(epoch) >= END_SECONDS:
         raise ConfigError(
-            f"SOURCE_DATE_EPOCH={given[:40]}: not a number of seconds that ends before 2108: "
-            "unset it or correct it"
+            f"SOURCE_DATE_EPOCH={epoch[:40]}: not a number of seconds before the year 2108: "
+            "unset it or correct it",
+            code="invalid-source-date-epoch",
         )
-    return time.gmtime(max(EPOCH_SECONDS, int(given)))
-
-
-def _thread_count(asked: int | None) -> int:
-    """Return how many threads compress: by default one on each processor that this process may use."""
-    return min(asked or limits.measure_cores().count, MAX_THREADS)
+    return time.gmtime(max(EPOCH_SECONDS, int(epoch)))

@@ -1,7 +1,7 @@
-"""Take the members of a zip archive out, several at a time.
+"""Extract members of a zip archive with several threads, and refuse members that must not be extracted.
 
-A raw wheel of torch has ten thousand members, most of them headers of a few hundred bytes: what costs is not
-the data, but what the standard library does around each member.
+A raw wheel of torch has ten thousand members, most of them headers of a few hundred bytes: zipfile spends
+more time around each member than on its data.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipInfo
 
 from torchmill.wheel.pack.zip_writer import crc32
 
-LOCAL_NAME_LENGTHS = struct.Struct(
-    "<26x2H"
-)  # before a member's data: how long its name is, and what follows it
+LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
 ENCRYPTED_FLAG = 1
 READABLE_MODE = 0o644
 CHUNK_BYTES = 1 << 20
@@ -30,7 +28,7 @@ BATCH_FILES, BATCH_BYTES = 128, 16 * CHUNK_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ExtractTarget:
-    """A member, and the file that it becomes."""
+    """A member and the path of its file."""
 
     info: ZipInfo
     path: str
@@ -39,7 +37,7 @@ class ExtractTarget:
 def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:
     """Write the targets, which must not exist yet, with the modes that the archive records.
 
-    Raise BadZipFile where the archive does not hold what its directory says, OSError where the disk refuses.
+    Raises BadZipFile where the archive contradicts its directory, OSError where the disk is full.
     """
     files = [target for target in targets if not target.info.is_dir()]
     folders = {os.path.dirname(target.path) for target in files}  # noqa: PTH120 - ten thousand of them
@@ -48,8 +46,8 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     pool = ThreadPoolExecutor(threads)
     try:
-        for waiting in [pool.submit(_extract_batch, archive, batch) for batch in _batches(files)]:
-            waiting.result()
+        for future in [pool.submit(_extract_batch, archive, batch) for batch in _batches(files)]:
+            future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -76,7 +74,7 @@ def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
 
 
 def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
-    """Write the member's data as it was before it was compressed."""
+    """Write the uncompressed data of a member."""
     crc, size = 0, 0
     try:
         for part in _inflate(_stored_parts(source, info), info):
@@ -85,11 +83,11 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
     if (crc, size) != (info.CRC, info.file_size):
-        raise BadZipFile(f"{info.filename} is not what the directory says of it")
+        raise BadZipFile(f"{info.filename} has not the checksum and size in the directory")
 
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
-    """Return where in the archive the member's data begin; raise BadZipFile where nothing says so."""
+    """Return the offset of a member's data. Raises BadZipFile where the member has no local header."""
     source.seek(info.header_offset)
     header = source.read(LOCAL_NAME_LENGTHS.size)
     if len(header) != LOCAL_NAME_LENGTHS.size or not header.startswith(b"PK\3\4"):
@@ -99,13 +97,13 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
 
 
 def _stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
-    """Yield the member's data as the archive holds it."""
+    """Yield the data of a member as stored in the archive."""
     source.seek(data_offset(source, info))
     left = info.compress_size
     while left > 0:
         part = source.read(min(CHUNK_BYTES, left))
         if not part:
-            raise BadZipFile(f"{info.filename} is cut short")
+            raise BadZipFile(f"{info.filename} is truncated")
         left -= len(part)
         yield part
 
@@ -118,24 +116,25 @@ def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
         return
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     for part in parts:
-        rest = part
-        while rest:
-            yield stream.decompress(rest, CHUNK_BYTES)
-            rest = stream.unconsumed_tail
+        remaining = part
+        while remaining:
+            yield stream.decompress(remaining, CHUNK_BYTES)
+            remaining = stream.unconsumed_tail
     yield stream.flush()
 
 
 def leaves_folder(name: str) -> bool:
-    """Tell whether a member's name leads out of the folder that it is unpacked into, on any system."""
+    """Tell whether a member's name leads out of the folder that it is extracted into, on any system."""
     first, *_ = parts = name.split("/")
     return first == "" or ".." in parts or ":" in first or "\\" in name or "\0" in name
 
 
 def unsafe_member(info: ZipInfo) -> str:
-    """Return a clause about a member of a zip archive that must not be unpacked; "" for all others."""
-    name = info.orig_filename  # `filename` is cut at a NUL, and has slashes as this system has them
+    """Return a clause about a member of a zip archive that must not be extracted; "" for all others."""
+    name = info.orig_filename  # `filename` is cut at a NUL, and has this system's separators replaced
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
-    if not name.isprintable():  # it could move the cursor of who reads of it
+    if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
+
     return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""

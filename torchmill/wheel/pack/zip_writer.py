@@ -1,8 +1,9 @@
-"""Write a zip archive, member after member, into a file that can be sought in.
+"""Write zip archives: read and digest files, deflate them in blocks, and write members and the directory.
 
-The standard library's own deflates in one thread and cannot take what is compressed already. This one writes
-what it is given: headers, the members' bytes, the directory. Sizes above 4 GiB, and more members than 65535,
-get ZIP64 records; data descriptors, comments and encryption are never written.
+zipfile deflates in one thread and takes no compressed bytes. Here a file is compressed in blocks of a fixed
+size; each begins with the window that the block before it leaves and ends on a byte, so that they add up to
+one deflate stream and any number of threads gives the same bytes. Sizes above 4 GiB, and more members than
+65535, get ZIP64 records. Data descriptors, comments and encryption are never written.
 """
 
 from __future__ import annotations
@@ -29,16 +30,199 @@ CENTRAL_HEADER = struct.Struct("<4s2B5H3L5H2L")
 END_RECORD = struct.Struct("<4s4H2LH")
 END64_RECORD = struct.Struct("<4sQ2H2L4Q")
 END64_LOCATOR = struct.Struct("<4sLQL")
-UNIX_SYSTEM = 3  # wherever this runs: the modes are Unix's
+UNIX_SYSTEM = 3  # on every system, because the modes are Unix's
 UTF8_FLAG = 0x800
 PLAIN_VERSION, ZIP64_VERSION = 20, 45  # the version of the format that a reader needs
-ZIP64_SIZE = 0xFFFFFFFF  # says: the number stands in the ZIP64 record
+ZIP64_SIZE = 0xFFFFFFFF  # refers to the number in the ZIP64 record
 ZIP64_COUNT = 0xFFFF
-REGULAR_FILE = 0o100000
+REGULAR_FILE = 0o100000  # bits of a Unix mode
+BLOCK_BYTES = 1 << 20  # the bytes of a wheel depend on it
+WINDOW_BYTES = 1 << 15  # how far back deflate refers
+RAW_WINDOW_BITS = -15  # without zlib's header and checksum
+MEMORY_LEVEL = 8  # of nine; the default of all codecs
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A library and the levels to deflate with."""
+
+    name: str  # "zlib-ng"
+    version: str  # of the library
+    levels: tuple[int, ...]  # used by the blocks of a file in turn
+    module: ModuleType  # zlib, or one with its interface
+
+    def __str__(self) -> str:
+        """Return what a wheel's bytes depend on: "zlib-1.3.1-level-6"."""
+        counted = (f"{len(list(same))}x{level}" for level, same in groupby(self.levels))
+        shown = str(self.levels[0]) if len(self.levels) == 1 else "-".join(counted)
+        return f"{self.name}-{self.version}-level-{shown}"
+
+    def compress(self, data: bytes) -> bytes:
+        """Compress bytes as one block."""
+        return self.compress_block(data, b"", number=-1, last=True)
+
+    def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
+        """Compress one block; `before` is the window of the block before it."""
+        settings = (
+            self.levels[number % len(self.levels)],
+            zlib.DEFLATED,
+            RAW_WINDOW_BITS,
+            MEMORY_LEVEL,
+            zlib.Z_DEFAULT_STRATEGY,
+        )
+        stream = self.module.compressobj(*settings, *([before] if before else []))
+        packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+        return packed
+
+
+@dataclass(frozen=True, slots=True)
+class DeflateBlock:
+    """A block of a file."""
+
+    path: Path
+    offset: int
+    number: int  # of the block in the member
+    size: int  # bytes
+    last: bool
+
+    def compress(self, codec: Codec) -> bytes:
+        """Read the block and compress it."""
+        window = WINDOW_BYTES if self.number else 0
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.offset - window)
+            data = file.read(window + self.size)
+        return codec.compress_block(data[window:], data[:window], number=self.number, last=self.last)
+
+
+def split_blocks(path: Path, size: int, start: int = 0) -> Iterator[DeflateBlock]:
+    """Yield the blocks, at least one, of `size` bytes from the offset `start` of a file."""
+    count = max(1, -(-size // BLOCK_BYTES))
+    for number in range(count):
+        done = number * BLOCK_BYTES
+        yield DeflateBlock(
+            path, start + done, number, min(BLOCK_BYTES, size - done), last=number == count - 1
+        )
+
+
+@cache
+def available_codecs() -> Mapping[str, Codec]:
+    """Return the installed codecs by name, the best first.
+
+    isal is by far the fastest, but its wheels are a tenth larger: it is used only where zlib-ng is missing.
+    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with every eighth block at level 9
+    it is less, and that is still faster than level 7 for all (docs/measurements/packing.md).
+    """
+    codecs = {
+        "zlib-ng": _load_codec(
+            "zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng:ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)
+        ),
+        "isal": _load_codec("isal", "isal.isal_zlib", "isal:ISAL_VERSION", (3,)),
+        "zlib": Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, (6,), zlib),
+    }
+    return MappingProxyType({name: codec for name, codec in codecs.items() if codec is not None})
+
+
+def best_codec() -> Codec:
+    """Return the codec that wheels are compressed with."""
+    return next(iter(available_codecs().values()))
+
+
+def crc32(data: bytes | memoryview, before: int = 0) -> int:
+    """Return the checksum of zip archives; zlib-ng and isal compute it four times as fast as zlib."""
+    checksum: int = best_codec().module.crc32(data, before)
+    return checksum
+
+
+def _load_codec(name: str, module: str, version: str, levels: tuple[int, ...]) -> Codec | None:
+    """Return the codec in `module` with its version in "module:attribute"; None where it cannot be loaded."""
+    holder, _, attribute = version.partition(":")
+    try:
+        return Codec(
+            name,
+            str(getattr(importlib.import_module(holder), attribute)),
+            levels,
+            importlib.import_module(module),
+        )
+    except (ImportError, AttributeError):  # missing, or too old
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSource:
+    """The file, or part of one, that becomes a member."""
+
+    name: str  # in the wheel
+    path: Path
+    size: int  # bytes
+    mode: int  # 0o644
+    offset: int = 0  # in `path`
+    crc: int | None = None  # expected; None accepts any
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDigest:
+    """The digest, checksum and size (bytes) of some content, computed in one reading."""
+
+    sha256: bytes
+    crc: int
+    size: int
+
+
+def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
+    """Yield the content of small files; consecutive parts of one file are read in one opening.
+
+    Raises BuildError where one has another size or checksum than expected.
+    """
+    for path, parts in groupby(files, key=lambda file: file.path):
+        with _open_source(path) as source:
+            for part in parts:
+                source.seek(part.offset)
+                data = source.read(part.size)
+                content = ContentDigest(hashlib.sha256(data).digest(), crc32(data), len(data))
+                _require_sound(part, content)
+                yield data, content
+
+
+def digest_file(path: Path) -> ContentDigest:
+    """Return the digest of a file. Raises BuildError where it cannot be read."""
+    return digest_source(MemberSource(path.name, path, path.stat().st_size, 0))
+
+
+def digest_source(file: MemberSource) -> ContentDigest:
+    """Return the digest of a source. Raises BuildError where size or checksum are not as expected."""
+    sha256, crc, left = hashlib.sha256(), 0, file.size
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    with _open_source(file.path) as source:
+        source.seek(file.offset)
+        while count := source.readinto(buffer[:left]):
+            sha256.update(buffer[:count])
+            crc = crc32(buffer[:count], crc)
+            left -= count
+    content = ContentDigest(sha256.digest(), crc, file.size - left)
+    _require_sound(file, content)
+    return content
+
+
+def _open_source(path: Path) -> FileIO:
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise BuildError(
+            f"{path}: cannot be read ({error.strerror}): build it again", code="unreadable-file"
+        ) from None
+
+
+def _require_sound(file: MemberSource, content: ContentDigest) -> None:
+    if content.size != file.size or file.crc not in {None, content.crc}:
+        raise BuildError(
+            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again",
+            code="damaged-raw-wheel",
+        )
 
 
 class CompressionMethod(IntEnum):
-    """How a member is held."""
+    """How a member is compressed."""
 
     STORED = 0
     DEFLATED = 8
@@ -46,7 +230,7 @@ class CompressionMethod(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Zip64Limits:
-    """From where on ZIP64 is needed; tests have smaller ones."""
+    """The size and number of members from which ZIP64 is needed; smaller in tests."""
 
     size: int = ZIP64_SIZE
     count: int = ZIP64_COUNT
@@ -54,7 +238,7 @@ class Zip64Limits:
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """What the headers say of a member, but for where it lies and how small it became."""
+    """A member as its headers describe it, without offset and compressed size."""
 
     name: str
     mode: int  # 0o644
@@ -73,7 +257,7 @@ class _DirectoryEntry:
 
 @dataclass
 class ZipWriter:
-    """The archive in the making."""
+    """An archive that is being written to a seekable file."""
 
     sink: BinaryIO
     stamp: time.struct_time  # of every member
@@ -81,16 +265,16 @@ class ZipWriter:
     entries: list[_DirectoryEntry] = field(default_factory=list)
 
     def add(self, member: ZipMember, data: bytes) -> None:
-        """Append a member whose bytes are at hand."""
+        """Append a member with its compressed bytes."""
         entry = _DirectoryEntry(member, self.sink.tell(), len(data), self._needs_zip64(member))
         self.sink.write(self._local_header(entry))
         self.sink.write(data)
         self.entries.append(entry)
 
     def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
-        """Append a member whose bytes come in parts, and return how many they were.
+        """Append a member whose compressed bytes come in parts, and return their number.
 
-        Where the parts end in an error, nothing of the member is left.
+        Where the iteration raises an error, nothing of the member is left.
         """
         start, wide = self.sink.tell(), self._needs_zip64(member)
         self.sink.write(self._local_header(_DirectoryEntry(member, start, 0, wide)))
@@ -109,7 +293,7 @@ class ZipWriter:
         return packed
 
     def close(self) -> None:
-        """Append the directory; the sink stays open."""
+        """Append the directory; the file stays open."""
         start = self.sink.tell()
         for entry in self.entries:
             self.sink.write(self._central_header(entry))
@@ -128,7 +312,7 @@ class ZipWriter:
         self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
 
     def _needs_zip64(self, member: ZipMember) -> bool:
-        """Say whether the sizes may need 64 bits; it must not depend on how small the member becomes."""
+        """Tell whether the sizes may need 64 bits, independently of the compressed size."""
         return member.size + (member.size >> 6) + 64 >= self.limits.size
 
     def _local_header(self, entry: _DirectoryEntry) -> bytes:
@@ -148,7 +332,7 @@ class ZipWriter:
         return fixed + member.name.encode() + extra
 
     def _common_fields(self, entry: _DirectoryEntry, extra: bytes) -> tuple[int, ...]:
-        """Return what both headers of a member say alike."""
+        """Return the fields that both headers of a member have."""
         member, name = entry.member, entry.member.name.encode()
         flags = 0 if name.isascii() else UTF8_FLAG
         sizes = (ZIP64_SIZE, ZIP64_SIZE) if entry.wide else (entry.packed, member.size)
@@ -162,190 +346,3 @@ class ZipWriter:
 def _zip64_field(*numbers: int) -> bytes:
     """Return the ZIP64 field with these numbers."""
     return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers)
-
-
-BLOCK_BYTES = 1 << 20  # bytes; a wheel's bytes depend on it
-WINDOW_BYTES = 1 << 15  # how far back deflate refers
-RAW_WINDOW_BITS = -15  # window bits, without zlib's header and checksum
-MEMORY_LEVEL = 8  # of nine levels; the default of all codecs
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """One way to deflate."""
-
-    name: str  # "zlib-ng"
-    version: str  # of the library that compresses
-    levels: tuple[int, ...]  # the blocks of a file take them in turn
-    module: ModuleType  # zlib, or one that can be called like it
-
-    def __str__(self) -> str:
-        """Spell what a wheel's bytes depend on: "zlib-1.3.1-level-6"."""
-        counted = (f"{len(list(same))}x{level}" for level, same in groupby(self.levels))
-        shown = str(self.levels[0]) if len(self.levels) == 1 else "-".join(counted)
-        return f"{self.name}-{self.version}-level-{shown}"
-
-    def compress(self, data: bytes) -> bytes:
-        """Compress everything at once."""
-        return self.compress_block(data, b"", number=-1, last=True)
-
-    def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
-        """Compress one block; `before` is the window that the block before it leaves."""
-        settings = (
-            self.levels[number % len(self.levels)],
-            zlib.DEFLATED,
-            RAW_WINDOW_BITS,
-            MEMORY_LEVEL,
-            zlib.Z_DEFAULT_STRATEGY,
-        )
-        stream = self.module.compressobj(*settings, *([before] if before else []))
-        packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
-        return packed
-
-
-@dataclass(frozen=True, slots=True)
-class DeflateBlock:
-    """A part of what is compressed, which lies in a file."""
-
-    path: Path
-    offset: int  # where in the file
-    number: int
-    size: int  # bytes
-    last: bool
-
-    def compress(self, codec: Codec) -> bytes:
-        """Read the part and compress it."""
-        window = WINDOW_BYTES if self.number else 0
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.offset - window)
-            data = file.read(window + self.size)
-        return codec.compress_block(data[window:], data[:window], number=self.number, last=self.last)
-
-
-def split_blocks(path: Path, size: int, start: int = 0) -> Iterator[DeflateBlock]:
-    """Yield the blocks, at least one, of the `size` bytes that begin in a file at `start`."""
-    count = max(1, -(-size // BLOCK_BYTES))
-    for number in range(count):
-        done = number * BLOCK_BYTES
-        yield DeflateBlock(
-            path, start + done, number, min(BLOCK_BYTES, size - done), last=number == count - 1
-        )
-
-
-@cache
-def available_codecs() -> Mapping[str, Codec]:
-    """Return the codecs of this interpreter by name, the one to take first.
-
-    isal is by far the fastest, but its wheels are a tenth larger: it counts only where zlib-ng is missing.
-    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with a block in eight at 9 it is
-    less, and that is still faster than 7 for all (docs/packing.md).
-    """
-    found = {
-        "zlib-ng": _load_codec(
-            "zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng:ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)
-        ),
-        "isal": _load_codec("isal", "isal.isal_zlib", "isal:ISAL_VERSION", (3,)),
-        "zlib": Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, (6,), zlib),
-    }
-    return MappingProxyType({name: codec for name, codec in found.items() if codec is not None})
-
-
-def best_codec() -> Codec:
-    """Return the codec to take."""
-    return next(iter(available_codecs().values()))
-
-
-def crc32(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the checksum of zip archives; zlib-ng and isal count it four times as fast as zlib."""
-    checksum: int = best_codec().module.crc32(data, before)
-    return checksum
-
-
-def _load_codec(name: str, module: str, version: str, levels: tuple[int, ...]) -> Codec | None:
-    """Return the codec in `module`, whose `version` is "module:attribute"; None where it cannot be loaded."""
-    holder, _, attribute = version.partition(":")
-    try:
-        return Codec(
-            name,
-            str(getattr(importlib.import_module(holder), attribute)),
-            levels,
-            importlib.import_module(module),
-        )
-    except (ImportError, AttributeError):  # missing, or older than what is relied on here
-        return None
-
-
-CHUNK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class MemberSource:
-    """Where the bytes of a member lie."""
-
-    name: str  # in the wheel
-    path: Path
-    size: int  # bytes
-    mode: int  # 0o644
-    offset: int = 0  # where in `path` they begin
-    crc: int | None = None  # that they must have; None: whatever they are is right
-
-
-@dataclass(frozen=True, slots=True)
-class ContentDigest:
-    """What the bytes are, found in one reading."""
-
-    sha256: bytes
-    crc: int
-    size: int
-
-
-def digest_bytes(data: bytes) -> ContentDigest:
-    """Describe bytes that are at hand."""
-    return ContentDigest(hashlib.sha256(data).digest(), crc32(data), len(data))
-
-
-def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
-    """Yield what small files hold; parts of one file are read in one opening.
-
-    Raise BuildError where a part is not what it must be.
-    """
-    for path, parts in groupby(files, key=lambda file: file.path):
-        with _open_source(path) as source:
-            for part in parts:
-                source.seek(part.offset)
-                data = source.read(part.size)
-                content = digest_bytes(data)
-                _require_sound(part, content)
-                yield data, content
-
-
-def digest_file(path: Path) -> ContentDigest:
-    """Read a whole file once for everything that a wheel says of it; raise BuildError where it cannot be."""
-    return digest_source(MemberSource(path.name, path, path.stat().st_size, 0))
-
-
-def digest_source(file: MemberSource) -> ContentDigest:
-    """Do the same for what becomes a member; raise BuildError also where it is not what it must be."""
-    sha256, crc, left = hashlib.sha256(), 0, file.size
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    with _open_source(file.path) as source:
-        source.seek(file.offset)
-        while count := source.readinto(buffer[:left]):
-            sha256.update(buffer[:count])
-            crc = crc32(buffer[:count], crc)
-            left -= count
-    content = ContentDigest(sha256.digest(), crc, file.size - left)
-    _require_sound(file, content)
-    return content
-
-
-def _open_source(path: Path) -> FileIO:
-    try:
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        raise BuildError(f"{path}: cannot be read ({error.strerror}): build it again") from None
-
-
-def _require_sound(file: MemberSource, content: ContentDigest) -> None:
-    if content.size != file.size or file.crc not in {None, content.crc}:
-        raise BuildError(f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again")

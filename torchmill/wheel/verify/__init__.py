@@ -1,12 +1,9 @@
 """Check a wheel: read it, then install and try it in a clean environment.
 
-- checks/: checks
-- clean_environment: install a wheel in a clean environment and run its checks there
-- device_code: the code for GPUs in a library: which compute capabilities it is for, and how large it is
-- library_checks: follow what the libraries of an installed wheel need: all of it must be found, and none
-  be of the driver
-- static_checks: the wheels of one version must require the same: a resolver reads the metadata of one,
-  for all of them
-- verification: try a finished wheel as a user meets it: its tags and RECORD, then a clean environment
-  that computes
+- checks/: scripts that the wheel's own interpreter runs
+- clean_environment: install a wheel in a clean virtual environment and run its checks there
+- device_code: read the GPU code in a library
+- library_checks: check libraries against platform tags, and against what an environment has
+- static_checks: check a wheel without running it, and against its sibling wheels
+- verification: all of these checks, in order
 """

@@ -1,4 +1,4 @@
-"""Install a wheel in a clean environment and run its checks there."""
+"""Install a wheel in a clean virtual environment and run its checks there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchmill.core.errors import HostError, VerifyError
 from torchmill.core.process import CommandError, capture, stream
 
 CHECK_SCRIPTS = Path(__file__).parent / "checks"
-OLDEST_PIP_VERSION = Version("20.3")  # knows manylinux_2_36 and its like (PEP 600)
+OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
 CHECKING_LINE = re.compile(r"^checking (.+)$", re.MULTILINE)
 UNWANTED_VARIABLES = re.compile(
     "PYTHON.*|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*"
@@ -28,28 +28,30 @@ UNWANTED_VARIABLES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of one check."""
+    """The result of one check."""
 
     ok: bool
     detail: str
 
 
 def clean_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables without those that would lend a fresh environment something from outside."""
+    """Return the variables without those that lend an environment packages, libraries or settings."""
     return {name: value for name, value in variables.items() if not UNWANTED_VARIABLES.fullmatch(name)}
 
 
 def create_environment(python: Path, folder: Path, log: TextIO) -> Path:
-    """Make a virtual environment in `folder`, in place of what was there; return its interpreter.
+    """Create a virtual environment in place of `folder` and return its interpreter.
 
-    Raise HostError where `python` cannot make one.
+    Raises HostError where `python` cannot create one.
     """
     shutil.rmtree(folder, ignore_errors=True)
     try:
         _run_logged([str(python), "-m", "venv", str(folder)], log)
     except CommandError as error:
         raise HostError(
-            f"{python}: cannot make a virtual environment ({error}): install its venv and ensurepip modules"
+            f"{python}: cannot create a virtual environment ({error}): install its venv and ensurepip "
+            "modules",
+            code="venv-failed",
         ) from None
     venv = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     pip = Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1])
@@ -59,19 +61,19 @@ def create_environment(python: Path, folder: Path, log: TextIO) -> Path:
     return venv
 
 
-def install_packages(venv: Path, what: Sequence[Path | str], log: TextIO) -> None:
-    """Install wheels and requirements at once, so that each satisfies the others."""
-    _pip_install(venv, [str(each) for each in what], log)
+def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) -> None:
+    """Install wheels and requirements in one run of pip. Raises VerifyError where pip refuses."""
+    _pip_install(venv, [str(package) for package in packages], log)
 
 
 def installed_packages(venv: Path) -> tuple[str, ...]:
-    """Return what the environment holds, "name==version" each."""
+    """Return the packages in the environment, as "name==version"."""
     listing = capture([str(venv), "-m", "pip", "list", "--format=freeze"], env=_pip_variables())
     return tuple(line for line in listing.splitlines() if "==" in line)
 
 
 def site_packages(venv: Path) -> Path:
-    """Return the folder in which the environment keeps what is installed: its site-packages."""
+    """Return the folder that the environment's packages are installed in."""
     script = "import sysconfig; print(sysconfig.get_paths()['platlib'])"
     return Path(capture([str(venv), "-I", "-c", script], env=clean_variables()).strip())
 
@@ -79,9 +81,9 @@ def site_packages(venv: Path) -> Path:
 def run_checks(
     venv: Path, script: str, expected: Mapping[str, object], log: TextIO
 ) -> dict[str, CheckResult]:
-    """Run the check `script` with the environment's interpreter, far from any source tree.
+    """Run the check `script` with the environment's interpreter, in a folder away from any source tree.
 
-    Raise VerifyError where the script does not come to its end.
+    Raises VerifyError where the script does not run to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as folder:
         scripts = shutil.copytree(
@@ -95,32 +97,30 @@ def run_checks(
             output = capture(argv, cwd=Path(folder), env=clean_variables())
         except CommandError as error:
             log.write(error.output + "\n")
+            checking = CHECKING_LINE.findall(error.output)
+            last = f"checking {checking[-1]}" if checking else "starting"
             raise VerifyError(
-                f"{script} broke off while {_last_check(error.output)}: {error}; see the log"
+                f"{script} stopped while {last}: {error}; see the log", code="check-script-stopped"
             ) from None
     log.write(output)
     return parse_results(output)
 
 
 def parse_results(output: str) -> dict[str, CheckResult]:
-    """Return the checks from the last line of a script's output; a library may print before it."""
+    """Return the results in the last line of a script's output; libraries may print before it."""
     results = json.loads(output.strip().splitlines()[-1])
     return {name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()}
-
-
-def _last_check(output: str) -> str:
-    found = CHECKING_LINE.findall(output)
-    return f"checking {found[-1]}" if found else "starting"
 
 
 def _pip_install(venv: Path, arguments: Sequence[str], log: TextIO) -> None:
     try:
         _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
     except CommandError as error:
-        said = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
-        cause = said[0].removeprefix("ERROR: ") if said else str(error)
+        errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
+        cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
         raise VerifyError(
-            f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
+            f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}",
+            code="wheel-not-installable",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The wheels of one version must require the same: a resolver reads the metadata of one, for all of them."""
+"""Check a wheel without running it: name, tags, METADATA, RECORD, extensions, and its sibling wheels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.message import Message
-from email.parser import Parser
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags, parse_tag
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -22,42 +21,9 @@ from torchmill.config.model import Plan
 from torchmill.core.process import capture
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import elf, metadata, policy
-from torchmill.wheel.pack.metadata import DeclaredNeeds, requirements_on
+from torchmill.wheel.pack.metadata import DeclaredNeeds
 from torchmill.wheel.pack.staging import ARCHIVE_ERRORS
 from torchmill.wheel.verify.clean_environment import clean_variables
-
-
-def sibling_wheels(wheel: Path) -> list[Path]:
-    """Return the other wheels of the same version in the folder where a wheel lies, or will lie."""
-    stem = "-".join(wheel.name.split("-")[:2])
-    every = wheel.parent.glob("*.whl")
-    return sorted(path for path in every if path.name.startswith(f"{stem}-") and path != wheel)
-
-
-def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
-    """Return a sentence for each other wheel that requires something else, or supports other Pythons."""
-    mine = _read_needs(wheel)
-    read = ((other, _read_needs(other)) for other in others)
-    sentences = (
-        metadata.needs_difference((wheel.name, mine), (other.name, theirs))
-        for other, theirs in read
-        if mine is not None and theirs is not None
-    )
-    return [sentence for sentence in sentences if sentence]
-
-
-def _read_needs(wheel: Path) -> DeclaredNeeds | None:
-    """Return what METADATA says; None where it cannot be read."""
-    try:
-        with ZipFile(wheel) as archive:
-            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            said = Parser().parsestr(archive.read(name).decode("utf-8"))
-    except (OSError, StopIteration, zlib.error, *ARCHIVE_ERRORS):
-        return None
-    return metadata.declared_needs(
-        said.get("Requires-Python"), said.get_all("Requires-Dist", []), said.get_all("Provides-Extra", [])
-    )
-
 
 INTERPRETER_PROBE = """
 import json, platform, sys, sysconfig
@@ -80,7 +46,7 @@ class TargetInterpreter:
 
     release: str  # "3.10.13"
     abi: str  # "cp310", "cp37m", "cp313t"
-    suffix: str  # ".cpython-310-x86_64-linux-gnu.so"
+    suffix: str  # of extension modules: ".cpython-310-x86_64-linux-gnu.so"
 
     @property
     def version(self) -> tuple[int, int]:
@@ -90,18 +56,52 @@ class TargetInterpreter:
 
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
-    """Ask `python` what it is; raise CommandError or HostError where it does not run."""
-    told = json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables()))
-    return TargetInterpreter(told["release"], told["abi"], told["suffix"])
+    """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
+    return TargetInterpreter(
+        **json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables()))
+    )
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
-    """Return everything about `wheel` that is not as `plan` says or as `interpreter` takes it."""
+    """Return a clause for each contradiction between a wheel, its plan and the interpreter it is for."""
     try:
         with ZipFile(wheel) as archive:
             return list(_archive_problems(wheel, archive, plan, interpreter))
     except BadZipFile as error:
-        return [f"the file is no zip archive ({error})"]
+        return [f"the file is not a zip archive ({error})"]
+
+
+def sibling_wheels(wheel: Path) -> list[Path]:
+    """Return the other wheels of the same version in a wheel's folder."""
+    stem = "-".join(wheel.name.split("-")[:2])
+    return sorted(path for path in wheel.parent.glob(f"{stem}-*.whl") if path != wheel)
+
+
+def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
+    """Return a sentence for each other wheel that requires other packages, or supports other Pythons.
+
+    A resolver reads the metadata of one wheel of a version, and takes it for all. Wheels that cannot be read
+    are left out.
+    """
+    own = _read_needs(wheel)
+    needs = {other: _read_needs(other) for other in others} if own is not None else {}
+    sentences = (
+        metadata.needs_difference((wheel.name, own), (other.name, theirs))
+        for other, theirs in needs.items()
+        if own is not None and theirs is not None
+    )
+    return [sentence for sentence in sentences if sentence]
+
+
+def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
+    """Yield a clause for each file whose name is for another interpreter."""
+    digits = re.sub(r"\D", "", interpreter.abi)
+    for name in names:
+        match = EXTENSION_MODULE.search(name)
+        if match and match["suffix"] not in {interpreter.suffix, ".abi3.so"}:
+            yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
+        elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
+            yield f"{name} is for another CPython than {interpreter.abi}"
 
 
 def _archive_problems(
@@ -109,8 +109,7 @@ def _archive_problems(
 ) -> Iterator[str]:
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
-    folders = {name.partition("/")[0] for name in archive.namelist()}
-    infos = [folder for folder in folders if folder.endswith(".dist-info")]
+    infos = wheel_file.dist_info_folders(archive.namelist())
     if len(infos) != 1:
         yield f"the wheel has {len(infos)} .dist-info folders, not one"
         return
@@ -124,57 +123,49 @@ def _archive_problems(
 def _is_planned(name: str, plan: Plan) -> bool:
     """Tell whether a wheel is named as planned, or with an older platform tag where that is computed."""
     stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl")
-    found = policy.LIBC_TAG.fullmatch(name.removeprefix(stem).removesuffix(".whl"))
-    if not plan.computed or not name.startswith(stem) or found is None:
+    tag = policy.LIBC_TAG.fullmatch(name.removeprefix(stem).removesuffix(".whl"))
+    if not plan.computed or not name.startswith(stem) or tag is None:
         return name == plan.wheel
-    promised, most = policy.platform_target(found[0]), policy.platform_target(plan.platform_tag)
-    return (found["libc"], promised.arch) == ("manylinux", most.arch) and promised.version <= most.version
+    promised, newest = policy.platform_target(tag[0]), policy.platform_target(plan.platform_tag)
+    return (tag["libc"], promised.arch) == ("manylinux", newest.arch) and promised.version <= newest.version
 
 
 def _read_headers(archive: ZipFile, name: str) -> Message:
-    """Parse a member; what is missing reads as empty, and RECORD's check names it."""
-    present = name in archive.namelist()
-    return Parser().parsestr(archive.read(name).decode("utf-8") if present else "")
+    """Parse a member; a missing one reads as empty, and the check of RECORD names it."""
+    return wheel_file.parse_headers(archive.read(name) if name in archive.namelist() else b"")
 
 
-def _tag_problems(name: str, wheel: Message, interpreter: TargetInterpreter) -> Iterator[str]:
+def _tag_problems(name: str, headers: Message, interpreter: TargetInterpreter) -> Iterator[str]:
     try:
         tags = parse_wheel_filename(name)[3]
     except InvalidWheelFilename as error:
         yield f"the file's name is not one of a wheel ({error})"
         return
-    if not tags & _supported_tags({tag.platform for tag in tags}, interpreter):
-        yield f"the tags {_format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
-    told = {tag for line in wheel.get_all("Tag", []) for tag in parse_tag(line)}
-    if told != tags:
-        yield f"WHEEL says {_format_tags(told) or 'no tag'}, the file's name {_format_tags(tags)}"
+    if not tags & _supported_tags(sorted({tag.platform for tag in tags}), interpreter):
+        yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
+    yield from wheel_file.tag_mismatches(headers, tags)
 
 
-def _supported_tags(platforms: Iterable[str], interpreter: TargetInterpreter) -> set[Tag]:
-    """Return the tags that the interpreter takes, on whatever platforms the wheel names."""
-    wanted = sorted(platforms)
+def _supported_tags(platforms: list[str], interpreter: TargetInterpreter) -> set[Tag]:
+    """Return the tags that the interpreter accepts, on these platforms."""
     version = interpreter.version
     return {
-        *cpython_tags(version, [interpreter.abi], wanted),
-        *compatible_tags(version, f"cp{version[0]}{version[1]}", wanted),
+        *cpython_tags(version, [interpreter.abi], platforms),
+        *compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
     }
 
 
-def _format_tags(tags: Iterable[Tag]) -> str:
-    return ", ".join(sorted(map(str, tags)))
-
-
-def _metadata_problems(metadata: Message, plan: Plan) -> Iterator[str]:
-    name, version = metadata.get("Name", ""), metadata.get("Version", "")
+def _metadata_problems(headers: Message, plan: Plan) -> Iterator[str]:
+    name, version = headers.get("Name", ""), headers.get("Version", "")
     if canonicalize_name(name) != canonicalize_name(plan.build.package):
         yield f"METADATA names {name or 'nothing'}, not {plan.build.package}"
     if not _same_version(version, plan.version):
         yield f"METADATA says version {version or 'nothing'}, not {plan.version}"
     if plan.torch is not None:
-        wanted = Requirement(plan.torch)
-        found = requirements_on(metadata, wanted.name)
-        if [Requirement(each) for each in found] != [wanted]:
-            yield f"METADATA requires {' and '.join(found) or f'no {wanted.name}'}, not {plan.torch}"
+        planned = Requirement(plan.torch)
+        declared = metadata.requirements_on(headers, planned.name)
+        if [Requirement(each) for each in declared] != [planned]:
+            yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {plan.torch}"
 
 
 def _same_version(one: str, other: str) -> bool:
@@ -184,19 +175,8 @@ def _same_version(one: str, other: str) -> bool:
         return one == other
 
 
-def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
-    """Yield a clause for each file whose name says that it is for another interpreter."""
-    digits = re.sub(r"\D", "", interpreter.abi)
-    for name in names:
-        match = EXTENSION_MODULE.search(name)
-        if match and match["suffix"] not in {interpreter.suffix, ".abi3.so"}:
-            yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
-        elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
-            yield f"{name} is for another CPython than {interpreter.abi}"
-
-
 def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each extension module that the interpreter could not enter."""
+    """Yield a clause for each extension module without the function that the interpreter calls on import."""
     for name in archive.namelist():
         match = EXTENSION_MODULE.search(name)
         if match is None or not name.endswith(".so"):
@@ -205,3 +185,18 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
             path = Path(archive.extract(name, folder))
             if elf.is_elf(path) and f"PyInit_{match['module']}" not in elf.defined_symbols(path):
                 yield f"{name} has no PyInit_{match['module']}: it is not an extension module of that name"
+
+
+def _read_needs(wheel: Path) -> DeclaredNeeds | None:
+    """Return what METADATA requires; None where it cannot be read."""
+    try:
+        with ZipFile(wheel) as archive:
+            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+            headers = wheel_file.parse_headers(archive.read(name))
+    except (OSError, StopIteration, zlib.error, *ARCHIVE_ERRORS):
+        return None
+    return metadata.declared_needs(
+        headers.get("Requires-Python"),
+        headers.get_all("Requires-Dist", []),
+        headers.get_all("Provides-Extra", []),
+    )

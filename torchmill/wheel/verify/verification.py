@@ -1,4 +1,4 @@
-"""Try a finished wheel as a user meets it: its tags and RECORD, then a clean environment that computes."""
+"""Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,20 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Package, Plan
 from torchmill.core.errors import VerifyError
 from torchmill.wheel.pack.bundling import is_bundled
-from torchmill.wheel.verify import clean_environment, library_checks, static_checks
+from torchmill.wheel.verify import clean_environment, device_code, library_checks, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
-from torchmill.wheel.verify.device_code import (
-    DeviceCode,
-    device_code_problems,
-    device_code_sizes,
-    read_device_code_of_files,
-)
+from torchmill.wheel.verify.device_code import DeviceCode
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was found, for the manifest; every check in it held."""
+    """The results for the manifest, of a wheel that passed every check."""
 
     checks: Mapping[str, CheckResult]
-    installed: tuple[str, ...]  # "torch==1.13.1+cpu": all that was in the clean environment
+    installed: tuple[str, ...]  # everything in the clean environment: "torch==1.13.1+cpu"
     interpreter: str  # "3.10.13"
     seconds: float
-    device_code: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # library -> compute capability -> bytes
+    device_code: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # library -> target -> bytes
 
 
 def verify_wheel(
@@ -47,59 +40,39 @@ def verify_wheel(
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
 ) -> VerifyReport:
-    """Check `wheel` against its plan, install it with `extra` in a clean environment, and try it.
+    """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
-    `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the
-    checks need beside it; the environment is made anew in `scratch`. What pip says goes to `log`.
-    `targets` are the compute capabilities that were asked for; None: any will do.
-    Raise VerifyError with every check that failed.
+    `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks
+    need; the environment is created in `scratch`. Output of pip goes to `log`. `targets` are the compute
+    capabilities that were asked for; None accepts any. Raises VerifyError with every check that failed.
     """
     start = time.monotonic()
     interpreter = static_checks.probe_interpreter(python)
-    found = static_checks.static_problems(wheel, plan, interpreter)
-    if found:
-        raise _verify_error(wheel, found)
+    _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
     venv = clean_environment.create_environment(python, scratch / "venv", log)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    code = read_device_code_of_files(site, (name for name in names if not is_bundled(Path(name).name)))
-    found = [
-        *library_checks.linking_problems(site, names, library_checks.platform_tags(wheel.name)[0]),
-        *_gpu_code_problems(code, plan, targets),
-    ]
-    if found:
-        raise _verify_error(wheel, found)
-    checks = clean_environment.run_checks(
-        venv, f"{package.checks}_checks.py", check_expectations(plan, package), log
-    )
-    found = [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok]
-    if found:
-        raise _verify_error(wheel, found)
-    seconds = time.monotonic() - start
+    own = (name for name in names if not is_bundled(Path(name).name))
+    code = device_code.read_device_code_of_files(site, own)
+    tag = library_checks.platform_tags(wheel.name)[0]
+    linking = library_checks.linking_problems(site, names, tag)
+    _require(wheel, [*linking, *_gpu_code_problems(code, plan, targets)])
+    script = f"{package.checks}_checks.py"
+    checks = clean_environment.run_checks(venv, script, check_expectations(plan, package), log)
+    _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return VerifyReport(
-        checks,
-        clean_environment.installed_packages(venv),
-        interpreter.release,
-        seconds,
-        device_code_sizes(code),
+        checks=checks,
+        installed=clean_environment.installed_packages(venv),
+        interpreter=interpreter.release,
+        seconds=time.monotonic() - start,
+        device_code=device_code.device_code_sizes(code),
     )
-
-
-def _gpu_code_problems(
-    code: Sequence[DeviceCode], plan: Plan, targets: Sequence[ArchTarget] | None
-) -> Iterator[str]:
-    """Yield what is wrong with a wheel's code for GPUs."""
-    if plan.build.cuda is None and code:
-        libraries = ", ".join(dict.fromkeys(one.library for one in code))
-        yield f"{libraries}: code for GPUs in a build without CUDA"
-    if plan.build.cuda is not None and targets is not None:
-        yield from device_code_problems(code, targets)
 
 
 def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
-    """Return what the check scripts compare with, as they read it."""
+    """Return the values that the check scripts compare a wheel with."""
     return {
         "package": package.name,
         "import": package.import_name,
@@ -114,9 +87,22 @@ def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
     }
 
 
-def _verify_error(wheel: Path, found: Sequence[str]) -> VerifyError:
-    listed = "".join(f"\n  {each}" for each in found)
-    number = f"{len(found)} checks" if len(found) > 1 else "one check"
-    return VerifyError(
-        f"{wheel.name}: {number} failed, so the wheel is not delivered: correct the build:{listed}"
-    )
+def _gpu_code_problems(
+    code: Sequence[DeviceCode], plan: Plan, targets: Sequence[ArchTarget] | None
+) -> Iterator[str]:
+    """Yield a clause for each problem of a wheel's GPU code."""
+    if plan.build.cuda is None and code:
+        yield f"{', '.join(dict.fromkeys(each.library for each in code))}: GPU code in a build without CUDA"
+    if plan.build.cuda is not None and targets is not None:
+        yield from device_code.device_code_problems(code, targets)
+
+
+def _require(wheel: Path, problems: Sequence[str]) -> None:
+    """Raise VerifyError where there are problems."""
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        number = f"{len(problems)} checks" if len(problems) > 1 else "one check"
+        raise VerifyError(
+            f"{wheel.name}: {number} failed, so the wheel is not delivered: correct the build:{listed}",
+            code="wheel-check-failed",
+        )

@@ -1,9 +1,9 @@
-"""Try torch, and torchvision where it is installed, on a GPU: the same computed there and on the CPU.
+"""Try torch, and torchvision where it is installed, on a GPU: results must be those of the CPU.
 
-Its first check tells whether a GPU answers at all; where none does, the others say no more than that.
+The first checks tell whether a GPU answers at all; where none does, the others only say so.
 """
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 import os
 import tempfile
@@ -31,7 +31,7 @@ def check_import(expected):
 
 
 def check_device(expected):
-    """Start CUDA, which is where drivers that do not fit are found out."""
+    """Start CUDA, which fails with a driver that does not fit."""
     import torch
 
     torch.cuda.init()
@@ -49,7 +49,7 @@ def describe_gpu(number):
 
 
 def on_gpu(check):
-    """Return a check that is tried only where a GPU answers."""
+    """Return a check that runs only where a GPU answers."""
 
     def tried(expected):
         import torch
@@ -69,11 +69,11 @@ def check_toolkit(expected):
 
 
 def check_code(expected):
-    """Say whether this GPU runs code of the wheel's or the driver compiled PTX for it."""
+    """Tell whether this GPU runs machine code of the wheel, or PTX that the driver compiled."""
     import torch
 
     if not hasattr(torch.cuda, "get_arch_list"):
-        return "this release does not tell its list"
+        return "this release does not report its list"
     major, minor = torch.cuda.get_device_capability()
     names = [name[len("sm_") :].rstrip("af") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
     runs = [name for name in names if int(name) // 10 == major and int(name) % 10 <= minor]
@@ -99,7 +99,7 @@ def check_all_reduce(expected):
 
     distributed = torch.distributed
     if not distributed.is_available() or not getattr(distributed, "is_nccl_available", bool)():
-        return "NCCL is not there"
+        return "NCCL is missing"
     with tempfile.TemporaryDirectory() as folder:
         meeting = "file://" + os.path.join(folder, "meeting")
         distributed.init_process_group("nccl", init_method=meeting, rank=0, world_size=1)

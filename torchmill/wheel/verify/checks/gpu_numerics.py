@@ -1,15 +1,15 @@
-"""The same computed on a GPU and on the CPU, by each of the libraries that torch computes with there."""
+"""Compute the same on a GPU and on the CPU, with each library that torch uses there."""
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 from harness import expect, expect_close, expect_equal
 
-FACTORS = {"float32": 1e-4, "float16": 2e-2}  # how far results may be apart, of the largest of them
+FACTORS = {"float32": 1e-4, "float16": 2e-2}  # the largest difference allowed, relative to the largest result
 WORDS = ("a convolution", "its gradient by the image", "its gradient by the kernel")
 
 
 def expect_alike(one, other, what):
-    """Compare what was computed on the GPU with what was computed on the CPU."""
+    """Compare a result of the GPU with that of the CPU."""
     one, other = one.detach().cpu().double(), other.detach().double()
     expect_equal(tuple(one.shape), tuple(other.shape), "the shape of {}".format(what))
     scale = max(other.abs().max().item(), 1e-30)
@@ -19,7 +19,7 @@ def expect_alike(one, other, what):
 
 
 def disable_tf32():
-    """Switch off what trades digits for speed, where a release knows of it."""
+    """Disable TF32, where a release has it."""
     import torch
 
     for backend in (getattr(torch.backends.cuda, "matmul", None), torch.backends.cudnn):
@@ -82,7 +82,7 @@ def check_fft(expected):
     import torch
 
     if not hasattr(torch, "fft") or not hasattr(torch.fft, "rfft"):
-        return "this release has another word for it"
+        return "this release has no torch.fft.rfft"
     signal = torch.randn(4, 1000)
     found, wanted = torch.fft.rfft(signal.cuda()), torch.fft.rfft(signal)
     expect_alike(torch.view_as_real(found), torch.view_as_real(wanted), "a Fourier transform")

@@ -1,4 +1,4 @@
-"""Run checks under the wheel's own interpreter (Python 3.5 and newer) and print what came of them.
+"""Run checks with the wheel's own interpreter (Python 3.5 and newer) and print their results.
 
     python torch_checks.py expectations.json
 
@@ -6,17 +6,19 @@ prints, as the last line, {check name: {"ok": bool, "detail": str}}.
 """
 
 import faulthandler
+import importlib
 import json
+import os
 import sys
 import traceback
 
-HANG_TIMEOUT_SECONDS = 900  # seconds after which a check that hangs shows where, and the script ends
+HANG_TIMEOUT_SECONDS = 900  # after which the stack of a hanging check is printed, and the script ends
 ON = {"1", "ON", "TRUE", "YES", "Y"}
 OFF = {"0", "OFF", "FALSE", "NO", "N"}
 
 
 class CheckError(Exception):
-    """What was checked is not as it should be."""
+    """A check failed."""
 
 
 def expect(condition, message):
@@ -51,13 +53,39 @@ def switches_of(settings):
     return found
 
 
-def differing(wanted, told):
-    """Return the switches, of those in both, whose values differ, as prose."""
+def switch_differences(planned, actual):
+    """Return a clause for each switch in both whose values differ."""
     return [
-        "{} is {}, the plan says {}".format(name, "on" if told[name] else "off", "on" if value else "off")
-        for name, value in sorted(wanted.items())
-        if name in told and told[name] != value
+        "{} is {}, the plan says {}".format(name, "on" if actual[name] else "off", "on" if value else "off")
+        for name, value in sorted(planned.items())
+        if name in actual and actual[name] != value
     ]
+
+
+def module(expected, name=""):
+    """Return the package that is tried, or a module of it (".version")."""
+    return importlib.import_module(expected["import"] + name)
+
+
+def check_import(expected):
+    folder = os.path.dirname(module(expected).__file__)
+    expect(
+        folder.startswith(sys.prefix),
+        "{} came from {}, not from the clean environment".format(expected["import"], folder),
+    )
+    return folder
+
+
+def check_version(expected):
+    what = "{}.__version__".format(expected["import"])
+    return expect_equal(str(module(expected).__version__), expected["version"], what)
+
+
+def check_git_version(expected):
+    if not expected.get("commit"):
+        return "the plan has no commit"
+    what = "{}.version.git_version".format(expected["import"])
+    return expect_equal(module(expected, ".version").git_version, expected["commit"], what)
 
 
 def run(checks):
@@ -68,7 +96,7 @@ def run(checks):
         expected = json.load(file)
     results = {}
     for name, check in checks:
-        # a crash of the interpreter leaves this as the last word
+        # after a crash of the interpreter, this is the last line
         sys.stderr.write("checking {}\n".format(name))
         sys.stderr.flush()
         results[name] = outcome(check, expected)

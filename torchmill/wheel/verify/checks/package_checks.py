@@ -1,4 +1,4 @@
-"""Try a package of which no more is known than its facts say: its import, its versions, and its own lines."""
+"""Try a package by its facts alone: its import, its versions, and the lines of Python they give."""
 
 import importlib
 import os
@@ -31,16 +31,16 @@ def check_version(expected):
 
 
 def check_base(expected):
-    """Compare the package under it with the one that it was compiled against."""
+    """Compare the package it depends on with the one that it was compiled against."""
     name, _, wanted = (expected.get("base") or "").partition("==")
     if not name:
-        return "it stands on no other"
+        return "it depends on no other package"
     expect_equal(installed(name), wanted, "the version of {}".format(name))
     return "{} {}".format(name, wanted)
 
 
 def check_smoke(expected):
-    """Run the lines that the facts give; they share their names."""
+    """Run the lines in the facts, as one script."""
     lines = expected.get("smoke", [])
     try:
         exec(compile("\n".join(lines), "smoke", "exec"), {"__name__": "smoke"})  # noqa: S102
@@ -48,7 +48,7 @@ def check_smoke(expected):
         number = [one[1] for one in traceback.extract_tb(sys.exc_info()[2]) if one[0] == "smoke"]
         line = lines[number[-1] - 1].strip() if number else "the lines"
         said = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
-        raise CheckError("{!r} of its facts: {}".format(line, said))  # noqa: B904 (told in full)
+        raise CheckError("{!r} of its facts: {}".format(line, said))  # noqa: B904 (the message has it)
     return "{} lines".format(len(lines))
 
 

@@ -1,6 +1,6 @@
-"""Try a torch wheel, from 1.1 on: what it says of itself, and whether it computes."""
+"""Try a torch wheel, from 1.1 on: what it reports about itself, and whether it computes."""
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 import os
 import re
@@ -8,7 +8,17 @@ import subprocess
 import sys
 import tempfile
 
-from harness import CheckError, differing, expect, expect_equal, run, switches_of
+from harness import (
+    CheckError,
+    check_git_version,
+    check_import,
+    check_version,
+    expect,
+    expect_equal,
+    run,
+    switch_differences,
+    switches_of,
+)
 from torch_cuda import (
     check_capabilities,
     check_cuda_version,
@@ -21,28 +31,6 @@ from torch_numerics import check_autograd, check_conv2d, check_linalg, check_mat
 ALL_REDUCE = "--all-reduce"
 
 
-def check_import(expected):
-    import torch
-
-    folder = os.path.dirname(torch.__file__)
-    expect(folder.startswith(sys.prefix), "torch came from {}, not from the clean environment".format(folder))
-    return folder
-
-
-def check_version(expected):
-    import torch
-
-    expect_equal(str(torch.__version__), expected["version"], "torch.__version__")
-
-
-def check_git_version(expected):
-    import torch
-
-    if not expected.get("commit"):
-        return "the plan knows no commit"
-    return expect_equal(torch.version.git_version, expected["commit"], "torch.version.git_version")
-
-
 def check_dataloader(expected):
     import torch
     from torch.utils.data import DataLoader, TensorDataset
@@ -51,7 +39,7 @@ def check_dataloader(expected):
     batches = list(DataLoader(data, batch_size=4, num_workers=2))
     expect_equal([len(labels) for _, labels in batches], [4, 4, 2], "the sizes of the batches")
     expect_equal(torch.cat([labels for _, labels in batches]).tolist(), list(range(10)), "the labels")
-    expect_equal(sum(values.sum().item() for values, _ in batches), 190.0, "the sum of what the workers gave")
+    expect_equal(sum(values.sum().item() for values, _ in batches), 190.0, "the sum of the workers' values")
 
 
 def check_save_load(expected):
@@ -65,7 +53,10 @@ def check_save_load(expected):
         path = os.path.join(folder, "model.pt")
         torch.save(model.state_dict(), path)
         other.load_state_dict(torch.load(path))
-    expect(torch.equal(model(sample), other(sample)), "a model that was saved and loaded computes otherwise")
+    expect(
+        torch.equal(model(sample), other(sample)),
+        "a model computes something else after it was saved and loaded",
+    )
 
 
 def check_numpy(expected):
@@ -85,20 +76,20 @@ def check_numpy(expected):
 
 
 def check_switches(expected):
-    """Compare what the wheel was told with what it says of itself."""
+    """Compare the planned switches with those that torch reports."""
     import torch
 
     wanted = switches_of(expected.get("switches", {}))
     told = parse_config(torch.__config__.show())
-    wrong = differing(wanted, told)
+    wrong = switch_differences(wanted, told)
     expect(not wrong, "; ".join(wrong))
-    return "{} of {} switches are told by torch.__config__".format(len(set(wanted) & set(told)), len(wanted))
+    return "{} of {} switches are in torch.__config__".format(len(set(wanted) & set(told)), len(wanted))
 
 
 def parse_config(text):
     """Return the switches in torch.__config__.show(): settings of CMake, and macros in CXX_FLAGS."""
     settings = dict(re.findall(r"\b(USE_\w+)=([^,\s]*)", text))
-    # a macro that is defined is on; one that is not says nothing, many parts have none
+    # a defined macro means on; an undefined one means nothing, because many parts have none
     settings.update((name, "ON") for name in re.findall(r"-D(USE_\w+)(?![\w=])", text))
     return switches_of(settings)
 

@@ -1,6 +1,6 @@
-"""Try what a torch wheel with CUDA says of itself, and that it gets along where there is no driver."""
+"""Try what a torch wheel with CUDA reports about itself, and that it works without a driver."""
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 import re
 
@@ -24,7 +24,7 @@ def check_cuda_version(expected):
 
 
 def check_capabilities(expected):
-    """Compare the compute capabilities that torch tells of itself with those that were asked for."""
+    """Compare the compute capabilities that torch reports with those that were asked for."""
     import torch
 
     if torch.version.cuda is None:
@@ -32,7 +32,7 @@ def check_capabilities(expected):
     told = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()  # noqa: SLF001 (the public word needs a GPU)
     wanted = machine_code(expected.get("capabilities") or "")
     if not told or not wanted:
-        return "this release does not tell" if not told else "the plan names none by number"
+        return "this release does not report them" if not told else "the plan names none by number"
     found = {word for word in told.split() if word.startswith("sm_")}
     return expect_equal(sorted(found), sorted(wanted), "the list of compute capabilities") or told
 
@@ -77,7 +77,7 @@ def check_nccl(expected):
     if switches_of(expected.get("switches", {})).get("USE_NCCL") is False:
         return "built without NCCL, as planned"
     if not hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 (the public word fails without saying why)
-        return "this build does not tell of NCCL"
+        return "this build does not report NCCL"
     version = torch.cuda.nccl.version()
     wanted = expected.get("libraries", {}).get("nccl")
     if wanted and isinstance(version, tuple):
@@ -93,7 +93,7 @@ def check_magma(expected):
         return "built without CUDA"
     prefer = getattr(getattr(torch.backends, "cuda", None), "preferred_linalg_library", None)
     if prefer is None:
-        return "this release does not tell without a GPU"
+        return "this release does not report it without a GPU"
     there = True
     try:
         prefer("magma")
@@ -108,7 +108,7 @@ def check_magma(expected):
 
 
 def check_driverless(expected):
-    """Ask for a GPU where there is none: the answer is an exception with words, not a crash."""
+    """Ask for a GPU where there is none: the answer is an exception with a message, not a crash."""
     import torch
 
     if torch.version.cuda is None:

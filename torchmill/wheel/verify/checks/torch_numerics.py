@@ -1,6 +1,6 @@
-"""Compute with torch what is known in closed form."""
+"""Compute with torch results that have a closed form."""
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 import math
 

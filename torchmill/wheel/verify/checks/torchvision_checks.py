@@ -1,36 +1,18 @@
 """Try a torchvision wheel: its operators in C++, its transforms, a model, and the image decoders."""
 
-# ruff: noqa: ARG001 (every check is given the expectations)
+# ruff: noqa: ARG001 (every check takes the expectations)
 
 import io
-import os
-import sys
 
-from harness import expect, expect_close, expect_equal, run
-
-
-def check_import(expected):
-    import torchvision
-
-    folder = os.path.dirname(torchvision.__file__)
-    expect(folder.startswith(sys.prefix), "torchvision came from {}".format(folder))
-    return folder
-
-
-def check_version(expected):
-    import torchvision
-
-    expect_equal(str(torchvision.__version__), expected["version"], "torchvision.__version__")
-
-
-def check_git_version(expected):
-    import torchvision
-
-    if not expected.get("commit"):
-        return "the plan knows no commit"
-    return expect_equal(
-        torchvision.version.git_version, expected["commit"], "torchvision.version.git_version"
-    )
+from harness import (
+    check_git_version,
+    check_import,
+    check_version,
+    expect,
+    expect_close,
+    expect_equal,
+    run,
+)
 
 
 def check_cuda_version(expected):
@@ -40,7 +22,7 @@ def check_cuda_version(expected):
     try:
         told = torch.ops.torchvision._cuda_version()  # noqa: SLF001 (there is no public word for it)
     except (AttributeError, RuntimeError):
-        return "this release does not tell"
+        return "this release does not report it"
     wanted = expected.get("cuda")
     if wanted is None:
         return expect(told == -1, "the operators were compiled with CUDA {}, not without".format(told))

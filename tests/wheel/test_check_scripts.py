@@ -1,3 +1,5 @@
+"""The check scripts, run as old interpreters run them."""
+
 from __future__ import annotations
 
 import ast
@@ -57,7 +59,7 @@ def test_old_spellings_mean_the_opposite(scripts: dict[str, ModuleType]) -> None
 
 
 def test_only_switches_that_both_know_can_differ(scripts: dict[str, ModuleType]) -> None:
-    differing = scripts["harness"].differing
+    differing = scripts["harness"].switch_differences
     assert differing({"USE_A": True, "USE_B": False}, {"USE_A": True, "USE_C": True}) == []
     assert differing({"USE_A": True}, {"USE_A": False}) == ["USE_A is off, the plan says on"]
 
@@ -76,9 +78,7 @@ def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -
 
     result = scripts["harness"].outcome(broken, "x")
     assert result["ok"] is False
-    assert result["detail"].startswith(
-        "ImportError: libfoo.so.1: cannot open x (test_verify_checks_harness.py:"
-    )
+    assert result["detail"].startswith("ImportError: libfoo.so.1: cannot open x (test_check_scripts.py:")
 
 
 def package_check(expected: dict[str, object]) -> dict[str, tuple[bool, str]]:

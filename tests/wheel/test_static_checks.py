@@ -1,3 +1,5 @@
+"""Wheels checked without running them."""
+
 from __future__ import annotations
 
 import re
@@ -5,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -12,21 +15,8 @@ from tests.support import tiny_wheels as tiny
 from torchmill.wheel.verify import static_checks
 from torchmill.wheel.verify.static_checks import TargetInterpreter, foreign_files
 
-pytestmark = tiny.needs_compiler
-
 PLAN = tiny.plan("tinytorch", "1.0+cpu")
 RECORD = "tinytorch-1.0+cpu.dist-info/RECORD"
-
-
-@pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> tiny.Raw:
-    return tiny.build(tmp_path_factory.mktemp("raw"))
-
-
-@pytest.fixture(scope="module")
-def wheel(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished")
-    return tiny.finish(raw.torch, folder / "dist", folder / "stage", folders=(raw.outside,))[0]
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +33,19 @@ def lines(pattern: str, replacement: str) -> Callable[[str, bytes], bytes]:
     return change
 
 
+@tiny.needs_compiler
 def test_the_interpreter_says_what_it_is(here: TargetInterpreter) -> None:
     assert here.suffix == tiny.SUFFIX
     assert here.abi == tiny.ABI
     assert here.version == sys.version_info[:2]
 
 
-def test_a_sound_wheel_has_no_problems(wheel: Path, here: TargetInterpreter) -> None:
-    assert static_checks.static_problems(wheel, PLAN, here) == []
+@tiny.needs_compiler
+def test_a_sound_wheel_has_no_problems(torch_wheel: Path, here: TargetInterpreter) -> None:
+    assert static_checks.static_problems(torch_wheel, PLAN, here) == []
 
 
+@tiny.needs_compiler
 @pytest.mark.parametrize(
     ("platform", "sound"),
     [
@@ -65,25 +58,26 @@ def test_a_sound_wheel_has_no_problems(wheel: Path, here: TargetInterpreter) -> 
     ],
 )
 def test_a_computed_tag_may_be_older_than_the_plans(
-    wheel: Path, here: TargetInterpreter, tmp_path: Path, platform: str, sound: bool
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path, platform: str, sound: bool
 ) -> None:
-    name = wheel.name.replace(tiny.PLATFORM, platform)
-    renamed = tiny.rewrite(wheel, tmp_path / name, lambda _, data: data)
+    name = torch_wheel.name.replace(tiny.PLATFORM, platform)
+    renamed = tiny.rewrite(torch_wheel, tmp_path / name, lambda _, data: data)
     found = static_checks.static_problems(renamed, replace(PLAN, computed=True), here)
     assert any("the plan says" in each for each in found) is not sound
 
 
+@tiny.needs_compiler
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lines(r"tinytorch/version\.py.*\n", ""), "tinytorch/version.py has no entry in RECORD"),
         (lines("$", "ghost.py,sha256=x,1\n"), "RECORD lists ghost.py, which the wheel does not hold"),
-        (lines(r"(version\.py,\S+,)\d+", r"\g<1>9"), "tinytorch/version.py is not what RECORD says of it"),
+        (lines(r"(version\.py,\S+,)\d+", r"\g<1>9"), "tinytorch/version.py differs from its RECORD entry"),
         (lines(r"(version\.py),sha256=", r"\1,md5="), "tinytorch/version.py has no sound hash in RECORD"),
         (lambda name, data: None if name == RECORD else data, f"{RECORD} is missing"),
         (
             lambda name, data: data + b"#" if name.endswith("version.py") else data,
-            "tinytorch/version.py is not what RECORD says of it",
+            "tinytorch/version.py differs from its RECORD entry",
         ),
         (
             lambda name, data: data.replace(b"Version: 1.0+cpu", b"Version: 1.0") if "META" in name else data,
@@ -100,33 +94,36 @@ def test_a_computed_tag_may_be_older_than_the_plans(
     ],
 )
 def test_a_change_is_caught(
-    wheel: Path,
+    torch_wheel: Path,
     here: TargetInterpreter,
     tmp_path: Path,
     change: Callable[[str, bytes], bytes | None],
     expected: str,
 ) -> None:
-    changed = tiny.rewrite(wheel, tmp_path / wheel.name, change)
+    changed = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, change)
     assert any(expected in each for each in static_checks.static_problems(changed, PLAN, here))
 
 
-def test_a_damaged_archive_is_a_problem(wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
-    half = tmp_path / wheel.name
-    half.write_bytes(wheel.read_bytes()[: wheel.stat().st_size // 2])
+@tiny.needs_compiler
+def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
+    half = tmp_path / torch_wheel.name
+    half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
     (found,) = static_checks.static_problems(half, PLAN, here)
-    assert "no zip archive" in found
+    assert "not a zip archive" in found
 
 
+@tiny.needs_compiler
 def test_a_wheel_for_another_interpreter_is_caught(
-    wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
 ) -> None:
-    other = tmp_path / wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
-    other.write_bytes(wheel.read_bytes())
+    other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
+    other.write_bytes(torch_wheel.read_bytes())
     found = static_checks.static_problems(other, PLAN, here)
     assert any(each.startswith(f"the file is named {other.name}, the plan says") for each in found)
     assert any(f"do not fit the interpreter, {tiny.ABI}" in each for each in found)
 
 
+@tiny.needs_compiler
 def test_a_requirement_must_be_the_plans(raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path) -> None:
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
@@ -148,6 +145,7 @@ CP310 = TargetInterpreter("3.10.13", "cp310", ".cpython-310-x86_64-linux-gnu.so"
 CP313T = TargetInterpreter("3.13.0", "cp313t", ".cpython-313t-x86_64-linux-gnu.so")
 
 
+@tiny.needs_compiler
 @pytest.mark.parametrize(
     ("interpreter", "name"),
     [
@@ -164,6 +162,7 @@ def test_files_for_this_interpreter(interpreter: TargetInterpreter, name: str) -
     assert list(foreign_files([name], interpreter)) == []
 
 
+@tiny.needs_compiler
 @pytest.mark.parametrize(
     ("interpreter", "name"),
     [
@@ -179,3 +178,34 @@ def test_files_for_this_interpreter(interpreter: TargetInterpreter, name: str) -
 def test_files_for_another_interpreter(interpreter: TargetInterpreter, name: str) -> None:
     (found,) = foreign_files([name], interpreter)
     assert name in found
+
+
+def declaring(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") -> Path:
+    path = folder / f"torch-{version}-{python}-{python}-manylinux_2_17_x86_64.whl"
+    head = "\n".join(("Metadata-Version: 2.1", "Name: torch", f"Version: {version}", *lines))
+    with ZipFile(path, "w") as archive:
+        archive.writestr(f"torch-{version}.dist-info/METADATA", f"{head}\n\ntext")
+    return path
+
+
+def test_the_same_in_another_spelling_is_no_difference(tmp_path: Path) -> None:
+    one = declaring(tmp_path, "cp310", "Requires-Python: >=3.7,<4", "Requires-Dist: typing-extensions (>=4)")
+    declaring(tmp_path, "cp311", "Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4")
+    assert static_checks.sibling_differences(one, static_checks.sibling_wheels(one)) == []
+
+
+def test_a_difference_is_told_with_both_sides(tmp_path: Path) -> None:
+    one = declaring(tmp_path, "cp310", "Requires-Dist: numpy<2", "Requires-Dist: sympy")
+    other = declaring(tmp_path, "cp312", "Requires-Dist: setuptools", "Requires-Dist: sympy")
+    (sentence,) = static_checks.sibling_differences(one, static_checks.sibling_wheels(one))
+    assert sentence.startswith(f"{other.name} has other requirements than {one.name}: ")
+    assert "also setuptools, but not numpy<2; uv reads one of them" in sentence
+
+
+def test_other_versions_and_what_cannot_be_read_do_not_count(tmp_path: Path) -> None:
+    one = declaring(tmp_path, "cp310", "Requires-Dist: numpy<2")
+    declaring(tmp_path, "cp310", version="1.0+cu118")
+    declaring(tmp_path, "cp310", version="1.0.1+cpu")
+    (tmp_path / "torch-1.0+cpu-cp39-cp39-linux_x86_64.whl").write_text("half")
+    assert [path.name.split("-")[2] for path in static_checks.sibling_wheels(one)] == ["cp39"]
+    assert static_checks.sibling_differences(one, static_checks.sibling_wheels(one)) == []

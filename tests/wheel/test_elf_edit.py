@@ -1,6 +1,9 @@
+"""ELF files and static libraries: read, edited in place, and their run paths."""
+
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +15,12 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from tests.support import tiny_wheels as tiny
-from torchmill.core.errors import BuildError, HostError
+from tests.support.fatbins import piece
+from tests.support.made_up_magma import static as made
+from tests.support.refusals import refused
 from torchmill.wheel.pack import elf, elf_edit
 from torchmill.wheel.pack.elf import LOAD, open_elf
-from torchmill.wheel.pack.elf_edit import ElfEdit
-
-pytestmark = tiny.needs_compiler
+from torchmill.wheel.pack.elf_edit import ElfEdit, run_path
 
 EDIT = ElfEdit(
     replaced=(("libouter.so.2", "libouter-0a1b2c3d.so.2"),),
@@ -51,6 +54,7 @@ def facts(path: Path) -> elf.ElfInfo:
     return found
 
 
+@tiny.needs_compiler
 def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Path) -> None:
     other = Path(shutil.copy(library, tmp_path / "other.so"))
     assert elf_edit.edit_in_place(EDIT, library)
@@ -70,12 +74,14 @@ def added(library: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@tiny.needs_compiler
 def test_the_loader_takes_it(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     # libtiny asks for the version by the library's new name, and finds it by its new run path
     assert added(library) == "3.5\n"
 
 
+@tiny.needs_compiler
 def test_everything_else_stays_where_it_is(library: Path) -> None:
     before = library.read_bytes()
     with open_elf(library) as image:
@@ -88,6 +94,7 @@ def test_everything_else_stays_where_it_is(library: Path) -> None:
     assert after[: len(before)] == before
 
 
+@tiny.needs_compiler
 def test_others_read_it_as_we_do(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     with library.open("rb") as file:
@@ -105,6 +112,7 @@ def test_others_read_it_as_we_do(library: Path) -> None:
     assert "outer_add" in elf.undefined_symbols(library)
 
 
+@tiny.needs_compiler
 def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     with open_elf(library) as found:
@@ -117,6 +125,7 @@ def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
     assert "NT_GNU_BUILD_ID" in [note["n_type"] for note in notes]
 
 
+@tiny.needs_compiler
 @pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
 def test_strip_leaves_it_whole(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
@@ -125,6 +134,7 @@ def test_strip_leaves_it_whole(library: Path) -> None:
     assert added(library) == "3.5\n"
 
 
+@tiny.needs_compiler
 def test_it_can_be_edited_again(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     assert elf_edit.edit_in_place(ElfEdit(rpath=()), library)
@@ -134,6 +144,7 @@ def test_it_can_be_edited_again(library: Path) -> None:
     assert ctypes.CDLL(str(library)).tiny_scale is not None
 
 
+@tiny.needs_compiler
 @pytest.mark.skipif(shutil.which("strip") is None, reason="needs strip")
 @pytest.mark.parametrize("times", range(1, 6))
 def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times: int) -> None:
@@ -145,17 +156,19 @@ def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times:
     assert added(library) == "3.5\n"
 
 
+@tiny.needs_compiler
 def test_a_full_disk_is_told(library: Path) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (library.stat().st_size, before[1]))
     try:
-        with pytest.raises(HostError, match=r"libtiny\.so: cannot be written \(.+\): free some space"):
+        with refused("disk-full"):
             elf_edit.edit_in_place(EDIT, library)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@tiny.needs_compiler
 def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     program = tmp_path / "program"
     source = tmp_path / "program.c"
@@ -179,6 +192,7 @@ def filled(library: Path, spare: int) -> None:
     library.write_bytes(data)
 
 
+@tiny.needs_compiler
 def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
     library = tiny.shared(tiny.TINY, tmp_path / "libfull.so")
     full = Path(shutil.copy(library, tmp_path / "libfuller.so"))
@@ -193,6 +207,7 @@ def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
     assert facts(full) == facts(library)
 
 
+@tiny.needs_compiler
 def test_section_headers_behind_the_table_of_segments_are_not_overwritten(library: Path) -> None:
     data = bytearray(library.read_bytes())
     with open_elf(library) as image:
@@ -208,6 +223,7 @@ def test_section_headers_behind_the_table_of_segments_are_not_overwritten(librar
     assert library.read_bytes() == before
 
 
+@tiny.needs_compiler
 def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
     library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
     with open_elf(library) as image:
@@ -221,10 +237,74 @@ def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
         assert image.dynamic[-1][0] == 29
 
 
+@tiny.needs_compiler
 @pytest.mark.parametrize("length", [3, 20, 100, 1000])
 def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
     library.write_bytes(library.read_bytes()[:length])
-    with pytest.raises(BuildError, match=r"libtiny\.so: not a sound ELF file"):
+    with refused("damaged-library"):
         elf_edit.edit_in_place(EDIT, library)
-    with pytest.raises(BuildError, match="not a sound ELF file"):
+    with refused("damaged-library"):
         elf.read_elf(library)
+
+
+ROOT = Path("/stage")
+LIB = ROOT / "torch/lib"
+BUNDLE = ROOT / "torchvision.libs"
+
+
+@pytest.mark.parametrize(
+    ("file", "libraries", "expected"),
+    [
+        ("torch/_C.cpython-310-x86_64-linux-gnu.so", [LIB], ("$ORIGIN", "$ORIGIN/lib")),
+        ("torch/lib/libtorch_cpu.so", [LIB], ("$ORIGIN",)),
+        ("torch/bin/torch_shm_manager", [LIB], ("$ORIGIN", "$ORIGIN/../lib")),
+        ("functorch/_C.cpython-310-x86_64-linux-gnu.so", [LIB], ("$ORIGIN", "$ORIGIN/../torch/lib")),
+        ("torchvision/_C.so", [BUNDLE], ("$ORIGIN", "$ORIGIN/../torchvision.libs")),
+        ("torchvision.libs/libjpeg-01234567.so.62", [BUNDLE], ("$ORIGIN",)),
+    ],
+)
+def test_each_place_has_its_run_path(file: str, libraries: list[Path], expected: tuple[str, ...]) -> None:
+    assert run_path(ROOT / file, (), True, ROOT, libraries) == expected
+
+
+def test_paths_of_the_build_go_and_those_that_move_along_stay() -> None:
+    present = (
+        "/build/lib",
+        "/home/me/.pyenv/versions/3.10.13/lib",
+        "$ORIGIN/../../nvidia/cublas/lib",
+        "${ORIGIN}/../lib",
+        "$ORIGIN/../../../elsewhere",
+        "build/lib",
+    )
+    assert run_path(LIB / "libtorch_cuda.so", present, True, ROOT, [LIB]) == (
+        "$ORIGIN",
+        "$ORIGIN/../../nvidia/cublas/lib",
+    )
+
+
+def test_a_file_that_needs_nothing_of_the_wheel_is_left_alone() -> None:
+    assert run_path(LIB / "libstub.so", (), False, ROOT, [LIB]) == ()
+
+
+def test_every_object_is_read(tmp_path: Path) -> None:
+    path = made(tmp_path / "lib.a", [piece(70)], [piece(86), piece(90)])
+    text = tmp_path / "readme"
+    text.write_text("odd")  # members begin at even places
+    subprocess.run(["ar", "rs", path, text], check=True, capture_output=True)
+    subprocess.run(["ar", "q", path, text], check=True)
+    assert elf.is_static_library(path)
+    assert [len(list(one.sections_named(".nv_fatbin"))) for one in elf.static_objects(path)] == [1, 1]
+    text.write_bytes(b"\x7fELF")
+    assert not elf.is_static_library(text)
+
+
+@pytest.mark.parametrize(("cut", "words"), [(-8, "it ends too soon"), (90, "ends too soon|no member at")])
+def test_a_damaged_one_is_named(tmp_path: Path, cut: int, words: str) -> None:
+    path = made(tmp_path / "lib.a", [piece(70)])
+    path.write_bytes(path.read_bytes()[:cut])
+    with refused("damaged-library") as caught:
+        list(elf.static_objects(path))
+    assert re.search(words, str(caught.value))
+    path.write_bytes(elf.AR_MAGIC + b"nothing" * 20)
+    with refused("damaged-library"):
+        list(elf.static_objects(path))

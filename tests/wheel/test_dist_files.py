@@ -1,4 +1,6 @@
-"""A wheel in dist/ and its manifest: whole, or not there."""
+"""A wheel in dist/ and the files beside it: whole, or not there."""
+
+from __future__ import annotations
 
 import json
 import tempfile

@@ -1,4 +1,6 @@
-"""The statement of a wheel: what it says, that in-toto's library takes it, and that it stays the same."""
+"""The statement of a wheel: its content, that in-toto's library reads it, and that it is reproducible."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The bill of materials of a wheel, validated by CycloneDX's own schema."""
+"""The SBOM of a wheel, validated by CycloneDX's own schema."""
+
+from __future__ import annotations
 
 import json
 import uuid
