@@ -8,9 +8,17 @@ from typing import Any
 
 
 class TorchmillError(Exception):
-    """Something the user can act on: shown as one message, never as a traceback."""
+    """Something the user can act on: shown as one message, never as a traceback.
+
+    `exit_code` says which kind of error it is. `code` names the very error ("source-not-fetched") and stays
+    the same when its words change: tests and programs match it.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ConfigError(TorchmillError):
