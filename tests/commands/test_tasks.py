@@ -100,7 +100,7 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["jobs", "--memory=lots"], 2, ["invoke jobs: --memory: 'lots' is no quantity of bytes"]),
         (["jobs", "--memory="], 2, ["--memory: '' is no quantity of bytes"]),
         (["jobs", "--memory=12"], 2, ["no compiler fits into 12 B"]),
-        (["jobs", "--jobs=0"], 2, ["'0' is no whole number from 1"]),
+        (["jobs", "--jobs=0"], 2, ["'0' is not a whole number from 1"]),
         (["jobs", "wheel-3.10"], 4, ["'wheel-3.10' names no build"]),
         (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is impossible"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),

@@ -1,10 +1,8 @@
 """What a release needs from the system."""
 
-import pytest
-
+from tests.support.refusals import refused
 from torchmill.config import matrix
 from torchmill.config.model import Facts
-from torchmill.core.errors import HostError
 from torchmill.plan import system_packages
 
 
@@ -17,7 +15,7 @@ def test_conda_is_taken_only_when_an_environment_is_active() -> None:
 
 
 def test_no_package_manager_is_told() -> None:
-    with pytest.raises(HostError, match="conda, apt, dnf, brew is on PATH: `invoke deps --print"):
+    with refused("no-package-manager"):
         system_packages.find_manager({}, lambda _: None)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.config.model import Options
-from torchmill.core.errors import ConfigError
 from torchmill.plan.options import format_options, named_after, needed_by, options_of_task, parse_options
 
 
@@ -48,28 +48,29 @@ def test_pypi_in_any_case(spelling: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code"),
     [
-        (["--labl=git"], r"test: unrecognized arguments: --labl=git; `test --help` lists"),
-        (["--label=mine"], r"invalid choice: '?mine"),
-        (["--set=USE_X"], r"--set 'USE_X': write it as NAME=VALUE"),
-        (["--set=A B=1"], r"--set 'A B=1': write it as NAME=VALUE"),
-        (["--jobs=0"], r"--jobs: '0' is no whole number from 1"),
-        (["--jobs=many"], r"--jobs: 'many' is no whole number from 1"),
-        (["--jobs=4097"], r"--jobs: '4097' is no whole number from 1 to 4096"),
-        ([f"--jobs={'9' * 5000}"], r"is no whole number from 1 to 4096"),
-        (["--memory="], r"--memory: '' is no quantity of bytes"),
-        (["--memory=0"], r"--memory 0: no compiler fits into 0 B; give a size with its unit"),
-        (["--memory=12"], r"--memory 12: no compiler fits into 12 B; .* such as '4 GiB'"),
-        (["--memory=-2G"], r"--memory: '-2G' is no quantity of bytes"),
-        (["--memory=lots"], r"--memory: .*lots"),
-        (["--torch=absent.whl"], r"there is no such wheel"),
-        (["wheel-3.10-cpu"], r"unrecognized arguments: wheel-3\.10-cpu"),
+        (["--labl=git"], "invalid-option"),
+        (["--label=mine"], "invalid-option"),
+        (["--set=USE_X"], "invalid-setting"),
+        (["--set=A B=1"], "invalid-setting"),
+        (["--jobs=0"], "invalid-option"),
+        (["--jobs=many"], "invalid-option"),
+        (["--jobs=4097"], "invalid-option"),
+        ([f"--jobs={'9' * 5000}"], "invalid-option"),
+        (["--memory="], "invalid-memory"),
+        (["--memory=0"], "invalid-memory"),
+        (["--memory=12"], "invalid-memory"),
+        (["--memory=-2G"], "invalid-memory"),
+        (["--memory=lots"], "invalid-memory"),
+        (["--torch=absent.whl"], "no-such-wheel"),
+        (["wheel-3.10-cpu"], "invalid-option"),
     ],
 )
-def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_each_mistake_is_one_sentence(arguments: list[str], code: str) -> None:
+    with refused(code) as caught:
         parse_options(arguments, "test")
+    assert str(caught.value).startswith("test: ")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_each_mistake_is_one_sentence(arguments: list[str], message: str) -> Non
     ],
 )
 def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--plat '{tag}': say auto, linux, or a tag"):
+    with refused("invalid-platform"):
         parse_options(["--plat", tag], "test")
 
 
@@ -96,7 +97,7 @@ def test_options_of_a_task_are_those_that_were_given() -> None:
 
 
 def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
-    with pytest.raises(ConfigError, match=r"invoke jobs: --memory: '' is no quantity"):
+    with refused("invalid-memory"):
         options_of_task("jobs", (), memory="")
 
 

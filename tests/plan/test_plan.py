@@ -8,9 +8,9 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
 from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Source
-from torchmill.core.errors import ConfigError
 from torchmill.plan import build_plan
 
 GIB = 1024**3
@@ -40,7 +40,7 @@ def test_labels_on_request(known: Facts) -> None:
     git = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="git"))
     none = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(label="none"))
     assert (git.version, none.version) == ("1.0.0+git1111111", "1.0.0")
-    with pytest.raises(ConfigError, match="needs the commit"):
+    with refused("unknown-commit"):
         planned(known, "wheel-3.10-cpu", "v2.0.0", options=Options(label="git"))
 
 
@@ -71,21 +71,21 @@ def test_the_platform_is_computed_or_the_one_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("asked", "host", "told"),
+    ("asked", "host", "code"),
     [
-        ("manylinux_2_28_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
-        ("linux_aarch64", LINUX, "the build is for x86_64: leave the machine out"),
-        ("musllinux_1_2", LINUX, "this system's C library is glibc"),
-        ("manylinux_2_37", LINUX, "this system's glibc is 2.36, .*: say manylinux_2_36 or older"),
-        ("manylinux_99_0", LINUX, "this system's glibc is 2.36"),
-        ("manylinux_2_4", LINUX, "no wheel for x86_64 is for a system that old: .* is manylinux_2_5$"),
-        ("manylinux_0_0", LINUX, "no wheel for x86_64 is for a system that old"),
-        ("manylinux2014", replace(LINUX, glibc=None, complete=True), "this system's C library is not glibc"),
-        ("linux", Host("arm64", "macos", cores=8, memory=GIB), "--set MACOSX_DEPLOYMENT_TARGET=12.0"),
+        ("manylinux_2_28_aarch64", LINUX, "platform-of-another-arch"),
+        ("linux_aarch64", LINUX, "platform-of-another-arch"),
+        ("musllinux_1_2", LINUX, "platform-of-another-libc"),
+        ("manylinux_2_37", LINUX, "platform-too-new"),
+        ("manylinux_99_0", LINUX, "platform-too-new"),
+        ("manylinux_2_4", LINUX, "platform-too-old"),
+        ("manylinux_0_0", LINUX, "platform-too-old"),
+        ("manylinux2014", replace(LINUX, glibc=None, complete=True), "platform-of-another-libc"),
+        ("linux", Host("arm64", "macos", cores=8, memory=GIB), "platform-of-another-system"),
     ],
 )
-def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_platform_that_cannot_be_is_refused(known: Facts, asked: str, host: Host, code: str) -> None:
+    with refused(code):
         planned(known, "wheel-3.10-cpu", "v1.0.0", host, Options(platform=asked))
 
 
@@ -93,8 +93,9 @@ def test_each_machine_has_its_oldest_tag_and_its_own_c_library(known: Facts) -> 
     """Of the system in a container for another machine nothing is known: only its wheels' tags are."""
     name = "wheel-3.10-cpu-aarch64"
     for old in ("manylinux1", "manylinux_2_12"):
-        with pytest.raises(ConfigError, match=f"{old}: no wheel for aarch64 .* is manylinux_2_17$"):
+        with refused("platform-too-old") as caught:
             planned(known, name, "v1.0.0", options=Options(platform=old))
+        assert str(caught.value).endswith("manylinux_2_17")
     newer = planned(known, name, "v1.0.0", options=Options(platform="manylinux_2_39"))
     assert newer.platform_tag == "manylinux_2_39_aarch64"
 

@@ -51,9 +51,10 @@ def _agree(facts: Facts, cell: Cell, base: Release) -> None:
         for one in supported_cells(facts, cell.release, build.arch)
         if one.possible and one.build.python == build.python and one.build.cuda == base.cuda_pypi
     ]
-    has = f"CUDA {base.cuda_pypi}" if base.cuda_pypi else "no CUDA that is known"
-    instead = f"build {' or '.join(fitting)}, or leave" if fitting else "leave"
+    has = f"CUDA {base.cuda_pypi}" if base.cuda_pypi else "an unknown version of CUDA"
+    instead = f"build {' or '.join(fitting)}, or omit" if fitting else "omit"
     raise ConfigError(
-        f"--torch PyPI: {base} on PyPI has {has}, and {build.identifier(build.arch)} is for "
-        f"CUDA {build.cuda}: {instead} --torch out"
+        f"--torch PyPI: {base} on PyPI is built with {has}, but {build.identifier(build.arch)} is for "
+        f"CUDA {build.cuda}: {instead} --torch",
+        code="pypi-torch-cuda-mismatch",
     )

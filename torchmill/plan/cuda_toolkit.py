@@ -112,16 +112,18 @@ def choose_toolkit(facts: Facts, cell: Cell, asked: str | None, identifier: str)
         return own
     if own is None:
         raise ConfigError(
-            f"--toolkit {asked}: {identifier} is built without CUDA; leave the option out, or take a CUDA "
-            "build (`nox -l` lists them)"
+            f"--toolkit {asked}: {identifier} is built without CUDA; omit the option, or choose a CUDA build "
+            "(`nox -l` lists them)",
+            code="toolkit-without-cuda",
         )
     toolkit = _known(facts, asked)
     if Version(asked).major != Version(own).major or Version(asked) < Version(own):
         newer = [one.version for one in facts.toolkits if _stands_for(one.version, own)]
-        there = f"CUDA {own}" if newer == [own] else f"CUDA {own} or a newer one up to {newer[-1]}"
+        usable = f"CUDA {own}" if newer == [own] else f"CUDA {own} to {newer[-1]}"
         raise ConfigError(
-            f"--toolkit {asked}: {identifier} must run where CUDA {own} does, for which only {there} can "
-            f"compile it; take that, or the variant {toolkit.variant}"
+            f"--toolkit {asked}: {identifier} must run where CUDA {own} does, so only {usable} can compile "
+            f"it; use that, or build the variant {toolkit.variant}",
+            code="toolkit-cannot-replace",
         )
     _accept(facts, cell, toolkit)
     return asked
@@ -131,9 +133,11 @@ def _known(facts: Facts, version: str) -> Toolkit:
     toolkit = facts.toolkit(version)
     if toolkit is not None:
         return toolkit
-    known = [one.version for one in facts.toolkits]
-    there = ", ".join(get_close_matches(version.removeprefix("cu"), known, 3) or known)
-    raise ConfigError(f"--toolkit {version}: no such version of CUDA is known; there is {there}")
+    versions = [one.version for one in facts.toolkits]
+    suggested = ", ".join(get_close_matches(version.removeprefix("cu"), versions, 3) or versions)
+    raise ConfigError(
+        f"--toolkit {version}: unknown version of CUDA: choose from {suggested}", code="unknown-toolkit"
+    )
 
 
 def _stands_for(version: str, own: str) -> bool:
@@ -153,7 +157,8 @@ def _accept(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
     reasons = _against(facts, cell, toolkit)
     if reasons:
         raise ImpossibleBuildError(
-            f"--toolkit {toolkit.version} cannot be used for {cell.release}: {'; '.join(reasons)}"
+            f"--toolkit {toolkit.version} cannot be used for {cell.release}: {'; '.join(reasons)}",
+            code="toolkit-impossible",
         )
 
 

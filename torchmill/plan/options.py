@@ -54,7 +54,9 @@ class _Parser(argparse.ArgumentParser):
     """Raise instead of leaving the process: nox and invoke each end in their own way."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
+        raise ConfigError(
+            f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option"
+        )
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -108,7 +110,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1 to {_MOST_JOBS}")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {_MOST_JOBS}")
     return int(text)
 
 
@@ -122,20 +124,25 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     for text in found.set:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
-            raise ConfigError(f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0")
+            raise ConfigError(
+                f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0",
+                code="invalid-setting",
+            )
         settings[name] = value
     try:
         memory = None if found.memory is None else parse_bytes(found.memory)
     except ValueError as error:
-        raise ConfigError(f"{prog}: --memory: {error}") from None
+        raise ConfigError(f"{prog}: --memory: {error}", code="invalid-memory") from None
     if memory is not None and memory < _LEAST_MEMORY:
         raise ConfigError(
             f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
-            "give a size with its unit, such as '4 GiB'"
+            "give a size with its unit, such as '4 GiB'",
+            code="invalid-memory",
         )
     if not PLATFORM.fullmatch(found.plat):
         raise ConfigError(
-            f"{prog}: --plat '{found.plat}': say auto, linux, or a tag of Linux wheels such as manylinux_2_28"
+            f"{prog}: --plat '{found.plat}': choose auto, linux, or a Linux tag such as manylinux_2_28",
+            code="invalid-platform",
         )
     torch = _wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
@@ -192,5 +199,7 @@ def _wheel(text: str | None, prog: str) -> str | None:
         return None if text is None else "PyPI"
     path = Path(text)
     if path.suffix != ".whl" or not path.is_file():
-        raise ConfigError(f"{prog}: --torch {text}: there is no such wheel; give a .whl file, or PyPI")
+        raise ConfigError(
+            f"{prog}: --torch {text}: no such wheel; give a .whl file, or PyPI", code="no-such-wheel"
+        )
     return str(path.resolve())

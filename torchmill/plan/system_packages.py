@@ -58,7 +58,8 @@ def find_manager(environment: Mapping[str, str], which: Callable[[str], str | No
             return manager
     raise HostError(
         f"none of the package managers {', '.join(INSTALL_COMMANDS)} is on PATH: "
-        "`invoke deps --print --manager NAME` prints what one of them would install"
+        "`invoke deps --print --manager NAME` prints what one of them would install",
+        code="no-package-manager",
     )
 
 
@@ -73,6 +74,9 @@ def install_command(manager: str, names: Iterable[str], *, root: bool) -> tuple[
     Raises ConfigError for a manager that the facts do not know.
     """
     if manager not in INSTALL_COMMANDS:
-        raise ConfigError(f"package manager '{manager}' is unknown; there is {', '.join(INSTALL_COMMANDS)}")
+        raise ConfigError(
+            f"unknown package manager '{manager}': choose from {', '.join(INSTALL_COMMANDS)}",
+            code="unknown-package-manager",
+        )
     sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
     return (*sudo, *INSTALL_COMMANDS[manager], *names)

@@ -27,10 +27,13 @@ def local_label(build: Build, system: str, label: str, commit: str | None) -> st
     Raises ConfigError for an unknown label, and for `git` where the commit is not known.
     """
     if label not in LABELS:
-        raise ConfigError(f"label '{label}' is unknown; it is one of {', '.join(LABELS)}")
+        raise ConfigError(f"unknown label '{label}': choose from {', '.join(LABELS)}", code="unknown-label")
     if label == "git":
         if commit is None:
-            raise ConfigError("label 'git' needs the commit, which is not known: fetch the source first")
+            raise ConfigError(
+                "label 'git' needs the commit, which is unknown: fetch the source first",
+                code="unknown-commit",
+            )
         return f"+git{commit[:7]}"
     # The official macOS wheels have no label, so a pin without one must fit ours too.
     return "" if label == "none" or system == "macos" else f"+{build.variant}"
@@ -72,17 +75,24 @@ def promised_platform_tag(
         return platform_tag(facts, build, host, variables)
     if (system := facts.arches[build.arch].system) != "linux":
         other = "--set MACOSX_DEPLOYMENT_TARGET=12.0" if system == "macos" else "--plat auto"
-        raise ConfigError(f"--plat {asked}: a tag of Linux wheels, the build is for {system}: say {other}")
+        raise ConfigError(
+            f"--plat {asked}: this is a tag of Linux wheels, and the build is for {system}: use {other}",
+            code="platform-of-another-system",
+        )
     if match["arch"] not in {None, build.arch}:
-        raise ConfigError(f"--plat {asked}: the build is for {build.arch}: leave the machine out of the tag")
+        raise ConfigError(
+            f"--plat {asked}: the build is for {build.arch}: omit the architecture from the tag",
+            code="platform-of-another-arch",
+        )
     if host.arch == build.arch:  # of the system in a container nothing is known here
         _assure_library(asked, match, host)
     glibc = _promised_glibc(match)
     oldest = facts.arches[build.arch].oldest_glibc
     if glibc and oldest and Version(glibc) < Version(oldest):
         raise ConfigError(
-            f"--plat {asked}: no wheel for {build.arch} is for a system that old: the oldest tag there is "
-            f"manylinux_{oldest.replace('.', '_')}"
+            f"--plat {asked}: too old for {build.arch}, whose oldest platform tag is "
+            f"manylinux_{oldest.replace('.', '_')}",
+            code="platform-too-old",
         )
     return asked if match["arch"] else f"{asked}_{build.arch}"
 
@@ -98,15 +108,20 @@ def _assure_library(asked: str, match: re.Match[str], host: Host) -> None:
     """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
     glibc = _promised_glibc(match)
     if match["libc"] == "musl" and host.glibc is not None:
-        raise ConfigError(f"--plat {asked}: this system's C library is glibc: build where it is musl")
+        raise ConfigError(
+            f"--plat {asked}: this system's C library is glibc: build on a system with musl",
+            code="platform-of-another-libc",
+        )
     if glibc and host.glibc is None and host.complete:
         raise ConfigError(
-            f"--plat {asked}: this system's C library is not glibc: say linux, or build where it is"
+            f"--plat {asked}: this system's C library is not glibc: use linux, or build where it is",
+            code="platform-of-another-libc",
         )
     if glibc and host.glibc and Version(glibc) > Version(host.glibc):
         raise ConfigError(
-            f"--plat {asked}: this system's glibc is {host.glibc}, and nothing that is compiled here needs a "
-            f"newer one: say manylinux_{host.glibc.replace('.', '_')} or older, or leave --plat out"
+            f"--plat {asked}: this system's glibc is {host.glibc}, and nothing compiled here needs a newer "
+            f"one: use manylinux_{host.glibc.replace('.', '_')} or older, or omit --plat",
+            code="platform-too-new",
         )
 
 

@@ -121,7 +121,8 @@ def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
         return [re.compile(pattern) for pattern in cause.patterns]
     except re.error as error:
         raise ConfigError(
-            f"causes.toml: {cause.name}: {error.pattern!r} is no regular expression: {error}"
+            f"causes.toml: {cause.name}: {error.pattern!r} is not a valid regular expression: {error}",
+            code="invalid-cause-pattern",
         ) from None
 
 

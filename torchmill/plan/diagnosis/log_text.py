@@ -57,9 +57,9 @@ def read_log(name: str) -> Iterator[str]:
     Raises ConfigError where it is missing, a directory, empty or not text.
     """
     if not name:
-        raise ConfigError("no log is named: name a build's log, or - for standard input")
+        raise ConfigError("no log given: name a build's log, or - for standard input", code="no-log")
     if name != "-" and Path(name).is_dir():
-        raise ConfigError(f"{name} is a directory: name the log in it")
+        raise ConfigError(f"{name} is a directory: name the log file in it", code="log-unreadable")
     try:
         with BufferedReader(FileIO(0 if name == "-" else name, closefd=name != "-")) as raw:
             encoding = _encoding(raw.peek(_HEAD)[:_HEAD], name)
@@ -67,19 +67,20 @@ def read_log(name: str) -> Iterator[str]:
                 yield from text
     except OSError as error:
         raise ConfigError(
-            f"{name} cannot be read ({error.strerror}): name a build's log, or - for standard input"
+            f"cannot read {name} ({error.strerror}): name a build's log, or - for standard input",
+            code="log-unreadable",
         ) from error
 
 
 def _encoding(head: bytes, name: str) -> str:
     if not head:
-        raise ConfigError(f"{name} is empty: name the file that has the build's output")
+        raise ConfigError(f"{name} is empty: name the file that has the build's output", code="log-empty")
     if head[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         return "utf-16"
     if head[1::2].count(0) > len(head) // 4 and not head[::2].count(0):
         return "utf-16-le"
     if sum(byte in _CONTROL for byte in head) > len(head) // _SPARSE:
-        raise ConfigError(f"{name} is not text: unpack it first, and name the log")
+        raise ConfigError(f"{name} is not a text file: unpack it and name the log", code="log-not-text")
     return "utf-8"
 
 
