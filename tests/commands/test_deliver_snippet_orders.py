@@ -326,7 +326,7 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
         (
             {"index": "http://me:s3cret@127.0.0.1:9/x/"},
             NetworkError,
-            r"^http://127\.0\.0\.1:9/x/addon/ cannot be read \(no connection\): check the address of --index",
+            r"^http://127\.0\.0\.1:9/x/addon/ cannot be read \(.* refused\): check the address of --index",
         ),
         ({"index": "http://[::1/"}, ConfigError, "--index http://.*: is no address"),
         ({"index": "ftp://me:s3cret@x/"}, ConfigError, "--index ftp://x/: does not begin with https://"),

@@ -116,7 +116,7 @@ def test_one_provider_can_be_asked_alone(known: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions(provider="/opt/magma", libraries=("magma-cu118",)))) == [
         "given"
     ]
-    with pytest.raises(ConfigError, match="only MAGMA is taken from a folder or an archive"):
+    with pytest.raises(ConfigError, match="a folder or an archive can only provide MAGMA"):
         ordered_providers(ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)))
     with pytest.raises(ConfigError, match="no such provider; it is one of conda, debian, pypi"):
         ordered_providers(ToolkitOptions(provider="nvidia"))

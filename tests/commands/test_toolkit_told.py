@@ -89,4 +89,4 @@ def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:
     assert "Traceback" not in refused.stderr
     nothing = run("invoke", "toolkit", "--complete", "12.3", home=tmp_path)
     assert nothing.returncode == 7
-    assert "--complete 12.3: no toolkit of that version is here to be completed" in nothing.stderr
+    assert "--complete 12.3: no toolkit of that version is installed" in nothing.stderr

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
+from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
-from torchmill.core.errors import ConfigError, NetworkError, SourceError
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.fetcher import fetch_source, load_source
-from torchmill.fetch.source.request import SilentProgress, SourceRequest
+from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source_dir import check_source
 
 COMMIT = "c" * 40
@@ -95,17 +96,17 @@ class TestAFolder:
 
     def test_without_a_build_is_no_source(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "docs").mkdir()
-        with pytest.raises(SourceError, match=r"neither setup\.py nor pyproject\.toml"):
+        with refused("no-python-project"):
             fetch_source(asked(tmp_path / "docs"), place, SilentProgress())
         assert load_source(place, "torch") is None
 
     def test_that_is_not_there(self, tmp_path: Path, place: Layout) -> None:
-        with pytest.raises(SourceError, match="neither a folder nor an archive"):
+        with refused("no-such-origin"):
             fetch_source(asked(tmp_path / "nothing"), place, SilentProgress())
 
     def test_around_the_suite_is_refused(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "setup.py").touch()
-        with pytest.raises(SourceError, match="give the source alone"):
+        with refused("origin-contains-sources"):
             fetch_source(asked(tmp_path), place, SilentProgress())
 
 
@@ -124,8 +125,7 @@ class TestACheckout:
         ]
 
     def test_at_another_commit_is_refused(self, checkout: Path, place: Layout) -> None:
-        actual = git(checkout, "rev-parse", "HEAD")
-        with pytest.raises(SourceError, match=f"{actual}.*{COMMIT}"):
+        with refused("wrong-commit"):
             fetch_source(asked(checkout, COMMIT), place, SilentProgress())
         assert load_source(place, "torch") is None
 
@@ -139,7 +139,7 @@ class TestACheckout:
 
     def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
         git(checkout, "submodule", "deinit", "-q", "-f", "near")
-        with pytest.raises(SourceError, match=r"near is not there.*submodule update --init --recursive"):
+        with refused("submodule-missing"):
             fetch_source(asked(checkout), place, SilentProgress())
 
 
@@ -160,35 +160,35 @@ class TestAnArchive:
         git(checkout, "archive", "--prefix=t/", f"--output={archive}", "HEAD")
         actual = git(checkout, "rev-parse", "HEAD")
         assert fetch_source(asked(archive), place, SilentProgress()).commit == actual
-        with pytest.raises(SourceError, match=f"{actual}.*{COMMIT}"):
+        with refused("wrong-commit"):
             fetch_source(asked(archive, COMMIT, "v2"), place, SilentProgress())
 
     def test_cut_short_is_refused(self, folder: Path, place: Layout) -> None:
         archive = pack(folder, "t.tar.gz")
         archive.write_bytes(archive.read_bytes()[:-40])
-        with pytest.raises(SourceError, match="cannot be unpacked"):
+        with refused("damaged-archive"):
             fetch_source(asked(archive), place, SilentProgress())
         assert load_source(place, "torch") is None
 
     def test_of_an_unknown_kind_is_refused(self, tmp_path: Path, place: Layout) -> None:
         (tmp_path / "t.rar").touch()
-        with pytest.raises(SourceError, match=r"no archive that can be unpacked.*\.tar\.gz"):
+        with refused("unknown-archive-type"):
             fetch_source(asked(tmp_path / "t.rar"), place, SilentProgress())
 
     def test_changed_after_it_was_unpacked(self, folder: Path, place: Layout) -> None:
         archive = pack(folder, "t.tar.gz")
         source = fetch_source(asked(archive), place, SilentProgress())
         (source.path / "setup.py").write_text("mine\n")
-        with pytest.raises(SourceError, match=r"was changed after it was fetched \(setup\.py\)"):
+        with refused("source-changed"):
             check_source(source)
-        with pytest.raises(SourceError, match=r"setup\.py"):
+        with refused("source-changed"):
             fetch_source(asked(archive), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "mine\n"
 
     def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
         source = fetch_source(asked(pack(folder, "t.tar.gz")), place, SilentProgress())
         (source.path / "tools/run").unlink()
-        with pytest.raises(SourceError, match=r"4 files.*then, 3 files"):
+        with refused("source-changed"):
             check_source(source)
 
 
@@ -223,7 +223,7 @@ class TestAHostileArchive:
         self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]
     ) -> None:
         (tmp_path / "secret").write_text("secret")
-        with pytest.raises(SourceError, match="outside its folder"):
+        with refused("hostile-archive"):
             fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
         assert not list(tmp_path.rglob("outside"))
         assert load_source(place, "torch") is None
@@ -247,7 +247,7 @@ class TestAHostileArchive:
             info = zipfile.ZipInfo("t/link")
             info.external_attr = (stat.S_IFLNK | 0o777) << 16
             zipped.writestr(info, "/etc")
-        with pytest.raises(SourceError, match="outside its folder"):
+        with refused("hostile-archive"):
             fetch_source(asked(tmp_path / "t.zip"), place, SilentProgress())
 
 
@@ -314,7 +314,7 @@ class TestADownload:
 
     def test_that_broke_off_goes_on(self, server: Server, url: Callable[[str], str], place: Layout) -> None:
         server.breaks = 1
-        with pytest.raises(NetworkError, match="run the command again to go on"):
+        with refused("connection-broken"):
             fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
         assert load_source(place, "torch") is None
         fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
@@ -324,7 +324,7 @@ class TestADownload:
         self, server: Server, url: Callable[[str], str], place: Layout, folder: Path
     ) -> None:
         server.breaks = 1
-        with pytest.raises(NetworkError):
+        with refused("connection-broken"):
             fetch_source(asked(url("t.tar.gz")), place, SilentProgress())
         (folder / "setup.py").write_text("later\n")
         server.content, server.etag = pack(folder, "t.tar.gz").read_bytes(), '"two"'
@@ -332,20 +332,23 @@ class TestADownload:
         assert (source.path / "setup.py").read_text() == "later\n"
 
     def test_of_nothing(self, url: Callable[[str], str], place: Layout) -> None:
-        with pytest.raises(SourceError, match="answers 404"):
+        with refused("download-refused"):
             fetch_source(asked(url("t.zip")), place, SilentProgress())
 
     def test_from_nobody(self, place: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with pytest.raises(NetworkError, match=r"127\.0\.0\.1 cannot be reached.*--mirror"):
+        with refused("host-unreachable"):
             fetch_source(asked("http://127.0.0.1:1/t.tar.gz"), place, SilentProgress())
 
     @pytest.mark.parametrize(
-        ("origin", "said"),
-        [("https://forge.invalid/a/b.git", "with --mirror"), ("ftp://a/b.tar.gz", "begins with https://")],
+        ("origin", "code"),
+        [
+            ("https://forge.invalid/a/b.git", "origin-is-repository"),
+            ("ftp://a/b.tar.gz", "unsupported-origin"),
+        ],
     )
-    def test_of_something_else(self, place: Layout, origin: str, said: str) -> None:
-        with pytest.raises(SourceError, match=said):
+    def test_of_something_else(self, place: Layout, origin: str, code: str) -> None:
+        with refused(code):
             fetch_source(asked(origin), place, SilentProgress())
 
 
@@ -354,5 +357,5 @@ def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> N
     wanted = SourceRequest(
         package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x", **more
     )
-    with pytest.raises(ConfigError, match="--from"):
+    with refused("conflicting-options"):
         fetch_source(wanted, place, SilentProgress())

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.index_server import Index, serving
+from tests.support.refusals import refused
+from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
-from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher, source_dir
-from torchmill.fetch.source.request import SilentProgress, SourceRequest
+from torchmill.fetch.source.request import SourceRequest
 
 
 def sdist(version: str, setup: str = "setup.py") -> bytes:
@@ -75,7 +76,7 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     assert downloads(index) == 1
     assert fetcher.fetch_source(asked(), place, SilentProgress()) == found
     assert downloads(index) == 1, "what is there is not asked for again"
-    with pytest.raises(SourceError, match="than build_configs knows"):
+    with refused("digest-differs-from-facts"):
         fetcher.fetch_source(asked(sha256="e" * 64), place, SilentProgress())
     assert {path.name for path in place.source("torch").iterdir()} == {"v2.1", "lock"}
 
@@ -84,8 +85,7 @@ def test_what_an_index_of_links_says_counts(index: Index, place: Layout) -> None
     index.json = False
     content = sdist("2.1")
     index.add("torch-2.1.tar.gz", content)
-    digest = hashlib.sha256(content).hexdigest()
-    with pytest.raises(SourceError, match=f"not what the index says .sha256 {digest}, expected 0"):
+    with refused("wrong-digest"):
         fetcher.fetch_source(asked(), place, SilentProgress())
 
 
@@ -93,50 +93,52 @@ def test_what_changed_in_the_tree_is_named_with_its_cure(index: Index, place: La
     add(index, "torch-2.1.tar.gz", sdist("2.1"))
     found = fetcher.fetch_source(asked(), place, SilentProgress())
     (found.path / "PKG-INFO").write_text("mine")
-    with pytest.raises(SourceError, match=r"PKG-INFO.*`invoke fetch --tag v2\.1 --from pypi`"):
+    with refused("source-changed") as raised:
         source_dir.check_source(found)
+    assert "PKG-INFO" in str(raised.value)
+    assert "`invoke fetch --tag v2.1 --from pypi`" in str(raised.value)
 
 
 Break = Callable[[Index], object]
 
 
 @pytest.mark.parametrize(
-    ("broken", "request_", "message"),
+    ("broken", "request_", "code"),
     [
         (
             lambda index: add(index, "torch-2.0.tar.gz", sdist("2.0")),
             asked(),
-            r"has no source archive of Torch 2\.1 \(it has 2\.0\): give a folder or an archive",
+            "release-not-on-index",
         ),
-        (lambda _: None, asked(), r"has no source archive of Torch 2\.1 \(it has none of any version\)"),
+        (lambda _: None, asked(), "release-not-on-index"),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1"), hashes={"sha256": "f" * 64}),
             asked(),
-            r"torch-2\.1\.tar\.gz is not what the index says .*it was deleted",
+            "wrong-digest",
         ),
         (
             lambda index: index.add("torch-2.1.tar.gz", sdist("2.1"), url="../../files/torch-2.1.tar.gz"),
             asked(),
-            r"does not say the sha256 of torch-2\.1\.tar\.gz",
+            "no-digest-on-index",
         ),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1")),
             asked(sha256="e" * 64),
-            rf"has another torch-2\.1\.tar\.gz \(sha256 .*\) than build_configs knows \({'e' * 64}\)",
+            "digest-differs-from-facts",
         ),
         (
             lambda index: add(index, "torch-2.1.tar.gz", sdist("2.1", "README")),
             asked(),
-            r"PyPI's torch-2\.1\.tar\.gz has neither setup\.py nor pyproject\.toml",
+            "no-python-project",
         ),
-        (lambda _: None, asked(pypi=None), r"no project on PyPI is known to carry the source of torch"),
+        (lambda _: None, asked(pypi=None), "no-pypi-project"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_left(
-    index: Index, place: Layout, broken: Break, request_: SourceRequest, message: str
+    index: Index, place: Layout, broken: Break, request_: SourceRequest, code: str
 ) -> None:
     broken(index)
-    with pytest.raises(SourceError, match=message):
+    with refused(code):
         fetcher.fetch_source(request_, place, SilentProgress())
     assert fetcher.load_source(place, "torch") is None
     left = [path for path in place.source("torch").rglob("*") if path.is_file() and path.name != "lock"]
@@ -151,7 +153,7 @@ def test_whoever_the_index_knows_is_named_to_it_and_to_nobody_else(
     found = fetcher.fetch_source(asked(), place, SilentProgress())
     assert (found.path / "PKG-INFO").read_text() == "2.1"
     assert index.users == ["me:p@ss", "me:p@ss"]
-    with pytest.raises(SourceError, match=rf"^{index.url} has no source archive of Torch 2\.2"):
+    with refused("release-not-on-index"):
         fetcher.fetch_source(asked("v2.2"), place, SilentProgress())
 
 
@@ -159,7 +161,5 @@ def test_an_index_that_does_not_answer_is_named_with_the_ways_out(
     place: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    with pytest.raises(
-        NetworkError, match=r"127\.0\.0\.1:9/simple/torch/ cannot be read .* or give a folder"
-    ):
+    with refused("index-unreadable"):
         fetcher.fetch_source(asked(), place, SilentProgress())

@@ -1,10 +1,8 @@
 """What is asked of a provider, for one package or several."""
 
-import pytest
-
+from tests.support.refusals import refused
 from torchmill.config import matrix
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.request import source_requests
 
 
@@ -21,5 +19,5 @@ def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None
 
 def test_a_commit_is_of_one_package(known: Facts) -> None:
     release = matrix.find_release(known, "base", "v1.0.0")
-    with pytest.raises(ConfigError, match="--ref names a commit of one package"):
+    with refused("ref-of-several"):
         source_requests(known, release, ["base", "addon"], ref="abc", mirror="", origin="")

@@ -73,12 +73,12 @@ def test_the_refusal_lists_every_reason_and_what_to_do() -> None:
         [ProviderRefusal("conda", "no connection"), ProviderRefusal("debian", "it has CUDA 11.8", ("11.8",))],
     )
     assert said.splitlines() == [
-        "CUDA 11.7 cannot be had for x86_64:",
+        "CUDA 11.7 is not available for x86_64:",
         "  conda: no connection",
         "  debian: it has CUDA 11.8",
         (
-            "  bring a newer one of the same major version (`invoke toolkit --cuda 11.8`) and build with it "
-            "(`-- --toolkit 11.8`), or install it, and name its folder in CUDA_HOME"
+            "  install a newer one of the same major version (`invoke toolkit --cuda 11.8`) and build with "
+            "it (`-- --toolkit 11.8`), or install it by other means, and set CUDA_HOME to its folder"
         ),
     ]
     lacking = [
@@ -87,12 +87,12 @@ def test_the_refusal_lists_every_reason_and_what_to_do() -> None:
     ]
     assert (
         refusal_message(wanted("12.6"), lacking).splitlines()[-1]
-        == "  install it, and name its folder in CUDA_HOME"
+        == "  install it by other means, and set CUDA_HOME to its folder"
     )
     compiler = refusal_message(
         wanted("gcc-9", "compiler"), [ProviderRefusal("debian", "it has gcc-11", ("gcc-11", "gcc-12"))]
     )
     assert "CUDAHOSTCXX" in compiler
     library = refusal_message(wanted("8.5", "cudnn", "11"), [ProviderRefusal("pypi", "no")])
-    assert library.startswith("cudnn 8.5 for CUDA 11 cannot be had")
+    assert library.startswith("cudnn 8.5 for CUDA 11 is not available")
     assert "`invoke toolkit --library cudnn-cu11=VERSION`" in library

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.machines import made_up_programs, script
 from tests.support.made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
+from tests.support.refusals import refused
 from torchmill.config.delivery_model import ProviderPackage
-from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.fetch.toolkit.provision import bring, bytes_taken
 from torchmill.host.provisioned import list_provisioned
 
@@ -32,7 +32,7 @@ def test_the_first_provider_that_has_it_gives_it(tmp_path: Path) -> None:
 def test_where_nobody_has_it_every_reason_is_told(tmp_path: Path) -> None:
     known = [source("conda"), source("debian", "toolkit", "11.8")]
     debian = MadeUp("debian")
-    with pytest.raises(HostError) as raised:
+    with refused("no-provider") as raised:
         bring(wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi")))
     assert str(raised.value).splitlines()[1:4] == [
         "  conda: its host cannot be reached (no answer in 5 s)",
@@ -61,7 +61,7 @@ def test_what_is_not_whole_does_not_appear(tmp_path: Path, missing: str) -> None
         toolkit(folder)
         (folder / missing).unlink()
 
-    with pytest.raises(SourceError, match=r"what debian has as CUDA 11\.8 holds no "):
+    with refused("incomplete-toolkit"):
         bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn})))
     assert list_provisioned(tmp_path, ARCH) == {}
     assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
@@ -72,7 +72,7 @@ def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
         toolkit(folder)
         raise KeyboardInterrupt
 
-    with pytest.raises(InterruptedBuildError, match=r"^bringing CUDA 11\.8 was interrupted: run the same"):
+    with refused("interrupted"):
         bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped})))
     assert list_provisioned(tmp_path, ARCH) == {}
 
@@ -82,8 +82,8 @@ def test_a_compiler_must_run_here_as_its_version(tmp_path: Path) -> None:
         toolkit(folder)
         script(folder / "bin", "nvcc", "echo wrong machine; exit 126")
 
-    for put, told in ((partial(toolkit, version="11.7"), "release 11.7"), (foreign, "nothing")):
-        with pytest.raises(SourceError, match=rf"does not run here as that version \(it says: .*{told}"):
+    for put in (partial(toolkit, version="11.7"), foreign):
+        with refused("nvcc-does-not-run"):
             bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": put})))
     assert list_provisioned(tmp_path, ARCH) == {}
 
@@ -96,13 +96,13 @@ def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
     made = bring(wanted("gcc-11", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-11": gcc})))
     assert made.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
     known = [source("debian", "compiler", "gcc-12")]
-    with pytest.raises(SourceError, match=r"holds no bin/g\+\+-12"):
+    with refused("incomplete-toolkit"):
         bring(wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc})))
 
 
 def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     huge = MadeUp("debian", {"11.8": partial(pytest.fail, "begun")}, size=2**60)
-    with pytest.raises(HostError, match=r"CUDA 11.8 needs at least .* whose disk has .* free: make room"):
+    with refused("disk-full"):
         bring(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))
 
 

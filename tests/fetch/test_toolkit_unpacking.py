@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.debian_archive import DebianArchive, needs_apt
-from torchmill.core.errors import SourceError
+from tests.support.refusals import refused
 from torchmill.fetch.toolkit.debian import mend_links, unpack_packages
 
 
@@ -41,7 +39,7 @@ def test_unpack(tmp_path: Path) -> None:
 @needs_apt
 def test_what_is_no_package(tmp_path: Path) -> None:
     (broken := tmp_path / "broken.deb").write_text("not a package")
-    with pytest.raises(SourceError, match=r"broken\.deb cannot be unpacked \(.*\): delete it"):
+    with refused("damaged-archive"):
         unpack_packages([broken], tmp_path, keep, print)
 
 
@@ -50,7 +48,7 @@ def test_half_a_package(tmp_path: Path) -> None:
     deb = DebianArchive(tmp_path).add("tool", "1", {"bin/tool": "#!" + "x" * 100_000})
     deb.write_bytes(deb.read_bytes()[:50_000])
     (home := tmp_path / "home").mkdir()
-    with pytest.raises(SourceError, match=r"tool_1_amd64\.deb cannot be unpacked"):
+    with refused("damaged-archive"):
         unpack_packages([deb], home, keep, print)
 
 

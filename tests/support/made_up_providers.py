@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.support.machines import program
+from tests.support.silent_progress import SilentProgress
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
-from torchmill.fetch.source.request import FetchProgress, SilentProgress
+from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitProvider, ToolkitRequest
 from torchmill.fetch.toolkit.store import downloads_folder
@@ -63,7 +64,7 @@ class MadeUp:
         wanted: ToolkitRequest,
         sources: Sequence[ToolkitSource],  # noqa: ARG002 (the protocol's)
         cache: Path,
-        progress: FetchProgress,  # noqa: ARG002 (the same)
+        progress: ProgressDisplay,  # noqa: ARG002 (the same)
     ) -> ProviderOffer | ProviderRefusal:
         self.asked.append(wanted)
         exact = next((version for version in self.has if version.startswith(wanted.version)), None)

@@ -7,10 +7,10 @@ from pathlib import Path
 import requests
 
 from tests.support.index_server import Index, serving, wheel
+from tests.support.silent_progress import SilentBar
 from tools.upstream_check import LIBRARY, with_capabilities
 from torchmill.fetch.package_index import project_files
 from torchmill.fetch.remote_wheel import read_remote_wheels
-from torchmill.fetch.source.request import SilentFetchBar
 
 PLATFORM = "manylinux_2_28_x86_64"
 
@@ -25,10 +25,10 @@ def with_library(version: str, content: bytes, cuda: str = "'12.8'") -> bytes:
 def told(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
     with requests.Session() as session:
         there = project_files(session, index.url, "base")
-        wheels = read_remote_wheels(there, cache, SilentFetchBar())
+        wheels = read_remote_wheels(there, cache, SilentBar())
     return {
         one.name.split("-cp")[0]: one.capabilities
-        for one in with_capabilities(wheels, there, cache, SilentFetchBar())
+        for one in with_capabilities(wheels, there, cache, SilentBar())
     }
 
 

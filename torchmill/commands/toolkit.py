@@ -19,9 +19,9 @@ from torchmill.config.arch_list_check import check_arch_list
 from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Facts
 from torchmill.core import console
+from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.request import FetchProgress
 from torchmill.fetch.toolkit import provision
 from torchmill.fetch.toolkit.provision import ProvisionContext, bring
 from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, ToolkitProvider, ToolkitRequest, version_key
@@ -201,7 +201,7 @@ def show_or_bring(  # noqa: PLR0917 - every one is an option
 
 
 def answer_request(
-    said: ToolkitOptions, facts: Facts, layout: Layout, progress: FetchProgress
+    said: ToolkitOptions, facts: Facts, layout: Layout, progress: ProgressDisplay
 ) -> ToolkitAnswer:
     """Bring what is asked for, or say what is here and what can be had.
 

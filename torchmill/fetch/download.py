@@ -1,35 +1,139 @@
 """Download one file over HTTP, resuming after a broken connection; report a full disk as such."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
-import http.client
 import shutil
-from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from http import HTTPStatus
+import ssl
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
-from torchmill.core import files
 from torchmill.core.errors import HostError, NetworkError, SourceError
+from torchmill.core.files import hash_file
 from torchmill.core.units import format_bytes
-from torchmill.fetch.source.request import FetchBar, hide_password, host_of
+from torchmill.fetch.source.request import hide_password, host_of
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+if TYPE_CHECKING:
+    import requests
+
+    from torchmill.core.console import ProgressBar
+
+_READ_TIMEOUT_SECONDS = 20.0  # after which a silent host counts as gone
+_CHUNK_BYTES = 1 << 18
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def disk_full_error(where: Path) -> HostError:
-    """Return the error for a disk without room."""
-    existing = next(folder for folder in (where, *where.parents) if folder.exists())
-    free = format_bytes(shutil.disk_usage(existing).free)
-    return HostError(
-        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
-        "`invoke clean` removes it), and run the command again to go on"
-    )
+def download_file(
+    url: str, folder: Path, bar: ProgressBar, *, otherwise: str, refused: str, sha256: str | None = None
+) -> Path:
+    """Return the file of an http(s) URL, complete, in `folder`.
+
+    `sha256` is what an index says of the file; None: nothing is checked. A download that broke off is resumed
+    where the host tells which version of the file it has, or where the digest is known.
+    Raises NetworkError that ends with `otherwise` (what has arrived is kept for the next try); SourceError
+    that ends with `refused` if the host does not give the file; SourceError if it has another digest, and is
+    deleted; HostError for a full disk.
+    """
+    target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
+    if not target.exists():
+        _download(url, target, bar, otherwise, refused, has_digest=sha256 is not None)
+    if sha256 is not None and (actual := hash_file(target)) != sha256:
+        target.unlink()
+        raise SourceError(
+            f"{target.name} is not what the index lists (sha256 {actual}, expected {sha256}) and was "
+            f"deleted: run the command again, or {otherwise}",
+            code="wrong-digest",
+        )
+    return target
+
+
+def _download(
+    url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, has_digest: bool
+) -> None:
+    import requests
+    import urllib3
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part, mark = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.mark")
+    begun = part.stat().st_size if part.exists() and (has_digest or mark.exists()) else 0
+    headers = {"Accept-Encoding": "identity"}  # as it is, or its length and ranges would mean something else
+    if begun:
+        headers["Range"] = f"bytes={begun}-"
+        if mark.exists():  # a file that has changed since comes whole
+            headers["If-Range"] = mark.read_text(encoding="utf-8")
+    try:
+        with (
+            report_disk_full(target.parent),
+            http_session() as session,
+            session.get(url, headers=headers, stream=True, timeout=_READ_TIMEOUT_SECONDS) as response,
+        ):
+            response.raise_for_status()
+            _receive(response, part, mark, bar)
+    except requests.HTTPError as error:
+        if error.response.status_code == requests.codes.requested_range_not_satisfiable:
+            part.unlink(missing_ok=True)
+            raise SourceError(
+                f"{hide_password(url)} has changed since: run the command again to download all of it",
+                code="download-changed",
+            ) from None
+        raise SourceError(
+            f"{hide_password(url)}: {describe_http_error(error)}: {refused}", code="download-refused"
+        ) from None
+    except requests.RequestException as error:
+        raise NetworkError(
+            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}",
+            code="host-unreachable",
+        ) from None
+    except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError):
+        arrived = format_bytes(part.stat().st_size if part.exists() else 0)
+        raise NetworkError(
+            f"the connection to {host_of(url)} broke after {arrived}: run the command again to resume, "
+            f"or {otherwise}",
+            code="connection-broken",
+        ) from None
+    mark.unlink(missing_ok=True)
+    part.rename(target)
+
+
+def _receive(response: requests.Response, part: Path, mark: Path, bar: ProgressBar) -> None:
+    tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    if tag and not tag.startswith("W/"):
+        mark.write_text(tag, encoding="utf-8")
+    with part.open("ab" if response.status_code == 206 else "wb") as file:  # noqa: PLR2004 (partial content)
+        done = file.tell()
+        length = response.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdecimal() else None
+        # not iter_content: where the connection breaks, that loses the chunk it was filling
+        while chunk := response.raw.read1(_CHUNK_BYTES):
+            file.write(chunk)
+            done += len(chunk)
+            bar.update(done, total, "downloading")
+
+
+def http_session() -> requests.Session:
+    """Return a session that trusts the certificates that the system trusts (certifi has no company's own)."""
+    import requests
+
+    session = requests.Session()
+    session.headers["User-Agent"] = "torchmill"
+    paths = ssl.get_default_verify_paths()
+    session.verify = paths.cafile or paths.capath or True
+    return session
+
+
+def describe_http_error(error: requests.RequestException) -> str:
+    """Return what went wrong as a clause: the first cause of the chain that requests reports."""
+    if error.response is not None:
+        return f"it answers {error.response.status_code} {error.response.reason}"
+    cause: BaseException = error
+    while cause.__context__ is not None:
+        cause = cause.__context__
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    return (getattr(cause, "strerror", None) or str(cause)).lower()
 
 
 @contextlib.contextmanager
@@ -42,110 +146,17 @@ def report_disk_full(where: Path) -> Iterator[None]:
             raise disk_full_error(where) from None
         raise
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL:
             raise disk_full_error(where) from None
         raise
 
 
-_SILENCE = 20.0  # seconds after which a host counts as gone
-_CHUNK = 1 << 18
-
-
-def download_file(
-    url: str, folder: Path, bar: FetchBar, *, otherwise: str, refused: str, sha256: str | None = None
-) -> Path:
-    """Return the file of an http(s) URL, complete, in `folder`, with the `sha256` that an index says of it.
-
-    None: no index says one, and nothing is checked. Not every host says which version of a file it has; where
-    its digest is known, a download goes on from these, too.
-    Raises NetworkError that ends with `otherwise` (what has come is kept for the next try), SourceError that
-    ends with `refused` where the host does not give the file, SourceError where it is another file, which is
-    deleted, or HostError.
-    """
-    target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
-    if not target.exists():
-        _bring(url, target, bar, otherwise=otherwise, refused=refused, sha256=sha256)
-    if sha256 is not None and (seen := files.hash_file(target)) != sha256:
-        target.unlink()
-        raise SourceError(
-            f"{target.name} is not what the index says (sha256 {seen}, expected {sha256}): it was deleted; "
-            f"run the command again, or {otherwise}"
-        )
-    return target
-
-
-def _bring(
-    url: str, target: Path, bar: FetchBar, *, otherwise: str, refused: str, sha256: str | None
-) -> None:
-    """Download what is not there yet, from where it stopped, if that can be."""
-    folder, name = target.parent, target.name
-    part, mark = folder / f"{name}.part", folder / f"{name}.mark"
-    folder.mkdir(parents=True, exist_ok=True)
-    begun = part.stat().st_size if part.exists() and (sha256 or mark.exists()) else 0
-    try:
-        with report_disk_full(folder), _open(url, begun, mark) as response:
-            _receive(response, part, mark, bar)
-    except HTTPError as error:
-        raise _refused(error, url, part, refused) from None
-    except URLError as error:
-        raise NetworkError(f"{host_of(url)} cannot be reached ({error.reason}): {otherwise}") from None
-    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
-        raise NetworkError(
-            f"the connection to {host_of(url)} broke ({error}): run the command again to go on from there, "
-            f"or {otherwise}"
-        ) from None
-    mark.unlink(missing_ok=True)
-    part.rename(target)
-
-
-def _open(url: str, begun: int, mark: Path) -> http.client.HTTPResponse:
-    headers = {"User-Agent": "torchmill"}
-    if begun:
-        headers["Range"] = f"bytes={begun}-"
-        if mark.exists():  # a file that has changed since comes whole
-            headers["If-Range"] = mark.read_text(encoding="utf-8")
-    response: http.client.HTTPResponse = urlopen(_asked(url, headers), timeout=_SILENCE)  # noqa: S310 (http and https only: the caller has looked)
-    return response
-
-
-def _asked(url: str, headers: Mapping[str, str]) -> HttpRequest:
-    """Return the request for a URL; a user in it is named to its host, and to no other that it leads to."""
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    request = HttpRequest(urlunsplit(parts._replace(netloc=host)), headers=dict(headers))  # noqa: S310
-    if user:
-        name, _, password = user.partition(":")
-        said = b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {said}")
-    return request
-
-
-def _receive(response: http.client.HTTPResponse, part: Path, mark: Path, bar: FetchBar) -> None:
-    resumed = response.status == HTTPStatus.PARTIAL_CONTENT
-    tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    if tag and not tag.startswith("W/"):
-        mark.write_text(tag, encoding="utf-8")
-    with part.open("ab" if resumed else "wb") as file:
-        done = file.tell()
-        total = done + response.length if response.length is not None else None
-        _copy(response, file, done, total, bar)
-
-
-def _copy(
-    response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, bar: FetchBar
-) -> None:
-    while chunk := response.read(_CHUNK):
-        file.write(chunk)
-        done += len(chunk)
-        bar.update(done, total, "downloading")
-    if total is not None and done < total:
-        raise ConnectionError(f"{done} of {total} bytes came")
-
-
-def _refused(error: HTTPError, url: str, part: Path, advice: str) -> SourceError:
-    if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        part.unlink(missing_ok=True)
-        return SourceError(
-            f"{hide_password(url)} is not the file it was: run the command again to download it anew"
-        )
-    return SourceError(f"{hide_password(url)} answers {error.code} {error.reason}: {advice}")
+def disk_full_error(where: Path) -> HostError:
+    """Return the error for a disk without room."""
+    existing = next(folder for folder in (where, *where.parents) if folder.exists())
+    free = format_bytes(shutil.disk_usage(existing).free)
+    return HostError(
+        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
+        "`invoke clean` removes it), and run the command again to go on",
+        code="disk-full",
+    )

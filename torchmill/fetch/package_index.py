@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from torchmill.core import urls
 from torchmill.core.errors import NetworkError
+from torchmill.fetch.download import describe_http_error
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 INDEX_TIMEOUT_SECONDS = 60  # seconds without an answer after which an index counts as gone
@@ -50,13 +51,6 @@ def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     return found.stdout.strip() or DEFAULT_INDEX
 
 
-def _why(error: requests.RequestException) -> str:
-    """Return what went wrong in a few words: requests tells of connections the whole chain of causes."""
-    if error.response is not None:
-        return f"it answers {error.response.status_code} {error.response.reason}"
-    return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
-
-
 def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:
     """Return the files of a project, in the order of the index.
 
@@ -65,7 +59,9 @@ def project_files(session: requests.Session, index: str, project: str) -> tuple[
     cure = "check the network, or set PIP_INDEX_URL to another index"
     found = find_project_files(session, index, project, cure)
     if found is None:
-        raise NetworkError(f"{_page(index, project)} cannot be read (it answers 404): {cure}")
+        raise NetworkError(
+            f"{_page(index, project)} cannot be read (it answers 404): {cure}", code="index-unreadable"
+        )
     return found
 
 
@@ -84,14 +80,18 @@ def find_project_files(
             return None
         response.raise_for_status()
     except requests.RequestException as error:
-        raise NetworkError(f"{_page(index, project)} cannot be read ({_why(error)}): {cure}") from None
+        raise NetworkError(
+            f"{_page(index, project)} cannot be read ({describe_http_error(error)}): {cure}",
+            code="index-unreadable",
+        ) from None
     try:
         if "json" in response.headers.get("Content-Type", ""):
             return tuple(_from_json(response.json().get("files", ()), response.url))
         return parse_html_page(response.text, response.url)
     except (KeyError, TypeError, AttributeError, ValueError):
         raise NetworkError(
-            f"{_page(index, project)} cannot be read (it is no page of an index): {cure}"
+            f"{_page(index, project)} cannot be read (it is no page of an index): {cure}",
+            code="index-unreadable",
         ) from None
 
 
@@ -143,17 +143,17 @@ class _Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note the file that a link leads to."""
-        said = dict(attrs)
-        if tag != "a" or not said.get("href"):
+        attributes = dict(attrs)
+        if tag != "a" or not attributes.get("href"):
             return
-        url = urldefrag(urljoin(self.base, said["href"] or "")).url
+        url = urldefrag(urljoin(self.base, attributes["href"] or "")).url
         self.files.append(
             IndexFile(
                 name=unquote(url.rpartition("/")[2]),
                 url=url,
-                requires_python=said.get("data-requires-python") or None,
-                uploaded=said.get("data-upload-time"),
-                yanked="data-yanked" in said,
-                sha256=_fragment(said["href"] or ""),
+                requires_python=attributes.get("data-requires-python") or None,
+                uploaded=attributes.get("data-upload-time"),
+                yanked="data-yanked" in attributes,
+                sha256=_fragment(attributes["href"] or ""),
             )
         )

@@ -152,8 +152,9 @@ def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipF
             yield archive
     except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
         raise NetworkError(
-            f"{file.url} cannot be read in parts ({error}): run the command again to go on from there, "
-            "or set PIP_INDEX_URL to an index whose files answer HTTP range requests"
+            f"cannot read parts of {file.url} ({error}): run the command again to resume, or set "
+            "PIP_INDEX_URL to an index whose files answer HTTP range requests",
+            code="wheel-unreadable",
         ) from None
 
 

@@ -20,8 +20,8 @@ _ONE_LINE = re.compile(
     r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
 )
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
-_KEPT = ("signed-by", "trusted")  # fields that say whom to believe
-_FRESH = 86400.0  # seconds that lists are good for
+_TRUST_FIELDS = ("signed-by", "trusted")  # fields that say whom to believe
+_LISTS_FRESH_SECONDS = 86400.0
 
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
 
@@ -73,7 +73,7 @@ class Apt:
     def is_fresh(self) -> bool:
         """Tell whether the lists are of today."""
         stamp = self.folder / "updated"
-        return stamp.exists() and time.time() - stamp.stat().st_mtime < _FRESH
+        return stamp.exists() and time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
 
     def configure(self, archives: Iterable[AptArchive], more: Mapping[str, object] | None = None) -> None:
         """Write the settings, with `more` of them. Idempotent."""
@@ -124,7 +124,9 @@ class Apt:
         seen = hash_file(target) if target.exists() else "missing"
         if seen != package.sha256:
             raise SourceError(
-                f"{target}: its sha256 is {seen}, but Debian lists {package.sha256}: delete it and run again"
+                f"{target}: its sha256 is {seen}, but Debian lists {package.sha256}: delete it and run the "
+                "command again",
+                code="wrong-digest",
             )
         return target
 
@@ -167,7 +169,7 @@ def parse_list(text: str) -> Iterator[AptArchive]:
         if match is None or match["suite"].endswith("/"):  # a flat archive has no components
             continue
         pairs = [option.partition("=")[::2] for option in shlex.split(match["options"] or "")]
-        options = tuple((key.title(), value) for key, value in pairs if key.lower() in _KEPT)
+        options = tuple((key.title(), value) for key, value in pairs if key.lower() in _TRUST_FIELDS)
         yield AptArchive(match["uri"], match["suite"], tuple(match["rest"].split()), options)
 
 
@@ -179,7 +181,7 @@ def parse_deb822(text: str) -> Iterator[AptArchive]:
         if not {"deb", "deb-src"} & set(fields.get("types", "").split()):
             continue
         components = tuple(fields.get("components", "").split())
-        options = tuple((key.title(), fields[key]) for key in _KEPT if key in fields)
+        options = tuple((key.title(), fields[key]) for key in _TRUST_FIELDS if key in fields)
         for uri in fields.get("uris", "").split():
             for suite in fields.get("suites", "").split():
                 if not suite.endswith("/"):

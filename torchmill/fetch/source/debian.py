@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core.errors import BusyError, HostError, NetworkError, SourceError, TorchmillError
@@ -13,71 +14,77 @@ from torchmill.fetch.download import disk_full_error
 from torchmill.fetch.source.apt import Apt, SourcePackage, machine_archives
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
-from torchmill.fetch.source.request import DEBIAN, FetchBar, FetchProgress, SourceRequest, ways_out
-from torchmill.fetch.source.source_dir import SourceDir, build_backend, require_python_project
+from torchmill.fetch.source.request import DEBIAN, SourceRequest, ways_out
+from torchmill.fetch.source.source_dir import SourceDir, describe_source, require_python_project
 
-_WAIT = 600.0  # seconds for another fetch to be done with the same apt
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
+_WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release our apt
 _ETC = Path("/etc/apt")
 _UNREACHABLE = re.compile(
     r"could not resolve|temporary failure|unable to connect|could not connect|timed out", re.IGNORECASE
 )
 
 
-def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: FetchProgress) -> Source:
+def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress: "ProgressDisplay") -> Source:
     """Download, check and unpack the release and what fills its empty submodules.
 
-    Raises SourceError, NetworkError, HostError; BusyError where another fetch keeps the cache too long.
+    Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for too long.
     """
     package, release = request.package, request.release
     name = package.debian.get(release.version)
     if name is None:
-        carried = ", ".join(package.debian) or "no release of it"
         raise SourceError(
-            f"Debian's source archive does not carry {package.name} {release.version} (it has {carried}): "
-            f"{ways_out(request)}"
+            f"Debian's source archive does not have {package.name} {release.version} (it has "
+            f"{', '.join(package.debian) or 'no release of it'}): {ways_out(request)}",
+            code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
-        raise HostError(f"--from debian needs apt-get, which this machine does not have: {ways_out(request)}")
-    shutil.rmtree(slot.unpacked, ignore_errors=True)
-    slot.unpacked.mkdir(parents=True)
-    tree = slot.unpacked / "tree"
-    bar = progress.task(request.what)
-    try:
+        raise HostError(
+            f"--from debian needs apt-get, which is not installed: {ways_out(request)}", code="apt-missing"
+        )
+    with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
-            apt = _ready(Apt(cache), bar)
-            source = _download(apt, name, release.version, request, bar)
-            unpack_archive(apt.downloads / source.tarball, tree, bar)
-            filled = _fill(apt, tree, request, bar)
-        require_python_project(tree, f"Debian's {source.tarball}")
-    except BaseException:
-        shutil.rmtree(slot.unpacked, ignore_errors=True)
-        raise
-    finally:
-        bar.close()
-    record = _source(request, tree, source, filled)
-    return slot.publish(slot.unpacked, record, {"ref": None, "origin": DEBIAN})
+            apt = _configured_apt(cache, bar)
+            package_found = _download(apt, name, release.version, request, bar)
+            unpack_archive(apt.downloads / package_found.tarball, tree, bar)
+            filled = _fill_submodules(apt, tree, request, bar)
+        require_python_project(tree, f"Debian's {package_found.tarball}")
+        notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
+        origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
+        # the commit is declared, not proven
+        source = describe_source(request, tree, DEBIAN, origin, commit=release.commit)
+        return slot.publish(slot.unpacked, source, {"ref": None, "origin": DEBIAN})
 
 
-def _ready(apt: Apt, bar: FetchBar) -> Apt:
-    """Give our apt the machine's archives; raise HostError where it has none."""
+def _configured_apt(cache: Path, bar: "ProgressBar") -> Apt:
     archives = machine_archives(_ETC)
     if not archives:
         raise HostError(
-            f"{_ETC} names no archive to take sources from: add a line of `deb` for Debian to sources.list"
+            f"{_ETC} lists no archive to take sources from: add a `deb` line for Debian to sources.list",
+            code="no-apt-archive",
         )
     bar.update(0, None, "reading Debian's lists")
+    apt = Apt(cache)
     apt.configure(archives)
     return apt
 
 
 def _download(
-    apt: Apt, name: str, version: str | None, request: SourceRequest, bar: FetchBar
+    apt: Apt, name: str, version: str | None, request: SourceRequest, bar: "ProgressBar"
 ) -> SourcePackage:
     """Return the listed package, its tarball downloaded and checked."""
     try:
-        found = _listed(apt, name, version)
+        found = _find_package(apt, name, version)
         if found is None:
-            raise SourceError(_not_listed(apt, name, version, request))
+            other = apt.find(name)
+            has = f"they have {name} {other.upstream}" if other else f"they have no {name}"
+            raise SourceError(
+                f"the apt archives of this machine do not have {name} {version or ''} ({has}): "
+                f"use a machine of the Debian release that does, or {ways_out(request)}",
+                code="release-not-in-debian",
+            )
         bar.update(0, None, f"downloading {found.tarball}")
         apt.download(found)
     except CommandError as error:
@@ -85,93 +92,70 @@ def _download(
     return found
 
 
-def _listed(apt: Apt, name: str, version: str | None) -> SourcePackage | None:
-    """Look in the lists we have if they are fresh, else, or if they lack it, in new ones."""
+def _find_package(apt: Apt, name: str, version: str | None) -> SourcePackage | None:
+    """Look in the lists at hand if they are fresh; otherwise, or if they lack the package, in new ones."""
     if apt.is_fresh and (found := apt.find(name, version)) is not None:
         return found
     try:
         apt.update()
     except CommandError:
         # one archive of several that has no sources does not matter if another lists the package
-        found = apt.find(name, version)
-        if found is None:
+        if (found := apt.find(name, version)) is None:
             raise
         return found
     return apt.find(name, version)
 
 
-def _not_listed(apt: Apt, name: str, version: str | None, request: SourceRequest) -> str:
-    other = apt.find(name)
-    has = f"it has {name} {other.upstream}" if other else f"it has no {name}"
-    return (
-        f"the source archive of this machine's system does not carry {name} {version or ''} ({has}): use "
-        f"a machine of the Debian release that does, or {ways_out(request)}"
-    )
-
-
-def _fill(apt: Apt, tree: Path, request: SourceRequest, bar: FetchBar) -> tuple[str, ...]:
+def _fill_submodules(apt: Apt, tree: Path, request: SourceRequest, bar: "ProgressBar") -> tuple[str, ...]:
     """Put Debian's copies into submodule folders that its repacked archive leaves empty, and name them."""
     filled = []
     for path, name in request.package.debian_fill.items():
         folder = tree / path
         if folder.is_dir() and any(folder.iterdir()):
             continue
-        source = _download(apt, name, None, request, bar)
+        found = _download(apt, name, None, request, bar)
         if folder.exists():
             folder.rmdir()
         folder.parent.mkdir(parents=True, exist_ok=True)
-        unpack_archive(apt.downloads / source.tarball, folder, bar)
-        filled.append(f"{path} from {name} {source.version}")
+        unpack_archive(apt.downloads / found.tarball, folder, bar)
+        filled.append(f"{path} from {name} {found.version}")
     return tuple(filled)
 
 
 def explain_apt_error(output: str, folder: Path, what: str, ways: str) -> TorchmillError:
-    """Return the error to show for what apt said; `ways` are those around it."""
-    said = apt_complaint(output)
+    """Return the error to show for apt's output; `ways` are what the user may do instead."""
+    complaint = apt_complaint(output)
     if "no space left" in output.lower():
         return disk_full_error(folder)
     if re.search(r"\b404\b", output):
         return SourceError(
-            f"Debian's archive lists {what}, but does not have its file any more ({said}): {ways}"
+            f"Debian's archive lists {what}, but its file is no longer there ({complaint}): {ways}",
+            code="debian-file-gone",
         )
     if _UNREACHABLE.search(output):
-        return NetworkError(f"Debian's archive cannot be reached ({said}): {ways}")
-    return SourceError(f"apt could not get {what} from Debian's archive ({said}): {ways}")
+        return NetworkError(f"cannot reach Debian's archive ({complaint}): {ways}", code="host-unreachable")
+    return SourceError(
+        f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed"
+    )
 
 
 def apt_complaint(output: str) -> str:
-    """Return the first error in what apt said."""
+    """Return the first error in apt's output."""
     lines = [line.strip().removeprefix("E:").strip() for line in output.splitlines() if line.startswith("E:")]
     return lines[0] if lines else complaint_gist(output)
 
 
-def _source(request: SourceRequest, tree: Path, source: SourcePackage, filled: tuple[str, ...]) -> Source:
-    notes = ["as repacked by Debian, which cannot prove its commit", *filled]
-    return Source(
-        package=request.package.name,
-        version=request.release.version,
-        tag=request.release.tag,
-        provider=DEBIAN,
-        origin=f"Debian's {source.name} {source.version} ({'; '.join(notes)})",
-        commit=request.release.commit,  # declared, not proven
-        path=tree,
-        verified=False,
-        build_backend=build_backend(tree),
-    )
-
-
 @contextlib.contextmanager
 def hold_apt(cache: Path) -> Iterator[None]:
-    """Hold the apt, which all checkouts of this user share."""
+    """Hold the apt that all checkouts of this user share. Raises BusyError if another run keeps it."""
     from filelock import FileLock, Timeout
 
     cache.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(cache / "lock", timeout=_WAIT)
     try:
-        lock.acquire()
+        lock = FileLock(cache / "lock", timeout=_WAIT_TIMEOUT_SECONDS).acquire()
     except Timeout:
-        raise BusyError(f"{cache} is in use by another fetch: wait for it, or stop it") from None
-    try:
+        raise BusyError(
+            f"{cache} is in use by another run: wait for it, or stop it", code="apt-busy"
+        ) from None
+    with lock:
         yield
-    finally:
-        lock.release()

@@ -3,18 +3,12 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core.errors import BusyError, InterruptedBuildError, SourceError
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.request import (
-    DEBIAN,
-    PYPI,
-    FetchProgress,
-    SourceRequest,
-    is_commit,
-    validate_request,
-)
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, is_commit, validate_request
 from torchmill.fetch.source.source_dir import (
     FetchRecord,
     SourceDir,
@@ -27,27 +21,35 @@ from torchmill.fetch.source.source_dir import (
     refuse_unrecorded,
 )
 
-_PATIENCE = 600.0  # seconds for another run to be done with a source
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressDisplay
+
+_WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a source
 
 
-def fetch_source(request: SourceRequest, layout: Layout, progress: FetchProgress) -> Source:
-    """Bring the wanted source into its place, whole, and return it; at once if it is there.
+def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisplay") -> Source:
+    """Fetch the requested source, complete, and return it; at once if it is there already.
 
-    An interrupted fetch is gone on with. Raises ConfigError, SourceError, NetworkError,
-    HostError or BusyError.
+    An interrupted fetch is resumed. Raises ConfigError, SourceError, NetworkError, HostError or BusyError.
     """
     validate_request(request)
     slot = SourceDir(layout.source(request.package.name), request.release.tag)
-    with _alone(slot.home, request.what), _interruption_told(request.what):
-        slot.recover()
-        current = _whole(slot)
-        if current is not None and _serves(current, request):
-            return current.source
-        return _provide(request, slot, layout, current, progress)
+    try:
+        with _lock_sources(slot.home, request.what, timeout_seconds=0):
+            slot.recover()
+            current = _whole_record(slot)
+            if current is not None and _serves(current, request):
+                return current.source
+            return _fetch(request, slot, layout, current, progress)
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            f"fetching {request.what} was interrupted: run the same command to resume it",
+            code="interrupted",
+        ) from None
 
 
 def load_source(layout: Layout, package: str, tag: str | None = None) -> Source | None:
-    """Return the package's fetched source of `tag`, or the one fetched last; None where there is none.
+    """Return the package's fetched source of `tag`, or the one fetched last; None if there is none.
 
     Raises SourceError for a record that cannot be read.
     """
@@ -59,29 +61,38 @@ def load_source(layout: Layout, package: str, tag: str | None = None) -> Source 
 
 @contextlib.contextmanager
 def hold_source(layout: Layout, source: Source) -> Iterator[None]:
-    """Keep a source in its place while it is copied: no fetch replaces it meanwhile and no clean removes it.
+    """Keep a source in place while it is copied: no fetch replaces it and no clean removes it meanwhile.
 
-    Waits for another copy, or for a fetch. Raises SourceError where the source is gone, BusyError where
-    somebody keeps it for long.
+    Waits for another copy or for a fetch. Raises SourceError if the source is gone, BusyError if another run
+    holds it for long.
     """
+    what = f"{source.package} {source.tag}"
+    with _lock_sources(layout.source(source.package), what, timeout_seconds=_WAIT_TIMEOUT_SECONDS):
+        if not source.path.is_dir():
+            raise SourceError(
+                f"{source.path} was removed during this run: run {refetch_command(source)}",
+                code="source-gone",
+            )
+        yield
+
+
+@contextlib.contextmanager
+def _lock_sources(home: Path, what: str, *, timeout_seconds: float) -> Iterator[None]:
+    """Hold a package's sources for this process. Raises BusyError if another run keeps them."""
     from filelock import FileLock, Timeout
 
-    home = layout.source(source.package)
-    lock = FileLock(home / "lock", timeout=_PATIENCE)
+    home.mkdir(parents=True, exist_ok=True)
     try:
-        lock.acquire()
-    except (Timeout, FileNotFoundError):
-        what = f"{source.package} {source.tag}"
-        raise BusyError(f"{what} is being fetched by another run ({home}): wait for it, or stop it") from None
-    try:
-        if not source.path.is_dir():
-            raise SourceError(f"{source.path} is gone since this run began: run {refetch_command(source)}")
+        lock = FileLock(home / "lock", timeout=timeout_seconds).acquire()
+    except Timeout:
+        raise BusyError(
+            f"{what} is being fetched by another run ({home}): wait for it, or stop it", code="source-busy"
+        ) from None
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
-def _whole(slot: SourceDir) -> FetchRecord | None:
+def _whole_record(slot: SourceDir) -> FetchRecord | None:
     """Return the slot's record if its tree is as it was fetched; refuse one that holds changes."""
     record = read_record(slot.folder)
     if record is None:
@@ -95,32 +106,31 @@ def _whole(slot: SourceDir) -> FetchRecord | None:
 
 
 def _serves(record: FetchRecord, request: SourceRequest) -> bool:
-    """Tell whether what is there is what is asked for, without asking anybody."""
-    source, known = record.source, request.release.commit
+    """Tell whether the fetched tree is what is requested, without asking any host."""
+    source, commit = record.source, request.release.commit
     if record.asked.get("ref") != request.ref or (request.ref is not None and not is_commit(request.ref)):
         return False  # a branch moves: its host must be asked
-    if request.ref is None and known is not None and source.commit != known:
+    if request.ref is None and commit is not None and source.commit != commit:
         return False  # the recorded commit was corrected
     if request.origin is None:
         return request.mirror is None or source.provider == "git"
     if request.origin == DEBIAN:
         return source.provider == DEBIAN
-    if request.origin == PYPI:  # its archive may be recorded since, or corrected
+    if request.origin == PYPI:  # the digest of its archive may be recorded since, or corrected
         return source.provider == PYPI and (request.release.sha256 or "") in source.origin
     from torchmill.fetch.source import archive
 
     return dict(record.asked) == archive.origin_record(request.origin)
 
 
-def _provide(
+def _fetch(
     request: SourceRequest,
     slot: SourceDir,
     layout: Layout,
     current: FetchRecord | None,
-    progress: FetchProgress,
+    progress: "ProgressDisplay",
 ) -> Source:
     """Fetch from the provider that the request names; each is loaded only when it is needed."""
-    slot.home.mkdir(parents=True, exist_ok=True)
     if request.origin is None:
         from torchmill.fetch.source import git_clone
 
@@ -138,30 +148,3 @@ def _provide(
     from torchmill.fetch.source import archive
 
     return archive.fetch_local(request, request.origin, slot, progress)
-
-
-@contextlib.contextmanager
-def _alone(home: Path, what: str) -> Iterator[None]:
-    """Hold a package's sources for this process. Raises BusyError where another run does."""
-    from filelock import FileLock, Timeout
-
-    home.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(home / "lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"{what} is being fetched by another run ({home}): wait for it, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def _interruption_told(what: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise InterruptedBuildError(
-            f"fetching {what} was interrupted: run the same command to go on from where it stopped"
-        ) from None

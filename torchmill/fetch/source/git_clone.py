@@ -1,22 +1,25 @@
 """Clone a release: a shallow fetch of one commit with its pinned submodules, resumable and verified."""
 
+from __future__ import annotations
+
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import SourceError
-from torchmill.fetch.source import git_command
 from torchmill.fetch.source.git_command import (
     GitCheckout,
     SubmodulePin,
     git_environment,
     read_head,
     read_submodule_pins,
+    show_git_progress,
 )
 from torchmill.fetch.source.git_transport import (
     GitTransport,
@@ -25,17 +28,121 @@ from torchmill.fetch.source.git_transport import (
     run_git_quietly,
     seed_history,
 )
-from torchmill.fetch.source.request import (
-    FetchBar,
-    FetchProgress,
-    SourceRequest,
-    hide_password,
-    is_commit,
-    mirror_candidates,
-)
-from torchmill.fetch.source.source_dir import SourceDir, build_backend
+from torchmill.fetch.source.request import SourceRequest, hide_password, is_commit, mirror_candidates
+from torchmill.fetch.source.source_dir import SourceDir, describe_source
 
-AT_ONCE = 8  # connections; more does not help, and hosts begin to refuse
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
+_CONNECTIONS = 8  # more do not help, and hosts begin to refuse
+
+
+@dataclass(frozen=True, slots=True)
+class GitTarget:
+    """What is to be checked out, found out before anything is downloaded."""
+
+    commit: str
+    refs: tuple[str, ...]  # how to ask for it; none: by its id
+    url: str  # that answered
+
+
+def fetch_git(
+    request: SourceRequest, slot: SourceDir, whole: Source | None, progress: ProgressDisplay
+) -> Source:
+    """Fetch what is asked for, with its submodules, and return it; `whole` is what the slot holds already.
+
+    Raises NetworkError, SourceError, HostError.
+    """
+    transport = GitTransport(request, slot.partial)
+    target = resolve_commit(request, transport)
+    confirm_commit(request, target)
+    if whole is not None and whole.provider == "git" and whole.commit == target.commit:
+        return whole
+    top = _prepare(request, slot)
+    with (
+        (slot.partial / "fetch.log").open("a", encoding="utf-8") as log,
+        contextlib.closing(progress.task(request.what)) as bar,
+    ):
+        run = _run_with_progress(bar, log)
+        transport.obtain(top, target.commit, (target.url,), run, target.refs)
+        check_out(top, target.commit, run)
+    submodules = populate_submodules(top, transport, progress)
+    origin = hide_password(target.url) + (f" ({request.ref})" if request.ref else "")
+    source = describe_source(
+        request,
+        top.worktree,
+        "git",
+        origin,
+        commit=target.commit,
+        verified=request.ref is None and request.release.commit == target.commit,
+        submodules=submodules,
+    )
+    return slot.publish(slot.partial, source, {"ref": request.ref, "origin": None})
+
+
+def resolve_commit(request: SourceRequest, transport: GitTransport) -> GitTarget:
+    """Find out which commit is meant. Raises SourceError where the repository does not have it."""
+    urls = mirror_candidates(request.package.repository, request.mirror)
+    name = request.ref or request.release.tag
+    tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
+    patterns = (tag, f"{tag}^{{}}") if request.ref is None else (branch, tag, f"{tag}^{{}}")
+    url, found = transport.remote_refs(urls, patterns)
+    if request.ref is not None and is_commit(request.ref):
+        return GitTarget(request.ref, (), url)
+    if request.ref is not None and branch in found:
+        return GitTarget(found[branch], (f"+{branch}:refs/remotes/origin/{name}",), url)
+    if tag in found:  # an annotated tag is listed twice: the tag, and the commit it is of
+        return GitTarget(found.get(f"{tag}^{{}}", found[tag]), (f"+{tag}:{tag}",), url)
+    if request.ref is not None:
+        raise SourceError(
+            f"{hide_password(url)} has no branch or tag '{name}': check --ref (a commit is given with "
+            f"all of its "
+            "40 digits)",
+            code="unknown-ref",
+        )
+    raise SourceError(
+        f"{hide_password(url)} has no tag '{name}': update that repository, or use another one",
+        code="unknown-ref",
+    )
+
+
+def confirm_commit(request: SourceRequest, target: GitTarget) -> None:
+    """Raise SourceError where the tag is not the commit that was recorded."""
+    known = request.release.commit
+    if request.ref is None and known is not None and known != target.commit:
+        raise SourceError(
+            f"{hide_password(target.url)}: the tag {request.release.tag} is the commit {target.commit}, but "
+            f"{request.package.name} {request.release.version} was released from {known}: do not use that "
+            f"repository, or request that commit with `--ref {target.commit}`",
+            code="wrong-commit",
+        )
+
+
+def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
+    """Return the repository to fetch into: that of the last try, a copy of an earlier tree, or a new one."""
+    top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
+    if not slot.partial.exists() and not seed_history(slot):
+        top.worktree.mkdir(parents=True)
+    if top.folder.exists():
+        remove_git_leftovers(top.folder)
+    top.git("init", "--quiet", "--template=")
+    top.git("config", "core.bare", "false")
+    top.git("config", "remote.origin.url", request.package.repository)
+    top.git("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
+    return top
+
+
+def _run_with_progress(bar: ProgressBar, log: TextIO) -> Run:
+    """Return what runs git with its progress on the bar and its words in the log."""
+    on_line = show_git_progress(bar)
+
+    def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
+        argv = repository.argv(*arguments)
+        process.stream(
+            argv, cwd=repository.worktree, env=git_environment(os.environ), log=log, on_line=on_line
+        )
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +162,16 @@ class Submodule:
         )
 
 
-def populate_submodules(top: GitCheckout, transport: GitTransport, progress: FetchProgress) -> dict[str, str]:
+def populate_submodules(
+    top: GitCheckout, transport: GitTransport, progress: ProgressDisplay
+) -> dict[str, str]:
     """Bring every submodule to its pinned commit and return path -> commit.
 
     What is there already is kept. Raises NetworkError, SourceError or HostError for the first that fails.
     """
     found = list(register_submodules(top, ""))
     bar = progress.task("submodules", len(found))
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="submodule")
+    pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="submodule")
     try:
         running = {pool.submit(bring_submodule, submodule, transport): submodule for submodule in found}
         done = 0
@@ -94,7 +203,8 @@ def register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ..
     missing = next((pin for pin in wanted if pin.name not in urls), None)
     if missing:
         raise SourceError(
-            f"{parent.worktree}: .gitmodules has no url for {missing.path}: fetch another release"
+            f"{parent.worktree}: .gitmodules has no url for {missing.path}: fetch another release",
+            code="submodule-without-url",
         )
     return tuple(Submodule(parent, pin, urls[pin.name], prefix + pin.path) for pin in wanted)
 
@@ -125,7 +235,8 @@ def _lay_out(submodule: Submodule) -> None:
     within = submodule.parent.worktree.resolve()
     if within not in checkout.worktree.resolve().parents:
         raise SourceError(
-            f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source"
+            f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source",
+            code="hostile-source",
         )
     checkout.worktree.mkdir(parents=True, exist_ok=True)
     checkout.folder.mkdir(parents=True, exist_ok=True)
@@ -160,115 +271,3 @@ def _forget(names: set[str], repository: GitCheckout) -> None:
     """Drop the settings of submodules that this commit does not have."""
     for name in sorted(names):
         repository.git("config", "--local", "--remove-section", f"submodule.{name}")
-
-
-@dataclass(frozen=True, slots=True)
-class GitTarget:
-    """What is to be checked out, found out before anything is downloaded."""
-
-    commit: str
-    refs: tuple[str, ...]  # how to ask for it; none: by its id
-    url: str  # that answered
-
-
-def fetch_git(
-    request: SourceRequest, slot: SourceDir, whole: Source | None, progress: FetchProgress
-) -> Source:
-    """Fetch what is asked for, with its submodules, and return it; `whole` is what the slot holds already.
-
-    Raises NetworkError, SourceError, HostError.
-    """
-    transport = GitTransport(request, slot.partial)
-    target = resolve_commit(request, transport)
-    confirm_commit(request, target)
-    if whole is not None and whole.provider == "git" and whole.commit == target.commit:
-        return whole
-    top = _prepare(request, slot)
-    with (slot.partial / "fetch.log").open("a", encoding="utf-8") as log:
-        bar = progress.task(request.what)
-        try:
-            run = _shown(bar, log)
-            transport.obtain(top, target.commit, (target.url,), run, target.refs)
-            check_out(top, target.commit, run)
-        finally:
-            bar.close()
-    submodules = populate_submodules(top, transport, progress)
-    source = Source(
-        package=request.package.name,
-        version=request.release.version,
-        tag=request.release.tag,
-        provider="git",
-        origin=_origin(request, target),
-        commit=target.commit,
-        path=slot.partial / "tree",
-        verified=request.ref is None and request.release.commit == target.commit,
-        submodules=submodules,
-        build_backend=build_backend(top.worktree),
-    )
-    return slot.publish(slot.partial, source, {"ref": request.ref, "origin": None})
-
-
-def resolve_commit(request: SourceRequest, transport: GitTransport) -> GitTarget:
-    """Find out which commit is meant. Raises SourceError where the repository does not have it."""
-    urls = mirror_candidates(request.package.repository, request.mirror)
-    name = request.ref or request.release.tag
-    tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
-    patterns = (tag, f"{tag}^{{}}") if request.ref is None else (branch, tag, f"{tag}^{{}}")
-    url, found = transport.remote_refs(urls, patterns)
-    if request.ref is not None and is_commit(request.ref):
-        return GitTarget(request.ref, (), url)
-    if request.ref is not None and branch in found:
-        return GitTarget(found[branch], (f"+{branch}:refs/remotes/origin/{name}",), url)
-    if tag in found:  # an annotated tag is listed twice: the tag, and the commit it is of
-        return GitTarget(found.get(f"{tag}^{{}}", found[tag]), (f"+{tag}:{tag}",), url)
-    if request.ref is not None:
-        raise SourceError(
-            f"{hide_password(url)} has no branch or tag '{name}': check --ref (a commit is given with "
-            f"all of its "
-            "40 digits)"
-        )
-    raise SourceError(
-        f"{hide_password(url)} has no tag '{name}': bring that repository up to date, or use another one"
-    )
-
-
-def confirm_commit(request: SourceRequest, target: GitTarget) -> None:
-    """Raise SourceError where the tag is not the commit that was recorded."""
-    known = request.release.commit
-    if request.ref is None and known is not None and known != target.commit:
-        raise SourceError(
-            f"{hide_password(target.url)}: the tag {request.release.tag} is the commit {target.commit}, but "
-            f"{request.package.name} {request.release.version} was released from {known}: do not use that "
-            f"repository, or say what you want with `--ref {target.commit}`"
-        )
-
-
-def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
-    """Return the repository to fetch into: that of the last try, a copy of an earlier tree, or a new one."""
-    top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
-    if not slot.partial.exists() and not seed_history(slot):
-        top.worktree.mkdir(parents=True)
-    if top.folder.exists():
-        remove_git_leftovers(top.folder)
-    top.git("init", "--quiet", "--template=")
-    top.git("config", "core.bare", "false")
-    top.git("config", "remote.origin.url", request.package.repository)
-    top.git("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
-    return top
-
-
-def _shown(bar: FetchBar, log: TextIO) -> Run:
-    """Return what runs git with its progress on the bar and its words in the log."""
-    on_line = git_command.show_git_progress(bar)
-
-    def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
-        argv = repository.argv(*arguments)
-        process.stream(
-            argv, cwd=repository.worktree, env=git_environment(os.environ), log=log, on_line=on_line
-        )
-
-    return run
-
-
-def _origin(request: SourceRequest, target: GitTarget) -> str:
-    return f"{hide_password(target.url)} ({request.ref})" if request.ref else hide_password(target.url)

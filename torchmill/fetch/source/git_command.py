@@ -1,11 +1,14 @@
 """Run git, show its progress, read repositories, and explain its errors."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmill.core import process
 from torchmill.core.errors import SourceError, TorchmillError
@@ -13,7 +16,6 @@ from torchmill.core.process import CommandError
 from torchmill.fetch.download import disk_full_error
 from torchmill.fetch.source.request import (
     PROTOCOLS,
-    FetchBar,
     SourceRequest,
     hide_password,
     host_of,
@@ -21,8 +23,11 @@ from torchmill.fetch.source.request import (
     unreachable_error,
 )
 
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar
+
 # What a git hook, or an outer git, would impose on ours.
-_FOREIGN = (
+_INHERITED = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_CONFIG_PARAMETERS", "LANGUAGE",
 )  # fmt: skip
@@ -92,9 +97,14 @@ class GitCheckout:
         return process.capture(self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ))
 
 
+def run_git(tree: Path, *arguments: str) -> str:
+    """Return the output of git in a folder. Raises CommandError."""
+    return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
+
+
 def git_environment(base: Mapping[str, str]) -> dict[str, str]:
     """Return `base` with git made quiet, careful and English; the user's own settings stay."""
-    env = {name: value for name, value in base.items() if name not in _FOREIGN}
+    env = {name: value for name, value in base.items() if name not in _INHERITED}
     env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     first = int(env.get("GIT_CONFIG_COUNT") or 0)
     for number, (key, value) in enumerate(_SETTINGS, first):
@@ -111,17 +121,17 @@ def diagnose_git(output: str) -> GitFailure:
 
 def explain_git_error(error: CommandError, url: str, where: Path, request: SourceRequest) -> TorchmillError:
     """Return the error to show when git failed on `url`, working in `where`."""
-    cause, said = diagnose_git(error.output), complaint_gist(error.output)
+    cause, gist = diagnose_git(error.output), complaint_gist(error.output)
     if cause is GitFailure.FULL:
         return disk_full_error(where)
     if cause is GitFailure.FOREIGN:
         return foreign_owner_error(where)
     if cause is GitFailure.UNREACHABLE:
-        return unreachable_error(host_of(url), said, request)
+        return unreachable_error(host_of(url), gist, request)
     return SourceError(
-        f"{hide_password(url)}: git could not fetch {request.what} ({said}): run the command again; "
-        f"if that does not "
-        f"help, delete {where} to begin anew"
+        f"{hide_password(url)}: git could not fetch {request.what} ({gist}): run the command again; if that "
+        f"does not help, delete {where} to start over",
+        code="git-failed",
     )
 
 
@@ -129,7 +139,8 @@ def foreign_owner_error(tree: Path) -> SourceError:
     """Return the error for a repository that git will not read because of its owner."""
     return SourceError(
         f"{tree} belongs to another user, and git does not work in it: run as that user, `chown -R` it, or "
-        f"`git config --global --add safe.directory {tree}`"
+        f"`git config --global --add safe.directory {tree}`",
+        code="foreign-repository",
     )
 
 
@@ -137,47 +148,38 @@ def complaint_gist(output: str) -> str:
     """Return the line of git's complaint that says most."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for sign in ("fatal:", "error:"):
-        told = [
-            line.partition(sign)[2].strip() for line in lines if line.startswith((sign, f"remote: {sign}"))
-        ]
-        if told:
-            return hide_password(told[0].rstrip("."))
+        for line in lines:
+            if line.startswith((sign, f"remote: {sign}")):
+                return hide_password(line.partition(sign)[2].strip().rstrip("."))
     return hide_password(lines[-1]) if lines else "it printed nothing"
 
 
-_LINE = re.compile(
+_PROGRESS = re.compile(
     r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
     r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GitStep:
-    """How far git is in one of its phases."""
+def parse_git_progress(line: str) -> tuple[int, int, str] | None:
+    """Return (done, total, note) of a line of `git --progress`, or None if it is no such line.
 
-    done: int
-    total: int
-    note: str  # "Receiving objects, 3.1 MiB | 2.0 MiB/s"
-
-
-def parse_git_progress(line: str) -> GitStep | None:
-    """Return what a line of `git --progress` says, or None where it is no such line."""
-    match = _LINE.match(line.strip())
+    The note is like "Receiving objects, 3.1 MiB | 2.0 MiB/s".
+    """
+    match = _PROGRESS.match(line.strip())
     if match is None:
         return None
     rest = match["rest"]
     note = f"{match['phase']}, {rest.strip()}" if rest else match["phase"]
-    return GitStep(int(match["done"]), int(match["total"]), note)
+    return int(match["done"]), int(match["total"]), note
 
 
-def show_git_progress(bar: FetchBar) -> Callable[[str], None]:
+def show_git_progress(bar: ProgressBar) -> Callable[[str], None]:
     """Return what moves the bar for each line of git."""
 
     def show(text: str) -> None:
         for line in text.split("\r"):
-            step = parse_git_progress(line)
-            if step is not None:
-                bar.update(step.done, step.total, step.note)
+            if step := parse_git_progress(line):
+                bar.update(*step)
 
     return show
 
@@ -215,16 +217,11 @@ def read_head(tree: Path) -> str | None:
         text = (folder / "HEAD").read_text(encoding="utf-8").strip()
     except OSError:
         return None
-    return text if is_commit(text) else _branch_head(tree)
-
-
-def _branch_head(tree: Path) -> str | None:
-    import git
-
+    if is_commit(text):
+        return text
     try:
-        with git.Repo(tree) as repo:
-            return git.SymbolicReference.dereference_recursive(repo, "HEAD")
-    except (ValueError, git.GitError):  # a branch without commits, or no repository
+        return run_git(tree, "rev-parse", "--verify", "--quiet", "HEAD").strip()
+    except CommandError:  # a branch without commits, or no repository
         return None
 
 
@@ -235,28 +232,24 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
     know cannot be fetched by anyone and is left out.
     """
     listed = repository.git("ls-tree", "-r", "-z", "HEAD").split("\0")
-    commits = {
-        path: about.split()[2] for about, _, path in map(_halves, listed) if about.startswith("160000 ")
-    }
+    pairs = (line.partition("\t") for line in listed)
+    commits = {path: about.split()[2] for about, _, path in pairs if about.startswith("160000 ")}
     if not commits:
         return ()
-    names = _names(repository)
+    names = _submodule_names(repository)
     for name in names.values():
         if name.startswith(("-", "/")) or {".", "..", ""} & set(name.replace("\\", "/").split("/")):
             raise SourceError(
                 f"{repository.worktree}: .gitmodules has a submodule named '{name}', which would be written "
-                "elsewhere: do not trust this source"
+                "elsewhere: do not trust this source",
+                code="hostile-source",
             )
     return tuple(
         SubmodulePin(names[path], path, commit) for path, commit in sorted(commits.items()) if path in names
     )
 
 
-def _halves(line: str) -> tuple[str, str, str]:
-    return line.partition("\t")
-
-
-def _names(repository: GitCheckout) -> dict[str, str]:
+def _submodule_names(repository: GitCheckout) -> dict[str, str]:
     """Return path -> name of .gitmodules, as committed."""
     try:
         found = repository.git(
@@ -273,28 +266,19 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
 
     What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
     """
-    argv = [
-        "git",
-        "-C",
-        str(tree),
-        "status",
-        "--porcelain=v2",
-        "-z",
-        "--no-renames",
-        "--ignore-submodules=none",
-    ]
     try:
-        listed = process.capture(argv, env=git_environment(os.environ))
+        listed = run_git(tree, "status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
     except CommandError as error:
         if diagnose_git(error.output) is GitFailure.FOREIGN:
             raise foreign_owner_error(tree) from None
         raise SourceError(
-            f"{tree}: git cannot read it ({complaint_gist(error.output)}): delete {tree.parent} and "
-            f"fetch it again"
+            f"git cannot read {tree} ({complaint_gist(error.output)}): delete {tree.parent} and fetch it "
+            "again",
+            code="unreadable-repository",
         ) from None
     found: list[str] = []
     for entry in filter(None, listed.split("\0")):
-        path, is_submodule = _changed(entry)
+        path, is_submodule = _changed_path(entry)
         if not is_submodule:
             found.append(path)
         elif (tree / path / ".git").exists():  # one that is merely gone, or at another commit, loses nothing
@@ -302,7 +286,7 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _changed(entry: str) -> tuple[str, bool]:
+def _changed_path(entry: str) -> tuple[str, bool]:
     """Return the path of a line of `git status --porcelain=v2`, and whether it is a submodule's."""
     if entry.startswith("?"):
         return entry[2:], False

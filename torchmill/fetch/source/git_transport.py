@@ -81,10 +81,10 @@ def _link_objects(origin: str, copy: str) -> str:
     return str(shutil.copy2(origin, copy, follow_symlinks=False))
 
 
-PIN = "refs/torchmill/pinned"  # written by git when all of a commit is there
+PINNED_REF = "refs/torchmill/pinned"  # written by git when all of a commit is there
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
-_PAUSE = 1.0  # seconds before a dropped connection is tried once more
+_RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
 
 Run = Callable[[GitCheckout, Sequence[str]], None]
 
@@ -125,7 +125,7 @@ class GitTransport:
         Raises NetworkError, SourceError or HostError.
         """
         if pinned_commit(repository) != commit:
-            self._first(urls, lambda url: _twice(lambda: _climb(repository, commit, url, run, refs)))
+            self._first(urls, lambda url: _twice(lambda: _fetch_least(repository, commit, url, run, refs)))
 
     def _first(self, urls: Sequence[str], attempt: Callable[[str], None]) -> str:
         """Return the first URL that the attempt succeeds with; only a missing repository leads on."""
@@ -144,14 +144,15 @@ class GitTransport:
         why = complaint_gist(missing.output) if missing else "nothing was tried"
         raise SourceError(
             f"no repository that can be read is at {tried} ({why}): check the address and your access to it, "
-            "or give another --mirror"
+            "or give another --mirror",
+            code="repository-not-found",
         )
 
     def _assure_reachable(self, url: str) -> None:
         """Raise NetworkError within seconds where git itself would wait for minutes."""
-        real = _capture_or("", "ls-remote", "--get-url", "--", url).strip() or url  # the user's own insteadOf
+        real = _git_answer("ls-remote", "--get-url", "--", url) or url  # the user's own insteadOf
         host = host_of(real)
-        if host in self.reached or _capture_or("", "config", "--get-urlmatch", "http.proxy", real):
+        if host in self.reached or _git_answer("config", "--get-urlmatch", "http.proxy", real):
             return
         why = connection_complaint(real)
         if why is not None:
@@ -162,16 +163,16 @@ class GitTransport:
 def pinned_commit(repository: GitCheckout) -> str | None:
     """Return the commit that was brought in last, whole."""
     try:
-        return (repository.folder / PIN).read_text(encoding="utf-8").strip()
+        return (repository.folder / PINNED_REF).read_text(encoding="utf-8").strip()
     except OSError:
         return None
 
 
-def _climb(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> None:
+def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> None:
     """Ask for as little as the server allows: the commit, recent history, all of it."""
     shallow = (repository.folder / "shallow").exists()
     rungs = (
-        ("--depth=1", "--", url, *(refs or (f"+{commit}:{PIN}",))),
+        ("--depth=1", "--", url, *(refs or (f"+{commit}:{PINNED_REF}",))),
         ("--depth=50", "--", url, *_EVERYTHING),
         (*(("--unshallow",) if shallow else ()), "--", url, *_EVERYTHING),
     )
@@ -179,15 +180,16 @@ def _climb(repository: GitCheckout, commit: str, url: str, run: Run, refs: Seque
         try:
             run(repository, [*_FETCH, *rung])
             if pinned_commit(repository) != commit:
-                repository.git("update-ref", PIN, f"{commit}^{{commit}}")
+                repository.git("update-ref", PINNED_REF, f"{commit}^{{commit}}")
         except CommandError as error:
             if diagnose_git(error.output) is not GitFailure.REFUSED and "update-ref" not in error.argv:
                 raise
         else:
             return
     raise SourceError(
-        f"{hide_password(url)} does not have the commit {commit}, not even in its whole history: bring that "
-        "repository up to date, or fetch from another one"
+        f"{hide_password(url)} does not have the commit {commit}, not even in its whole history: update that "
+        "repository, or fetch from another one",
+        code="commit-not-found",
     )
 
 
@@ -198,12 +200,13 @@ def _twice(attempt: Callable[[], None]) -> None:
     except CommandError as error:
         if diagnose_git(error.output) is not GitFailure.UNREACHABLE:
             raise
-        time.sleep(_PAUSE)
+        time.sleep(_RETRY_SECONDS)
         attempt()
 
 
-def _capture_or(otherwise: str, *arguments: str) -> str:
+def _git_answer(*arguments: str) -> str:
+    """Return the output of git outside of any repository; "" if it fails."""
     try:
-        return process.capture(["git", *arguments], env=git_environment(os.environ))
+        return process.capture(["git", *arguments], env=git_environment(os.environ)).strip()
     except CommandError:
-        return otherwise
+        return ""

@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Source
-from torchmill.core import process
 from torchmill.core.errors import SourceError
-from torchmill.core.files import write_atomically
+from torchmill.core.files import hash_file, write_atomically
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
 from torchmill.fetch.source.git_command import (
     GitFailure,
     diagnose_git,
     foreign_owner_error,
-    git_environment,
     git_folder,
     read_head,
+    run_git,
     uncommitted_changes,
 )
+from torchmill.fetch.source.request import SourceRequest
 
 RECORD = "source.json"
+_LISTED_FILES = 5  # in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,19 @@ class SourceDir:
             self.old.rename(self.folder)
         shutil.rmtree(self.old, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give where to unpack a tree, in a folder that is empty first and gone afterwards."""
+        shutil.rmtree(self.unpacked, ignore_errors=True)
+        self.unpacked.mkdir(parents=True)
+        try:
+            yield self.unpacked / "tree"
+        finally:
+            shutil.rmtree(self.unpacked, ignore_errors=True)
+
     def publish(self, made: Path, source: Source, asked: Mapping[str, str | None]) -> Source:
         """Put the folder `made` (its tree is whole) in place of what is there, and return its source."""
-        source = relocate_source(source, self.tree)
+        source = replace(source, path=self.tree)
         held = None if source.provider == "git" else digest_contents(made / "tree")
         _write(made / RECORD, FetchRecord(source, asked, take_fingerprint(made / "tree"), held))
         if self.folder.exists():
@@ -103,12 +114,6 @@ class SourceDir:
         for left in (self.old, self.partial, self.unpacked):
             shutil.rmtree(left, ignore_errors=True)
         return source
-
-
-def relocate_source(source: Source, tree: Path) -> Source:
-    """Return the source with another path."""
-    values = {field.name: getattr(source, field.name) for field in fields(Source)}
-    return Source(**values | {"path": tree})
 
 
 def read_record(folder: Path) -> FetchRecord | None:
@@ -126,7 +131,8 @@ def read_record(folder: Path) -> FetchRecord | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         raise SourceError(
             f"{folder / RECORD} cannot be read: save what you changed in {folder / 'tree'}, delete {folder}, "
-            "and run `invoke fetch` again"
+            "and run `invoke fetch` again",
+            code="unreadable-source-record",
         ) from None
 
 
@@ -161,14 +167,9 @@ def digest_contents(tree: Path) -> str:
     for path in sorted(entry.path for entry in walk_tree(tree)):
         mode = os.lstat(path).st_mode & 0o111
         link = os.path.islink(path)  # noqa: PTH114
-        held = hashlib.sha256(os.fsencode(os.readlink(path))).digest() if link else _sha256(path)  # noqa: PTH115
-        whole.update(os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + held)
+        held = hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest() if link else hash_file(path)  # noqa: PTH115
+        whole.update(os.fsencode(os.path.relpath(path, tree)) + b"\0%o\0" % mode + bytes.fromhex(held))
     return whole.hexdigest()
-
-
-def _sha256(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def files_newer_than(tree: Path, than: int) -> Iterator[str]:
@@ -202,43 +203,41 @@ def _write(file: Path, record: FetchRecord) -> None:
     write_atomically(file, json.dumps(values, indent=2) + "\n")
 
 
-_NAMED = 5  # files that a message names
-
-
 def check_source(source: Source) -> None:
     """Raise SourceError, naming the cure, where the tree is gone, half-updated, changed or elsewhere."""
     record = read_record(source.path.parent)
     if record is None or not source.path.is_dir():
         raise SourceError(
-            f"{source.path}: the source of {source.package} {source.tag} is gone or was never whole: "
-            f"run {refetch_command(source)}"
+            f"{source.path}: the source of {source.package} {source.tag} is missing or incomplete: "
+            f"run {refetch_command(source)}",
+            code="source-gone",
         )
     if (record.source.commit, record.source.provider) != (source.commit, source.provider):
         raise SourceError(
             f"{source.path} was replaced while it was in use, and is now {record.source.commit}: "
-            "run the command again"
+            "run the command again",
+            code="source-replaced",
         )
-    found = moved_clause(record.source)
-    if found:
-        raise SourceError(f"{found}: run {refetch_command(source)}")
+    if clause := moved_clause(record.source):
+        raise SourceError(f"{clause}: run {refetch_command(source)}", code="source-moved")
     refuse_changes(record)
 
 
-def verify_source(source: Source, recall: StatCache) -> None:
+def verify_source(source: Source, cache: StatCache) -> None:
     """Raise SourceError as `check` does, also for what times and sizes do not show.
 
     A tree that looks as it did when it was last found unchanged is not looked through again.
     """
     seen = stat_folder(source.path)
     what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
-    if recall.lookup(what, seen) == fetched and moved_clause(source) is None:
+    if cache.lookup(what, seen) == fetched and moved_clause(source) is None:
         return
     check_source(source)
     if source.provider == "git":
         refuse_uncommitted(source.path)
     else:
         _refuse_other_contents(source)
-    recall.store(what, seen, fetched)
+    cache.store(what, seen, fetched)
 
 
 def _refuse_other_contents(source: Source) -> None:
@@ -246,7 +245,8 @@ def _refuse_other_contents(source: Source) -> None:
     if record is not None and record.contents not in {None, digest_contents(source.path)}:
         raise SourceError(
             f"{source.path} was changed after it was fetched, though its files are as large and as old as "
-            f"before: delete {source.path.parent}, and run {refetch_command(source)}"
+            f"before: delete {source.path.parent}, and run {refetch_command(source)}",
+            code="source-changed",
         )
 
 
@@ -263,7 +263,7 @@ def moved_clause(source: Source) -> str | None:
     """Return what is not at the commit that was fetched (a clause), or None."""
     if source.provider != "git":
         return None
-    _assure_readable(source.path)
+    _require_own_repository(source.path)
     places = {"": source.commit, **source.submodules}
     for path, commit in places.items():
         tree = source.path / path
@@ -287,12 +287,14 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
     if record.source.provider == "git":
         refuse_uncommitted(tree)
         return seen
-    names = tuple(files_newer_than(tree, record.fingerprint.newest)) or (
-        _difference(record.fingerprint, seen),
+    then = record.fingerprint
+    names = tuple(files_newer_than(tree, then.newest)) or (
+        f"{then.files} files and {then.size} bytes then, {seen.files} files and {seen.size} bytes now",
     )
     raise SourceError(
         f"{tree} was changed after it was fetched ({_list(names)}): keep what you need of it, delete "
-        f"{tree.parent}, and run {refetch_command(record.source)}"
+        f"{tree.parent}, and run {refetch_command(record.source)}",
+        code="source-changed",
     )
 
 
@@ -300,12 +302,13 @@ def refuse_uncommitted(tree: Path) -> None:
     """Raise SourceError, naming the files, where a git tree has changes that are in no commit."""
     if git_folder(tree) is None:
         return  # nothing to ask; moved() says what is wrong with it
-    _assure_readable(tree)
+    _require_own_repository(tree)
     names = uncommitted_changes(tree)
     if names:
         raise SourceError(
             f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or "
-            f"delete {tree.parent} to drop them, and run `invoke fetch` again"
+            f"delete {tree.parent} to drop them, and run `invoke fetch` again",
+            code="uncommitted-changes",
         )
 
 
@@ -315,30 +318,27 @@ def refuse_unrecorded(slot: SourceDir) -> None:
         return
     if git_folder(slot.tree) is None:
         raise SourceError(
-            f"{slot.folder} has a tree without a record of where it is from: delete it, and run again"
+            f"{slot.folder} has a tree without a record of its origin: delete it, and run the command again",
+            code="source-unrecorded",
         )
     refuse_uncommitted(slot.tree)
 
 
-def _assure_readable(tree: Path) -> None:
+def _require_own_repository(tree: Path) -> None:
     """Raise SourceError where git would refuse a tree because it belongs to somebody else."""
     if not hasattr(os, "geteuid") or tree.stat().st_uid == os.geteuid():
         return
     try:
         # without --git-dir, with which git asks for no owner
-        process.capture(["git", "-C", str(tree), "rev-parse", "--git-dir"], env=git_environment(os.environ))
+        run_git(tree, "rev-parse", "--git-dir")
     except CommandError as error:
         if diagnose_git(error.output) is GitFailure.FOREIGN:
             raise foreign_owner_error(tree) from None
 
 
-def _difference(then: TreeFingerprint, now: TreeFingerprint) -> str:
-    return f"{then.files} files and {then.size} bytes then, {now.files} files and {now.size} bytes now"
-
-
 def _list(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    more = f" and {len(names) - _LISTED_FILES} more" if len(names) > _LISTED_FILES else ""
+    return ", ".join(names[:_LISTED_FILES]) + more
 
 
 def build_backend(tree: Path) -> str | None:
@@ -352,7 +352,10 @@ def build_backend(tree: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
-        raise SourceError(f"{file} cannot be read ({error}): fetch the source from another place") from None
+        raise SourceError(
+            f"{file} cannot be read ({error}): fetch the source from somewhere else",
+            code="unreadable-pyproject",
+        ) from None
     return str(found) if found is not None else None
 
 
@@ -362,5 +365,31 @@ def require_python_project(tree: Path, origin: str) -> None:
         hint = "; a git repository without files is given with --mirror" if (tree / "HEAD").is_file() else ""
         raise SourceError(
             f"{origin} has neither setup.py nor pyproject.toml: give the top folder of a source, or an "
-            f"archive of it{hint}"
+            f"archive of it{hint}",
+            code="no-python-project",
         )
+
+
+def describe_source(
+    request: SourceRequest,
+    tree: Path,
+    provider: str,
+    origin: str,
+    *,
+    commit: str | None,
+    verified: bool = False,
+    submodules: Mapping[str, str] | None = None,
+) -> Source:
+    """Return what is recorded of a tree; `verified`: it is proven to be the commit of the release."""
+    return Source(
+        package=request.package.name,
+        version=request.release.version,
+        tag=request.release.tag,
+        provider=provider,
+        origin=origin,
+        commit=commit,
+        path=tree,
+        verified=verified,
+        submodules=submodules or {},
+        build_backend=build_backend(tree),
+    )

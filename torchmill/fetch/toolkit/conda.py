@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from urllib.request import url2pathname
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file
-from torchmill.fetch.source.request import FetchBar, FetchProgress, connection_complaint
+from torchmill.fetch.source.request import connection_complaint
 from torchmill.fetch.toolkit import layout, magma
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import fetch_piece
@@ -64,8 +65,10 @@ def place_conda_file(path: str) -> str | None:
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
 PROVIDER = "conda"
-_LONGEST = 300  # letters of what the solver says
+_GIST_LENGTH = 300  # characters of what the solver reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +79,23 @@ class CondaOffer:
     full: str
     pieces: tuple[ProviderPackage, ...]
     cache: Path
-    progress: FetchProgress
+    progress: ProgressDisplay
     provider: str = PROVIDER
 
     def fill(self, folder: Path) -> None:
         """Download, check and unpack the packages. Raises NetworkError, SourceError, HostError."""
+        place = place_conda_file if self.wanted.kind == TOOLKIT else magma.place_magma_file
         for piece in self.pieces:
-            bar = self.progress.task(f"{piece.name} {piece.version}")
-            try:
-                _unpack(_file(piece, self.cache, bar), piece.name, folder, self._place)
-            finally:
-                bar.close()
+            with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
+                _unpack(_file(piece, self.cache, bar), piece.name, folder, place)
         if self.wanted.kind != TOOLKIT:
             return
         layout.add_links(folder, self.wanted.arch)
         layout.add_driver_stub(folder)
 
-    @property
-    def _place(self) -> Callable[[str], str | None]:
-        return place_conda_file if self.wanted.kind == TOOLKIT else magma.place_magma_file
-
 
 def offer(
-    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
     try:
@@ -109,11 +106,8 @@ def offer(
         )
     why = "no channel is known that has it"
     for source in sources:
-        bar = progress.task(f"{wanted} on {', '.join(source.where)}")
-        try:
+        with contextlib.closing(progress.task(f"{wanted} on {', '.join(source.where)}")):
             found = _solved(wanted, source, cache / "downloads" / "channels")
-        finally:
-            bar.close()
         if not isinstance(found, str):
             pieces = tuple(_piece(record) for record in found)
             unchecked = [piece.file for piece in pieces if not piece.sha256]
@@ -168,7 +162,7 @@ def _spec(text: str, version: str) -> str:
 def _gist(error: Exception) -> str:
     """Return what is wrong on one line."""
     text = " ".join(str(error).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    return text if len(text) <= _GIST_LENGTH else f"{text[:_GIST_LENGTH]} ..."
 
 
 def _piece(record: RepoDataRecord) -> ProviderPackage:
@@ -185,7 +179,7 @@ def _full(packages: Sequence[str], pieces: Sequence[ProviderPackage]) -> str:
     return next((piece.version for piece in pieces if piece.name == name), "")
 
 
-def _file(piece: ProviderPackage, cache: Path, bar: FetchBar) -> Path:
+def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
     """Return the file of a package, checked; that of a channel on this machine stays where it is.
 
     Raises NetworkError, SourceError.
@@ -195,7 +189,9 @@ def _file(piece: ProviderPackage, cache: Path, bar: FetchBar) -> Path:
         return fetch_piece(piece, cache, bar)
     file = Path(url2pathname(parts.path))
     if hash_file(file) != piece.sha256:
-        raise SourceError(f"{file} is not what the channel lists: index the channel anew")
+        raise SourceError(
+            f"{file} is not what the channel lists: index the channel again", code="wrong-digest"
+        )
     return file
 
 
@@ -212,7 +208,8 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
             raise SourceError(
-                f"{package} cannot be unpacked ({_gist(error)}): run the command again"
+                f"{package} cannot be unpacked ({_gist(error)}): run the command again",
+                code="damaged-archive",
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies
         fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}

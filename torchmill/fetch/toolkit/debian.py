@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
@@ -34,7 +35,6 @@ from torchmill.fetch.source.apt import (
     package_closure,
 )
 from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
-from torchmill.fetch.source.request import FetchBar, FetchProgress
 from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.layout import complete_toolkit, try_compiler
 from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, version_begins
@@ -42,7 +42,206 @@ from torchmill.fetch.toolkit.store import downloads_folder
 from torchmill.host.provisioned import COMPILER
 from torchmill.wheel.pack import zip_reader
 
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
 Place = Callable[[str], str | None]
+
+DEBIAN = "debian"
+_ETC = Path("/etc/apt")
+_KEYRINGS = Path("/usr/share/keyrings")
+_WAYS = "run the command again to resume, or use another provider (`--from`)"
+
+
+@dataclass(frozen=True, slots=True)
+class DebianOffer:
+    """The packages of one suite that make what is wanted."""
+
+    wanted: ToolkitRequest
+    suite: DebianSuite
+    apt: Apt
+    packages: tuple[BinaryPackage, ...]
+    store: Path  # where packages are downloaded to
+    progress: ProgressDisplay
+    provider: str = DEBIAN
+
+    @property
+    def full(self) -> str:
+        """Return what its authors call the version of the whole: "11.8.0"."""
+        return _full(self.packages[0]) if self.wanted.kind != MAGMA else self.wanted.version
+
+    @property
+    def pieces(self) -> Sequence[ProviderPackage]:
+        """Return the packages; apt knows where they are."""
+        return tuple(
+            ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
+            for one in self.packages
+        )
+
+    def fill(self, folder: Path) -> None:
+        """Download, check and unpack the packages into a folder.
+
+        Raises NetworkError, SourceError; HostError for no room, and for a compiler that does not work here.
+        """
+        title = f"{self.wanted}, {len(self.packages)} packages of {self.suite}"
+        with contextlib.closing(self.progress.task(title)) as bar:
+            with report_disk_full(self.store):
+                self._download(bar)
+            with report_disk_full(folder):
+                self._unpack(folder, bar)
+
+    def _download(self, bar: ProgressBar) -> None:
+        self.store.mkdir(parents=True, exist_ok=True)
+        lacking = [one for one in self.packages if not _is_whole(self.store / one.file, one)]
+        if not lacking:
+            return
+        for one in lacking:
+            if (file := self.store / one.file).is_file() and file.stat().st_size >= one.size:
+                file.unlink()  # apt goes on with what is too short, and with nothing else
+        total = sum(one.size for one in lacking)
+        try:
+            download_binaries(
+                self.apt,
+                lacking,
+                self.store,
+                lambda share: bar.update(int(share * total), total, "downloading"),
+            )
+        except CommandError as error:
+            raise explain_apt_error(error.output, self.store, str(self.wanted), _WAYS) from None
+        for one in lacking:
+            file = self.store / one.file
+            if not _is_whole(file, one):
+                file.unlink(missing_ok=True)
+                raise SourceError(
+                    f"{file} is not the package that {self.suite} lists and was deleted: {_WAYS}",
+                    code="wrong-digest",
+                )
+
+    def _unpack(self, folder: Path, bar: ProgressBar) -> None:
+        arch, is_compiler = self.wanted.arch, self.wanted.kind == COMPILER
+        places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
+        place = places.get(self.wanted.kind) or toolkit_placer(arch)
+        sizes = {self.store / one.file: one.size for one in self.packages}
+        done, total = 0, sum(sizes.values())
+
+        def count(package: Path) -> None:
+            nonlocal done
+            done += sizes[package]
+            bar.update(done, total, "unpacking")
+
+        bar.update(done, total, "unpacking")
+        unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
+        mend_links(folder, library_folders(arch) if is_compiler else ())
+        if self.wanted.kind == MAGMA:
+            return
+        if is_compiler:
+            program = folder / "bin" / self.wanted.version.replace("gcc", "g++")
+            try_compiler(program, arch, f"{self.wanted} of {self.suite}")
+        else:
+            complete_toolkit(folder, self.full, arch)
+
+
+def offer(
+    wanted: ToolkitRequest,
+    sources: Sequence[ToolkitSource],
+    cache: Path,
+    progress: ProgressDisplay,
+    etc: Path = _ETC,
+) -> DebianOffer | ProviderRefusal:
+    """Look for something in the suites that are known to have it, the machine's own first.
+
+    `etc` holds the machine's settings of apt. Raises BusyError where another run keeps the lists too long.
+    """
+    for program in ("apt-get", "apt-cache", _DPKG_DEB):
+        if shutil.which(program) is None:
+            return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
+    machine = machine_archives(etc)
+    places = [(source, parse_suite(source.where, wanted.arch)) for source in sources]
+    answers = []
+    for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
+        archives = suite_archives(where, machine, _KEYRINGS)
+        answer = _ask(wanted, where, source.packages, archives, cache, progress)
+        if isinstance(answer, DebianOffer):
+            return answer
+        answers.append(answer)
+    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no suite is known to have it")
+
+
+def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
+    wanted: ToolkitRequest,
+    where: DebianSuite,
+    names: Sequence[str],
+    archives: Sequence[AptArchive],
+    cache: Path,
+    progress: ProgressDisplay,
+) -> DebianOffer | str:
+    """Return what one suite has among some packages, or why it cannot serve."""
+    pinned = pinned_versions(names, wanted.version)
+    if not archives:
+        return f"{where} is in no line of {_ETC}, and its keys ({_KEYRINGS / where.keyring}) are missing"
+    apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
+    with contextlib.closing(progress.task(f"{wanted}, {where}")) as bar, hold_apt(cache / DEBIAN):
+        bar.update(0, None, "reading its lists")
+        apt.configure(archives, apt_settings(apt, where.architecture))
+        packages, complaints = _listed(apt, tuple(pinned))
+    why = _unfit(where, packages, pinned, complaints) or _too_new(wanted, where, packages)
+    if wanted.kind == MAGMA and not why:
+        packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
+        version = packages[0].upstream
+        why = "" if version_begins(version, wanted.version) else f"{where} has {MAGMA} {version}"
+        wanted = replace(wanted, version=version)
+    return why or DebianOffer(wanted, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
+
+
+def _unfit(
+    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], complaints: str
+) -> str:
+    """Return why the packages are not those that the facts name, "" where they are."""
+    known = {one.name: one for one in packages}
+    for name, version in pinned.items():
+        if name not in known:
+            return f"{where} cannot be asked ({complaints})" if complaints else f"{where} lists no {name}"
+        if version and known[name].upstream != version:
+            return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
+    return ""
+
+
+def _too_new(wanted: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
+    """Return why this machine is too old for a compiler; of NVIDIA's programs the packages ask too much."""
+    library, has = platform.libc_ver()
+    if wanted.kind != COMPILER or wanted.arch != platform.machine() or library != "glibc":
+        return ""
+    needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
+    return (
+        f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
+    )
+
+
+def _listed(apt: Apt, roots: Sequence[str]) -> tuple[tuple[BinaryPackage, ...], str]:
+    """Return the packages, and what apt complained of.
+
+    New lists are fetched where those at hand are old, or lack one.
+    """
+    if apt.is_fresh:
+        found = package_closure(roots, lambda names: list_binaries(apt, names))
+        if set(roots) <= {one.name for one in found}:
+            return found, ""
+    why = ""
+    try:
+        apt.update()
+    except CommandError as error:  # one archive of several may be gone, and old lists are better than none
+        why = apt_complaint(error.output)
+    return package_closure(roots, lambda names: list_binaries(apt, names)), why
+
+
+def _is_whole(file: Path, package: BinaryPackage) -> bool:
+    return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
+
+
+def _full(package: BinaryPackage) -> str:
+    """Return the last part of "11.8.89~11.8.0", which is the toolkit's version, where a version has parts."""
+    return re.split(r"[~+]", package.upstream)[-1]
+
 
 TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
@@ -196,9 +395,9 @@ def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
     return dict(one.replace("{major}", major).partition("=")[::2] for one in packages)
 
 
-PROGRAM = "dpkg-deb"
-_CHUNK = 1 << 20  # bytes
-_AT_ONCE = 4  # at most: more than that wait for the disk
+_DPKG_DEB = "dpkg-deb"
+_CHUNK_BYTES = 1 << 20
+_UNPACKERS = 4  # at most: more than that wait for the disk
 
 
 def unpack_packages(
@@ -210,7 +409,7 @@ def unpack_packages(
     stops all.
     """
     running: set[subprocess.Popen[bytes]] = set()
-    with ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(_UNPACKERS, os.cpu_count() or 1)) as threads:
         works = {threads.submit(_unpack, one, folder, place, running): one for one in packages}
         try:
             for work in as_completed(works):
@@ -224,26 +423,29 @@ def unpack_packages(
 
 
 def _unpack(package: Path, folder: Path, place: Place, running: set[subprocess.Popen[bytes]]) -> None:
-    argv = [PROGRAM, "--fsys-tarfile", str(package)]
-    said = ""
+    argv = [_DPKG_DEB, "--fsys-tarfile", str(package)]
+    complaint = ""
     # a group of its own: the program leaves its work to children, which outlive it
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0) as process:
         running.add(process)
         try:
-            with tarfile.open(fileobj=process.stdout, mode="r|", bufsize=_CHUNK) as archive:
+            with tarfile.open(fileobj=process.stdout, mode="r|", bufsize=_CHUNK_BYTES) as archive:
                 for member in archive:
                     _put(archive, member, folder, place)
         except tarfile.TarError as error:
-            said = f"{error}\n"
+            complaint = f"{error}\n"
         except BaseException:
             _end(process)
             raise
         finally:
             running.discard(process)
-        said += process.communicate()[1].decode(errors="replace")
-    if process.returncode or said:
-        lines = said.splitlines() or [f"exit code {process.returncode}"]
-        raise SourceError(f"{package} cannot be unpacked ({lines[-1]}): delete it, and run the command again")
+        complaint += process.communicate()[1].decode(errors="replace")
+    if process.returncode or complaint:
+        lines = complaint.splitlines() or [f"exit code {process.returncode}"]
+        raise SourceError(
+            f"{package} cannot be unpacked ({lines[-1]}): delete it, and run the command again",
+            code="damaged-archive",
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -266,7 +468,7 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place:
             os.link(folder / there, target)
     elif (content := archive.extractfile(member)) is not None:
         with target.open("wb") as file:
-            shutil.copyfileobj(content, file, _CHUNK)
+            shutil.copyfileobj(content, file, _CHUNK_BYTES)
         target.chmod(0o755 if member.mode & 0o111 else 0o644)
 
 
@@ -284,208 +486,3 @@ def mend_links(folder: Path, libraries: Iterable[Path]) -> None:
 def _dangling(folder: Path) -> Iterator[Path]:
     for place, _, names in os.walk(folder):
         yield from (link for name in names if (link := Path(place, name)).is_symlink() and not link.exists())
-
-
-DEBIAN = "debian"
-_ETC = Path("/etc/apt")
-_KEYRINGS = Path("/usr/share/keyrings")
-_WAYS = "run the command again to go on, or take it from another provider (`--from`)"
-
-
-@dataclass(frozen=True, slots=True)
-class DebianOffer:
-    """The packages of one suite that make what is wanted."""
-
-    wanted: ToolkitRequest
-    suite: DebianSuite
-    apt: Apt
-    packages: tuple[BinaryPackage, ...]
-    store: Path  # where packages are downloaded to
-    progress: FetchProgress
-    provider: str = DEBIAN
-
-    @property
-    def full(self) -> str:
-        """Return what its authors call the version of the whole: "11.8.0"."""
-        return _full(self.packages[0]) if self.wanted.kind != MAGMA else self.wanted.version
-
-    @property
-    def pieces(self) -> Sequence[ProviderPackage]:
-        """Return the packages; apt knows where they are."""
-        return tuple(
-            ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
-            for one in self.packages
-        )
-
-    def fill(self, folder: Path) -> None:
-        """Download, check and unpack the packages into a folder.
-
-        Raises NetworkError, SourceError; HostError for no room, and for a compiler that does not work here.
-        """
-        bar = self.progress.task(f"{self.wanted}, {len(self.packages)} packages of {self.suite}")
-        try:
-            with report_disk_full(self.store):
-                self._download(bar)
-            with report_disk_full(folder):
-                self._unpack(folder, bar)
-        finally:
-            bar.close()
-
-    def _download(self, bar: FetchBar) -> None:
-        self.store.mkdir(parents=True, exist_ok=True)
-        lacking = [one for one in self.packages if not _is_whole(self.store / one.file, one)]
-        if not lacking:
-            return
-        for one in lacking:
-            if (file := self.store / one.file).is_file() and file.stat().st_size >= one.size:
-                file.unlink()  # apt goes on with what is too short, and with nothing else
-        total = sum(one.size for one in lacking)
-        try:
-            download_binaries(
-                self.apt,
-                lacking,
-                self.store,
-                lambda share: bar.update(int(share * total), total, "downloading"),
-            )
-        except CommandError as error:
-            raise explain_apt_error(error.output, self.store, str(self.wanted), _WAYS) from None
-        for one in lacking:
-            file = self.store / one.file
-            if not _is_whole(file, one):
-                file.unlink(missing_ok=True)
-                raise SourceError(
-                    f"{file} is not the package that {self.suite} lists, and is deleted: {_WAYS}"
-                )
-
-    def _unpack(self, folder: Path, bar: FetchBar) -> None:
-        arch, is_compiler = self.wanted.arch, self.wanted.kind == COMPILER
-        places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
-        place = places.get(self.wanted.kind) or toolkit_placer(arch)
-        sizes = {self.store / one.file: one.size for one in self.packages}
-        done, total = 0, sum(sizes.values())
-
-        def count(package: Path) -> None:
-            nonlocal done
-            done += sizes[package]
-            bar.update(done, total, "unpacking")
-
-        bar.update(done, total, "unpacking")
-        unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
-        mend_links(folder, library_folders(arch) if is_compiler else ())
-        if self.wanted.kind == MAGMA:
-            return
-        if is_compiler:
-            program = folder / "bin" / self.wanted.version.replace("gcc", "g++")
-            try_compiler(program, arch, f"{self.wanted} of {self.suite}")
-        else:
-            complete_toolkit(folder, self.full, arch)
-
-
-def offer(
-    wanted: ToolkitRequest,
-    sources: Sequence[ToolkitSource],
-    cache: Path,
-    progress: FetchProgress,
-    etc: Path = _ETC,
-) -> DebianOffer | ProviderRefusal:
-    """Look for something in the suites that are known to have it, the machine's own first.
-
-    `etc` holds the machine's settings of apt. Raises BusyError where another run keeps the lists too long.
-    """
-    for program in ("apt-get", "apt-cache", PROGRAM):
-        if shutil.which(program) is None:
-            return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
-    machine = machine_archives(etc)
-    places = [(source, parse_suite(source.where, wanted.arch)) for source in sources]
-    answers = []
-    for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
-        found = suite_archives(where, machine, _KEYRINGS)
-        answer = _ask(wanted, CarryingSuite(where, source.packages, found), cache, progress)
-        if isinstance(answer, DebianOffer):
-            return answer
-        answers.append(answer)
-    return ProviderRefusal(DEBIAN, "; ".join(answers) or "no suite is known to have it")
-
-
-@dataclass(frozen=True, slots=True)
-class CarryingSuite:
-    """A suite that is known to have something, the packages it has it in, and where it is read."""
-
-    suite: DebianSuite
-    packages: tuple[str, ...]
-    archives: tuple[AptArchive, ...]
-
-
-def _ask(
-    wanted: ToolkitRequest, place: CarryingSuite, cache: Path, progress: FetchProgress
-) -> DebianOffer | str:
-    """Return what one suite has, or why it does not do."""
-    where, pinned = place.suite, pinned_versions(place.packages, wanted.version)
-    if not place.archives:
-        return f"{where} is in no line of {_ETC}, and its keys ({_KEYRINGS / where.keyring}) are missing"
-    apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
-    bar = progress.task(f"{wanted}, {where}")
-    try:
-        with hold_apt(cache / DEBIAN):
-            bar.update(0, None, "reading its lists")
-            apt.configure(place.archives, apt_settings(apt, where.architecture))
-            packages, complaints = _listed(apt, tuple(pinned))
-    finally:
-        bar.close()
-    why = _unfit(where, packages, pinned, complaints) or _too_new(wanted, where, packages)
-    if wanted.kind == MAGMA and not why:
-        packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
-        version = packages[0].upstream
-        why = "" if version_begins(version, wanted.version) else f"{where} has {MAGMA} {version}"
-        wanted = replace(wanted, version=version)
-    return why or DebianOffer(wanted, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
-
-
-def _unfit(
-    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], complaints: str
-) -> str:
-    """Return why the packages are not those that the facts name, "" where they are."""
-    known = {one.name: one for one in packages}
-    for name, version in pinned.items():
-        if name not in known:
-            return f"{where} cannot be asked ({complaints})" if complaints else f"{where} lists no {name}"
-        if version and known[name].upstream != version:
-            return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
-    return ""
-
-
-def _too_new(wanted: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
-    """Return why this machine is too old for a compiler; of NVIDIA's programs the packages ask too much."""
-    library, has = platform.libc_ver()
-    if wanted.kind != COMPILER or wanted.arch != platform.machine() or library != "glibc":
-        return ""
-    needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
-    return (
-        f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
-    )
-
-
-def _listed(apt: Apt, roots: Sequence[str]) -> tuple[tuple[BinaryPackage, ...], str]:
-    """Return the packages, and what apt complained of.
-
-    New lists are fetched where those at hand are old, or lack one.
-    """
-    if apt.is_fresh:
-        found = package_closure(roots, lambda names: list_binaries(apt, names))
-        if set(roots) <= {one.name for one in found}:
-            return found, ""
-    why = ""
-    try:
-        apt.update()
-    except CommandError as error:  # one archive of several may be gone, and old lists are better than none
-        why = apt_complaint(error.output)
-    return package_closure(roots, lambda names: list_binaries(apt, names)), why
-
-
-def _is_whole(file: Path, package: BinaryPackage) -> bool:
-    return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
-
-
-def _full(package: BinaryPackage) -> str:
-    """Return the last part of "11.8.89~11.8.0", which is the toolkit's version, where a version has parts."""
-    return re.split(r"[~+]", package.upstream)[-1]

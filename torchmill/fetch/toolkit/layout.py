@@ -33,7 +33,8 @@ def add_driver_stub(home: Path) -> None:
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     if compiler is None:
         raise HostError(
-            "the stub of the driver's library needs a C compiler, and this machine has none: install gcc"
+            "the stub of the driver's library needs a C compiler, and this machine has none: install gcc",
+            code="no-c-compiler",
         )
     stub.parent.mkdir(parents=True, exist_ok=True)
     code = stub.with_suffix(".c")
@@ -45,7 +46,8 @@ def add_driver_stub(home: Path) -> None:
     except CommandError as error:
         raise HostError(
             f"{compiler} could not make the stub of the driver's library ({error.output.strip()[-200:]}): "
-            "install gcc, and run the command again"
+            "install gcc, and run the command again",
+            code="driver-stub-failed",
         ) from None
     finally:
         code.unlink()
@@ -79,11 +81,15 @@ def add_links(home: Path, arch: str) -> None:
         if (home / real).is_dir():
             _link(target / name, f"../../{real}")
     if (home / "include/cupti.h").exists():
-        profiling = home / "extras/CUPTI"  # where torch's build looks for the profiling interface first
-        profiling.mkdir(parents=True, exist_ok=True)
-        for name in ("include", "lib64"):
-            _link(profiling / name, f"../../{name}")
+        _link_cupti(home)
     add_unversioned_names(home / "lib64")
+
+
+def _link_cupti(home: Path) -> None:
+    """Put the profiling interface where torch's build looks for it first."""
+    (home / "extras/CUPTI").mkdir(parents=True, exist_ok=True)
+    for name in ("include", "lib64"):
+        _link(home / "extras/CUPTI" / name, f"../../{name}")
 
 
 def add_unversioned_names(folder: Path) -> None:
@@ -128,17 +134,14 @@ def complete_toolkit(folder: Path, version: str, arch: str) -> None:
     """
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin/nvcc.profile").write_text(_PROFILE, encoding="utf-8")
-    said = {"cuda": {"name": "CUDA SDK", "version": version}}
-    (folder / "version.json").write_text(json.dumps(said) + "\n", encoding="utf-8")
-    profiling = folder / "extras/CUPTI"
-    profiling.mkdir(parents=True)
-    for name in ("include", "lib64"):
-        (profiling / name).symlink_to(f"../../{name}")
+    content = {"cuda": {"name": "CUDA SDK", "version": version}}
+    (folder / "version.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
     add_links(folder, arch)
+    _link_cupti(folder)
 
 
 def try_compiler(program: Path, arch: str, what: str) -> None:
-    """Raise HostError where a compiler makes no program that runs here; another machine's is not tried."""
+    """Raise HostError if a compiler makes no program that runs here; another machine's is not tried."""
     if arch != platform.machine():
         return
     with tempfile.TemporaryDirectory(
@@ -150,8 +153,11 @@ def try_compiler(program: Path, arch: str, what: str) -> None:
             capture([str(program), "-O1", "-o", str(made), str(trial)])
             capture([str(made)])
         except CommandError as error:
-            said = next((line for line in error.output.splitlines() if "error" in line.lower()), str(error))
+            complaint = next(
+                (line for line in error.output.splitlines() if "error" in line.lower()), str(error)
+            )
             raise HostError(
-                f"{what} does not work on this machine ({said.strip()}): install the machine's own with its "
-                "package manager"
+                f"{what} does not work on this machine ({complaint.strip()}): install the machine's own "
+                "with its package manager",
+                code="compiler-does-not-work",
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,13 +11,14 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import hash_file
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
-from torchmill.fetch.source.request import FetchProgress, hide_password
+from torchmill.fetch.source.request import hide_password
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     ProviderOffer,
@@ -28,9 +30,12 @@ from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host import libraries, provisioned
 from torchmill.host.provisioned import ProvisionedFolder
 
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressDisplay
+
 PROVIDER = "given"
 _DIGEST = re.compile(r"sha256=([0-9a-f]{64})")
-_TELLS = PurePosixPath("include", "magma_types.h")
+_VERSION_HEADER = PurePosixPath("include", "magma_types.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class UserMagma:
         wanted: ToolkitRequest,
         sources: Sequence[ToolkitSource],  # noqa: ARG002 (as all providers)
         cache: Path,
-        progress: FetchProgress,
+        progress: ProgressDisplay,
     ) -> ProviderOffer | ProviderRefusal:
         """Return what lies there; an archive is downloaded first, because its headers say what it is.
 
@@ -53,14 +58,16 @@ class UserMagma:
         here, piece = self._brought(cache, progress)
         text = _header(here)
         if text is None:
-            return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} has no {_TELLS}: it is no MAGMA")
+            return ProviderRefusal(
+                PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is no MAGMA"
+            )
         version = libraries.parse_header_version(MAGMA, text)
         if not version_begins(version, wanted.version):
             return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
         exact = replace(wanted, version=version)
         return UserMagmaOffer(exact, here, replace(piece, version=version), progress)
 
-    def _brought(self, cache: Path, progress: FetchProgress) -> tuple[Path, ProviderPackage]:
+    def _brought(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         """Return the folder or archive on this machine, and what a record says of it."""
         parts = urlsplit(self.place)
         if parts.scheme in {"http", "https"}:
@@ -72,24 +79,23 @@ class UserMagma:
             size = path.stat().st_size
             return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), hash_file(path), size)
         raise ConfigError(
-            f"--from {self.place}: there is no folder, and no archive ({', '.join(SUFFIXES)}), of that name"
+            f"--from {self.place}: no folder and no archive ({', '.join(SUFFIXES)}) has that name",
+            code="no-such-origin",
         )
 
-    def _downloaded(self, cache: Path, progress: FetchProgress) -> tuple[Path, ProviderPackage]:
+    def _downloaded(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         url, fragment = urldefrag(self.place)
         digest = _DIGEST.fullmatch(fragment)
         file = Path(unquote(urlsplit(url).path)).name
         if digest is None or not file.endswith(SUFFIXES):
             raise ConfigError(
-                f"--from {hide_password(self.place)}: write an archive's URL with its digest, as in "
-                "URL/magma-cuda126-2.6.1-1.tar.bz2#sha256=…, or download it and name the file"
+                f"--from {hide_password(self.place)}: give an archive's URL with its digest, as in "
+                "URL/magma-cuda126-2.6.1-1.tar.bz2#sha256=…, or download it and give the file",
+                code="no-digest-in-url",
             )
         piece = ProviderPackage(PROVIDER, MAGMA, "", file, url, digest[1], 0)
-        bar = progress.task(f"{MAGMA} from {hide_password(url)}")
-        try:
+        with contextlib.closing(progress.task(f"{MAGMA} from {hide_password(url)}")) as bar:
             return fetch_piece(piece, cache, bar), piece
-        finally:
-            bar.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class UserMagmaOffer:
     wanted: ToolkitRequest
     here: Path
     piece: ProviderPackage
-    progress: FetchProgress
+    progress: ProgressDisplay
     provider: str = PROVIDER
 
     @property
@@ -114,16 +120,15 @@ class UserMagmaOffer:
 
     def fill(self, folder: Path) -> None:
         """Copy the headers and the library. Raises SourceError for what is not compiled, HostError."""
-        bar = self.progress.task(f"{self.wanted} in {self.here}")
         beside = folder.with_name("given")
         shutil.rmtree(beside, ignore_errors=True)
         try:
             if self.here.is_file():
-                unpack_archive(self.here, beside, bar)
+                with contextlib.closing(self.progress.task(f"{self.wanted} in {self.here}")) as bar:
+                    unpack_archive(self.here, beside, bar)
             _copy(beside if self.here.is_file() else self.here, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-            bar.close()
 
 
 def is_place(text: str) -> bool:
@@ -131,13 +136,13 @@ def is_place(text: str) -> bool:
     return os.sep in text or "/" in text or text.startswith((".", "~")) or text.endswith(SUFFIXES)
 
 
-def user_magma(place: str, asked: Sequence[str]) -> UserMagma:
+def user_magma(place: str, requested: Sequence[str]) -> UserMagma:
     """Return the provider for a place. Raises ConfigError where anything but one MAGMA is asked for."""
-    if len(asked) != 1 or not asked[0].startswith(MAGMA):
+    if len(requested) != 1 or not requested[0].startswith(MAGMA):
         raise ConfigError(
-            f"--from {hide_password(place)}: only MAGMA is taken from a folder or an archive, and "
-            f"alone: give "
-            "--library magma-cu118 with it, or name a provider"
+            f"--from {hide_password(place)}: a folder or an archive can only provide MAGMA, and nothing else "
+            "with it: give --library magma-cu118, or name a provider",
+            code="only-magma-from-a-place",
         )
     return UserMagma(place)
 
@@ -145,26 +150,32 @@ def user_magma(place: str, asked: Sequence[str]) -> UserMagma:
 def _header(here: Path) -> str | None:
     """Return the header that tells the version, of a folder or an archive; None where there is none."""
     if here.is_dir():
-        file = here / _TELLS
+        file = here / _VERSION_HEADER
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
     try:
         content = _zipped(here) if here.suffix == ".zip" else _tarred(here)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise SourceError(f"{here} cannot be read ({error}): it is broken, get it again") from None
+        raise SourceError(
+            f"{here} cannot be read ({error}): it is damaged, get it again", code="damaged-archive"
+        ) from None
     return None if content is None else content.decode(errors="replace")
 
 
 def _tarred(archive: Path) -> bytes | None:
     with tarfile.open(archive) as tar:
         for member in tar:
-            if PurePosixPath(member.name).parts[-2:] == _TELLS.parts and (file := tar.extractfile(member)):
+            if PurePosixPath(member.name).parts[-2:] == _VERSION_HEADER.parts and (
+                file := tar.extractfile(member)
+            ):
                 return file.read()
     return None
 
 
 def _zipped(archive: Path) -> bytes | None:
     with zipfile.ZipFile(archive) as packed:
-        names = [name for name in packed.namelist() if PurePosixPath(name).parts[-2:] == _TELLS.parts]
+        names = [
+            name for name in packed.namelist() if PurePosixPath(name).parts[-2:] == _VERSION_HEADER.parts
+        ]
         return packed.read(names[0]) if names else None
 
 
@@ -183,8 +194,9 @@ def _copy(root: Path, folder: Path) -> None:
     found = _libraries(root)
     if not found:
         raise SourceError(
-            f"{root} holds headers of MAGMA, and no lib/libmagma.a or .so: install what was compiled into a "
-            "folder, and name that"
+            f"{root} has MAGMA's headers, but no lib/libmagma.a or .so: install the compiled library into a "
+            "folder, and give that",
+            code="magma-without-library",
         )
     (folder / "lib").mkdir()
     for file in found:
@@ -230,20 +242,27 @@ def name_magma(wanted: ToolkitRequest, folder: Path, unserved: Unserved, whose: 
 
     Raises SourceError where it is of another version, or has no code for the capabilities asked for.
     """
-    said = libraries.header_version(MAGMA, folder / "include")
-    if said != wanted.version:
-        raise SourceError(f"what {whose} as {wanted} calls itself {said or 'nothing'}: name that version")
+    version = libraries.header_version(MAGMA, folder / "include")
+    if version != wanted.version:
+        raise SourceError(
+            f"what {whose} as {wanted} is version {version or 'unknown'}: request that version",
+            code="wrong-magma-version",
+        )
     code = library_code(folder)
     if not code:
-        raise SourceError(f"what {whose} as {wanted} has no code for GPUs that all of it shares: {_OTHER}")
+        raise SourceError(
+            f"what {whose} as {wanted} has no GPU code that all of its objects share: {_OTHER}",
+            code="magma-without-gpu-code",
+        )
     if missed := unserved(code, wanted.capabilities):
         raise SourceError(
-            f"what {whose} as {wanted} has code for {code} and none for {', '.join(missed)}: {_OTHER}"
+            f"what {whose} as {wanted} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
+            code="magma-lacks-capability",
         )
     return provisioned.magma_name(wanted.name, code)
 
 
-_OTHER = "take it from elsewhere (`--from`)"
+_OTHER = "use another origin (`--from`)"
 
 
 def library_code(folder: Path) -> str:

@@ -1,18 +1,19 @@
-"""Install a toolkit, library or compiler into the user's cache, or complete an incomplete toolkit."""
+"""Install a toolkit, a library or a compiler into the user's cache, or complete one that lacks parts."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.units import format_bytes
-from torchmill.fetch.source.request import FetchBar, FetchProgress
 from torchmill.fetch.toolkit import conda, magma
 from torchmill.fetch.toolkit.layout import TARGETS
 from torchmill.fetch.toolkit.request import (
@@ -42,19 +43,250 @@ from torchmill.host.provisioned import (
     provisioned_cxx,
 )
 
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
+# Of each group one file must be there, or what was unpacked is incomplete.
+_REQUIRED_FILES = {
+    TOOLKIT: (
+        ("bin/nvcc",),
+        ("include/cuda_runtime_api.h",),
+        ("lib64/libcudart.so", "lib64/libcudart_static.a"),
+    ),
+    "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
+    "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
+    "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),
+    MAGMA: (("include/magma_v2.h",), ("lib/libmagma.a", "lib/libmagma.so")),
+}
+# Bytes on the disk for each byte downloaded, as measured: CUDA 11.8 and gcc-11 (debian: 3.4); CUDA 13.0,
+# cuDNN and NCCL (pypi: 1.7, 1.6, 1.4). conda's archives hold the same files, about as dense as Debian's.
+_UNPACKED_RATIO = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
+
+
+def _nothing(code: str, wanted: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionContext:
+    """Where to install from, and where to."""
+
+    providers: Mapping[str, ToolkitProvider]  # in the order in which they are asked
+    sources: Sequence[ToolkitSource]
+    cache: Path
+    run: RunProgram
+    progress: ProgressDisplay
+    parts: Sequence[ToolkitPart] = ()  # that a toolkit has which was completed
+    unserved: magma.Unserved = _nothing
+
+
+def bring(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder:
+    """Return what is requested, installed from the first provider that has it unless it is there already.
+
+    Raises HostError that lists why no provider has it, or names a full disk; SourceError and NetworkError
+    if the provider's files are incomplete or do not arrive; InterruptedBuildError if the user stops it.
+    """
+    if (installed := _installed(wanted, shop)) is not None:
+        return installed
+    offer = _first_offer(wanted, shop)
+    if (installed := _installed(offer.wanted, shop)) is not None:
+        return installed
+    _require_room(offer, shop.cache)
+    try:
+        with contextlib.closing(shop.progress.task(f"{offer.wanted} from {offer.provider}")) as bar:
+            return _install(offer, shop, bar)
+    except KeyboardInterrupt:
+        raise InterruptedBuildError(
+            f"installing {offer.wanted} was interrupted: run the same command to resume it",
+            code="interrupted",
+        ) from None
+
+
+def _installed(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder | None:
+    there = list_provisioned(shop.cache, wanted.arch)
+    return (
+        magma.serving_magma(there, wanted, shop.unserved) if wanted.kind == MAGMA else there.get(wanted.name)
+    )
+
+
+def _first_offer(wanted: ToolkitRequest, shop: ProvisionContext) -> ProviderOffer:
+    """Return the offer of the first provider that has it."""
+    lacking = []
+    for name, provider in shop.providers.items():
+        found = _serving_sources(wanted, name, candidate_sources(wanted, name, shop.sources), shop.unserved)
+        if not isinstance(found, ProviderRefusal):
+            answer = provider.offer(wanted, found, shop.cache, shop.progress)
+            if not isinstance(answer, ProviderRefusal):
+                return answer
+            found = answer
+        lacking.append(found)
+    raise HostError(refusal_message(wanted, lacking), code="no-provider")
+
+
+def _serving_sources(
+    wanted: ToolkitRequest,
+    name: str,
+    found: tuple[ToolkitSource, ...] | ProviderRefusal,
+    unserved: magma.Unserved,
+) -> tuple[ToolkitSource, ...] | ProviderRefusal:
+    """Return those sources of a provider whose code for GPUs serves what is wanted, as far as is known."""
+    if isinstance(found, ProviderRefusal) or not wanted.capabilities:
+        return found
+    code = {one: ";".join(one.capabilities) for one in found}
+    able = tuple(one for one in found if not code[one] or not unserved(code[one], wanted.capabilities))
+    missed = unserved(code[found[0]], wanted.capabilities)
+    return able or ProviderRefusal(
+        name, f"its code is for {code[found[0]]}, and none for {', '.join(missed)}"
+    )
+
+
+def _require_room(offer: ProviderOffer, cache: Path) -> None:
+    """Raise HostError where the disk cannot hold both what is downloaded and what is in it."""
+    there = [downloads_folder(cache, piece.provider) / piece.file for piece in offer.pieces]
+    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    needed = bytes_taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
+    if offer.wanted.completes:
+        needed += copied_bytes(Path(offer.wanted.completes), existing, offer.wanted.arch)
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise HostError(
+            f"{offer.wanted} needs at least {format_bytes(needed)} in {cache}, whose disk has "
+            f"{format_bytes(free)} free: make room (`invoke status` shows what is kept, `invoke clean` "
+            "removes it), or set XDG_CACHE_HOME to a folder on another disk",
+            code="disk-full",
+        )
+
+
+def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
+    """Return the bytes that some pieces take at least while they are unpacked."""
+    return int(sum(piece.size * (1 + _UNPACKED_RATIO.get(piece.provider, 1)) for piece in pieces))
+
+
+def _install(offer: ProviderOffer, shop: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
+    count, total = len(offer.pieces), format_bytes(sum(piece.size for piece in offer.pieces))
+    what = f"{count} package{'s' if count > 1 else ''}, {total}"
+
+    def fill(folder: Path) -> ProvisionRecord:
+        bar.update(0, None, what)
+        offer.fill(folder)
+        _require_complete(offer, folder, shop)
+        wanted, pieces = offer.wanted, tuple(offer.pieces)
+        return ProvisionRecord(
+            wanted.kind, wanted.version, offer.full, offer.provider, pieces, wanted.completes
+        )
+
+    def note(text: str) -> None:
+        shop.progress.task(text).close()
+
+    def named(folder: Path) -> str:
+        if offer.wanted.kind != MAGMA:
+            return offer.wanted.name
+        return magma.name_magma(offer.wanted, folder, shop.unserved, f"{offer.provider} has")
+
+    wanted = offer.wanted
+    made = make_in_store(
+        shop.cache, wanted.name, wanted.arch, fill, note, lambda: _installed(wanted, shop), named
+    )
+    for piece in offer.pieces:
+        (downloads_folder(shop.cache, piece.provider) / piece.file).unlink(missing_ok=True)
+    bar.update(0, None, f"{what}, in {made.home}")
+    return made
+
+
+def _require_complete(offer: ProviderOffer, folder: Path, shop: ProvisionContext) -> None:
+    """Raise SourceError if files are missing, or nvcc does not run as the version that was requested."""
+    wanted = offer.wanted
+    compiler = (str(provisioned_cxx(folder, wanted.version).relative_to(folder)),)
+    signs = (compiler,) if wanted.kind == COMPILER else _REQUIRED_FILES[wanted.kind]
+    missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
+    if wanted.completes:
+        left = lacking_toolkit_parts(folder, wanted.version, shop.parts)
+        missing += [part.called for part in left if not part.without]
+    if missing:
+        raise SourceError(
+            f"{wanted} from {offer.provider} has no {', '.join(missing)}: use another provider (`--from`)",
+            code="incomplete-toolkit",
+        )
+    if wanted.kind == TOOLKIT and (output := _unexpected_nvcc(folder, wanted.version, shop.run)):
+        raise SourceError(
+            f"the nvcc of {wanted} from {offer.provider} does not run here as that version (it prints: "
+            f"{output}): use another provider (`--from`)",
+            code="nvcc-does-not-run",
+        )
+
+
+def _unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
+    """Return what nvcc prints if it does not run here as a version; "" if it does."""
+    output = run([str(home / "bin/nvcc"), "--version"])
+    if parse_tool_version("nvcc", output) == version:
+        return ""
+    return output.strip().replace("\n", " ") or "nothing"
+
+
+def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:
+    """Return the toolkit of a version that builds use. Raises HostError if there is none to complete."""
+    used: dict[str, FoundToolkit] = {}
+    for one in here:
+        used.setdefault(one.version, one)
+    found = used.get(version)
+    if found is None:
+        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in used.values()) or "none"
+        raise HostError(
+            f"--complete {version}: no toolkit of that version is installed (found: {there}): install a "
+            f"complete one with `invoke toolkit --cuda {version}`",
+            code="no-toolkit-to-complete",
+        )
+    if is_spread_in_system(found.home):
+        raise HostError(
+            f"--complete {version}: its files in {found.home} cannot be told from the system's: install a "
+            f"complete one with `invoke toolkit --cuda {version}`",
+            code="toolkit-spread-in-system",
+        )
+    return found
+
+
+def complete_lacking(
+    found: FoundToolkit, lacks: Sequence[ToolkitPart], arch: str, shop: ProvisionContext
+) -> ProvisionedFolder:
+    """Return a complete toolkit made of one that lacks parts, which builds then use instead.
+
+    Raises HostError for a compiler that does not run here, and for missing parts that every build needs and
+    no package has; otherwise as `bring`.
+    """
+    if output := _unexpected_nvcc(found.home, found.version, shop.run):
+        raise HostError(
+            f"the nvcc in {found.home}/bin does not run here as CUDA {found.version} (it prints: {output}): "
+            "it is of another machine, or damaged: install a complete toolkit with "
+            f"`invoke toolkit --cuda {found.version}`",
+            code="nvcc-does-not-run",
+        )
+    packages, left = parts_supply(found.version, arch, lacks, shop.sources)
+    stopping = [part for part in left if not part.without]
+    if stopping or not packages:
+        raise HostError(
+            f"CUDA {found.version} in {found.home} lacks {format_part_names(stopping or left)}, which no "
+            f"package on PyPI has for that version and {arch}: install a complete toolkit with "
+            f"`invoke toolkit --cuda {found.version}`",
+            code="part-not-on-pypi",
+        )
+    source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
+    wanted = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
+    return bring(wanted, replace(shop, sources=(source,)))
+
+
 _FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
-_PROFILING = "extras/CUPTI"
-_SAYING = ("version.json", "version.txt")
+_CUPTI = "extras/CUPTI"
+_VERSION_FILES = ("version.json", "version.txt")
 
 
 def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
-    """Yield where each file of a toolkit goes below CUDA_HOME, and the file: of two for one place the first.
+    """Yield where each file of a toolkit goes below CUDA_HOME, and the file: the first of two for one place.
 
-    Of conda's environments only NVIDIA's packages count, of a toolkit for several machines only one's files.
+    Of a conda environment only NVIDIA's packages count; of a toolkit for several machines only one's files.
     """
     seen = set()
     for path in _conda(home) if (home / "conda-meta").is_dir() else _walked(home, arch):
-        where = path if path in _SAYING else conda.place_conda_file(path.removeprefix(f"{_PROFILING}/"))
+        where = path if path in _VERSION_FILES else conda.place_conda_file(path.removeprefix(f"{_CUPTI}/"))
         if where is not None and where not in seen and (home / path).is_file():
             seen.add(where)
             yield where, home / path
@@ -75,7 +307,7 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
 
 
 def copied_bytes(home: Path, where: Path, arch: str) -> int:
-    """Return the bytes that `place` will copy to a folder on the disk of `where`."""
+    """Return the bytes that `place_inherited` will copy to a folder on the disk of `where`."""
     there = (file.stat() for _, file in inherited_files(home, arch) if not file.is_symlink())
     mine = (where.stat().st_dev, os.geteuid())
     return sum(one.st_size for one in there if (one.st_dev, one.st_uid) != mine)
@@ -84,7 +316,7 @@ def copied_bytes(home: Path, where: Path, arch: str) -> int:
 def _walked(home: Path, arch: str) -> Iterator[str]:
     """Yield the paths of a toolkit's files below its folder."""
     target = f"targets/{TARGETS[arch]}"
-    heads = [*_FOLDERS, *(f"{base}/{name}" for base in (target, _PROFILING) for name in _FOLDERS)]
+    heads = [*_FOLDERS, *(f"{base}/{name}" for base in (target, _CUPTI) for name in _FOLDERS)]
     seen: set[Path] = set()
     for head in heads:
         for folder, inside, names in os.walk(home / head, followlinks=True):
@@ -93,7 +325,7 @@ def _walked(home: Path, arch: str) -> Iterator[str]:
                 continue
             seen.add(real)
             yield from (Path(folder, name).relative_to(home).as_posix() for name in sorted(names))
-    yield from _SAYING
+    yield from _VERSION_FILES
 
 
 def _conda(prefix: Path) -> Iterator[str]:
@@ -102,227 +334,3 @@ def _conda(prefix: Path) -> Iterator[str]:
         said = json.loads(file.read_text(encoding="utf-8"))
         if conda.is_taken(said["name"]):
             yield from said["files"]
-
-
-# What is in everything that is whole: of each group one, below its folder.
-_SIGNS = {
-    TOOLKIT: (
-        ("bin/nvcc",),
-        ("include/cuda_runtime_api.h",),
-        ("lib64/libcudart.so", "lib64/libcudart_static.a"),
-    ),
-    "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
-    "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
-    "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),
-    MAGMA: (("include/magma_v2.h",), ("lib/libmagma.a", "lib/libmagma.so")),
-}
-# Bytes on the disk for each that is downloaded: about what was measured, of CUDA 11.8 and gcc-11
-# (debian: 3.4), and of CUDA 13.0, cuDNN and NCCL (pypi: 1.7, 1.6, 1.4). conda's archives hold the same, about
-# as dense as Debian's.
-_GROWTH = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
-
-
-def _nothing(code: str, wanted: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisionContext:
-    """Where things are brought from, and where to."""
-
-    providers: Mapping[str, ToolkitProvider]  # in the order in which they are asked
-    sources: Sequence[ToolkitSource]
-    cache: Path
-    run: RunProgram
-    progress: FetchProgress
-    parts: Sequence[ToolkitPart] = ()  # that a toolkit has which was completed
-    unserved: magma.Unserved = _nothing
-
-
-def bring(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder:
-    """Return what is wanted, brought from the first provider that has it where it is not kept yet.
-
-    Raises HostError that lists why no provider has it, or names a full disk; SourceError and NetworkError
-    where the one that has it does not give it whole; InterruptedBuildError where the user stops it.
-    """
-    if (there := _kept(wanted, shop)) is not None:
-        return there
-    offer = _offer(wanted, shop)
-    if (there := _kept(offer.wanted, shop)) is not None:
-        return there
-    _assure_room(offer, shop.cache)
-    bar = shop.progress.task(f"{offer.wanted} from {offer.provider}")
-    try:
-        return _made(offer, shop, bar)
-    except KeyboardInterrupt:
-        raise InterruptedBuildError(
-            f"bringing {offer.wanted} was interrupted: run the same command to go on from what was downloaded"
-        ) from None
-    finally:
-        bar.close()
-
-
-def _kept(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder | None:
-    there = list_provisioned(shop.cache, wanted.arch)
-    return (
-        magma.serving_magma(there, wanted, shop.unserved) if wanted.kind == MAGMA else there.get(wanted.name)
-    )
-
-
-def _offer(wanted: ToolkitRequest, shop: ProvisionContext) -> ProviderOffer:
-    """Return the offer of the first provider that has it."""
-    lacking = []
-    for name, provider in shop.providers.items():
-        found = _able(wanted, name, candidate_sources(wanted, name, shop.sources), shop.unserved)
-        if not isinstance(found, ProviderRefusal):
-            answer = provider.offer(wanted, found, shop.cache, shop.progress)
-            if not isinstance(answer, ProviderRefusal):
-                return answer
-            found = answer
-        lacking.append(found)
-    raise HostError(refusal_message(wanted, lacking))
-
-
-def _able(
-    wanted: ToolkitRequest,
-    name: str,
-    found: tuple[ToolkitSource, ...] | ProviderRefusal,
-    unserved: magma.Unserved,
-) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return those sources of a provider whose code for GPUs serves what is wanted, as far as is known."""
-    if isinstance(found, ProviderRefusal) or not wanted.capabilities:
-        return found
-    code = {one: ";".join(one.capabilities) for one in found}
-    able = tuple(one for one in found if not code[one] or not unserved(code[one], wanted.capabilities))
-    missed = unserved(code[found[0]], wanted.capabilities)
-    return able or ProviderRefusal(
-        name, f"its code is for {code[found[0]]}, and none for {', '.join(missed)}"
-    )
-
-
-def _assure_room(offer: ProviderOffer, cache: Path) -> None:
-    """Raise HostError where the disk cannot hold both what is downloaded and what is in it."""
-    there = [downloads_folder(cache, piece.provider) / piece.file for piece in offer.pieces]
-    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
-    needed = bytes_taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
-    if offer.wanted.completes:
-        needed += copied_bytes(Path(offer.wanted.completes), existing, offer.wanted.arch)
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise HostError(
-            f"{offer.wanted} needs at least {format_bytes(needed)} in {cache}, whose disk has "
-            f"{format_bytes(free)} free: make room (`invoke status` shows what is kept, `invoke clean` "
-            "removes it), or let XDG_CACHE_HOME name a folder on another disk"
-        )
-
-
-def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
-    """Return the bytes that some pieces take at least while they are unpacked."""
-    return int(sum(piece.size * (1 + _GROWTH.get(piece.provider, 1)) for piece in pieces))
-
-
-def _made(offer: ProviderOffer, shop: ProvisionContext, bar: FetchBar) -> ProvisionedFolder:
-    count, total = len(offer.pieces), format_bytes(sum(piece.size for piece in offer.pieces))
-    what = f"{count} package{'s' if count > 1 else ''}, {total}"
-
-    def fill(folder: Path) -> ProvisionRecord:
-        bar.update(0, None, what)
-        offer.fill(folder)
-        _assure_whole(offer, folder, shop)
-        wanted, pieces = offer.wanted, tuple(offer.pieces)
-        return ProvisionRecord(
-            wanted.kind, wanted.version, offer.full, offer.provider, pieces, wanted.completes
-        )
-
-    def note(text: str) -> None:
-        shop.progress.task(text).close()
-
-    def named(folder: Path) -> str:
-        if offer.wanted.kind != MAGMA:
-            return offer.wanted.name
-        return magma.name_magma(offer.wanted, folder, shop.unserved, f"{offer.provider} has")
-
-    wanted = offer.wanted
-    made = make_in_store(shop.cache, wanted.name, wanted.arch, fill, note, lambda: _kept(wanted, shop), named)
-    for piece in offer.pieces:
-        (downloads_folder(shop.cache, piece.provider) / piece.file).unlink(missing_ok=True)
-    bar.update(0, None, f"{what}, in {made.home}")
-    return made
-
-
-def _assure_whole(offer: ProviderOffer, folder: Path, shop: ProvisionContext) -> None:
-    """Raise SourceError where what was unpacked is not what it should be."""
-    wanted = offer.wanted
-    compiler = (str(provisioned_cxx(folder, wanted.version).relative_to(folder)),)
-    signs = (compiler,) if wanted.kind == COMPILER else _SIGNS[wanted.kind]
-    missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
-    if wanted.completes:
-        left = lacking_toolkit_parts(folder, wanted.version, shop.parts)
-        missing += [part.called for part in left if not part.without]
-    if missing:
-        raise SourceError(
-            f"what {offer.provider} has as {wanted} holds no {', '.join(missing)}: take it from another "
-            "provider (`--from`)"
-        )
-    if wanted.kind == TOOLKIT:
-        said = shop.run([str(folder / "bin/nvcc"), "--version"])
-        if parse_tool_version("nvcc", said) != wanted.version:
-            shown = said.strip().replace("\n", " ") or "nothing"
-            raise SourceError(
-                f"the nvcc that {offer.provider} has as {wanted} does not run here as that version (it says: "
-                f"{shown}): take it from another provider (`--from`)"
-            )
-
-
-def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:
-    """Return the toolkit of a version that builds take. Raises HostError where none can be completed."""
-    used: dict[str, FoundToolkit] = {}
-    for one in here:
-        used.setdefault(one.version, one)
-    found = used.get(version)
-    if found is None:
-        there = ", ".join(f"CUDA {one.version} in {one.home}" for one in used.values()) or "none at all"
-        raise HostError(
-            f"--complete {version}: no toolkit of that version is here to be completed (there is {there}): "
-            f"bring a whole one: `invoke toolkit --cuda {version}`"
-        )
-    if is_spread_in_system(found.home):
-        raise HostError(
-            f"--complete {version}: it lies in {found.home} among the files of the system, where nothing "
-            f"tells which are its own: bring a whole one: `invoke toolkit --cuda {version}`"
-        )
-    return found
-
-
-def complete_lacking(
-    found: FoundToolkit, lacks: Sequence[ToolkitPart], arch: str, shop: ProvisionContext
-) -> ProvisionedFolder:
-    """Return a whole toolkit made of one that lacks parts, which builds then take in its place.
-
-    Raises HostError for a compiler that does not run here, as another machine's, and for parts that cannot be
-    had and that no build can go without; otherwise as `bring`.
-    """
-    _assure_running(found, shop.run)
-    packages, left = parts_supply(found.version, arch, lacks, shop.sources)
-    stopping = [part for part in left if not part.without]
-    if stopping or not packages:
-        raise HostError(
-            f"CUDA {found.version} in {found.home} lacks {format_part_names(stopping or left)}, which "
-            f"no package on "
-            f"PyPI is known to hold for that version and {arch}: bring a whole one: "
-            f"`invoke toolkit --cuda {found.version}`"
-        )
-    source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
-    wanted = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
-    return bring(wanted, replace(shop, sources=(source,)))
-
-
-def _assure_running(found: FoundToolkit, run: RunProgram) -> None:
-    """Raise HostError for a toolkit whose compiler does not run here as its version."""
-    said = run([str(found.home / "bin/nvcc"), "--version"])
-    if parse_tool_version("nvcc", said) != found.version:
-        shown = said.strip().replace("\n", " ") or "nothing"
-        raise HostError(
-            f"the nvcc in {found.home}/bin does not run here as CUDA {found.version} (it says: {shown}): it "
-            f"is of another machine, or broken; bring a whole one: `invoke toolkit --cuda {found.version}`"
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import platform
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import requests
 from packaging.requirements import Requirement
@@ -21,24 +23,28 @@ from packaging.version import Version
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import NetworkError
+from torchmill.fetch.download import describe_http_error
 from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile, configured_index, project_files
-from torchmill.fetch.source.request import FetchBar, FetchProgress
 from torchmill.fetch.toolkit import layout, provision
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
 from torchmill.wheel.pack import zip_reader
 
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
 PROVIDER = "pypi"
 
 Glibc = tuple[int, int]  # (2, 17)
 
-_NAMED = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (0, 0)}
-_NUMBERED = re.compile(r"manylinux_(\d+)_(\d+)")
+# Not packaging.tags: that lists the tags of the interpreter that runs, not of a machine that is described.
+_NAMED_POLICIES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (0, 0)}
+_NUMBERED_POLICY = re.compile(r"manylinux_(\d+)_(\d+)")
 
 
 class AbsentFromIndexError(Exception):
-    """The index lacks what is wanted: the message is a clause, `has` the versions that it does have."""
+    """The index lacks what is requested: the message is a clause, `has` the versions that it does have."""
 
     def __init__(self, message: str, has: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -59,7 +65,7 @@ class UsableWheel:
         """Return the digest that the index says. Raises AbsentError where it says none."""
         if self.file.sha256 is None:
             raise AbsentFromIndexError(
-                f"its index tells no sha256 of {self.file.name}, which could not be checked"
+                f"its index lists no sha256 of {self.file.name}, which could not be checked"
             )
         return self.file.sha256
 
@@ -93,8 +99,8 @@ def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
     if platform == "any":
         return True
     system = platform.removesuffix(f"_{arch}")
-    numbered = _NUMBERED.fullmatch(system)
-    needed = (int(numbered[1]), int(numbered[2])) if numbered else _NAMED.get(system)
+    numbered = _NUMBERED_POLICY.fullmatch(system)
+    needed = (int(numbered[1]), int(numbered[2])) if numbered else _NAMED_POLICIES.get(system)
     return needed is not None and needed <= glibc
 
 
@@ -107,13 +113,15 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
         response = session.get(wheel.file.url, timeout=INDEX_TIMEOUT_SECONDS)
         response.raise_for_status()
     except requests.RequestException as error:
-        raise NetworkError(f"{wheel.file.url} cannot be read ({error})") from None
+        raise NetworkError(
+            f"cannot read {wheel.file.url} ({describe_http_error(error)})", code="index-unreadable"
+        ) from None
     if hashlib.sha256(response.content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {wheel.file.name} is not the file that the index lists")
     name = "-".join(wheel.file.name.split("-")[:2])
     with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
-        said = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
-    return tuple(Requirement(line) for line in said.get_all("Requires-Dist", ()))
+        metadata = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
+    return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
 
 
 _HEADS = frozenset({"bin", "include", "lib", "nvvm"})
@@ -146,13 +154,13 @@ _EXECUTABLE = 0o111
 
 @dataclass(frozen=True, slots=True)
 class PypiOffer:
-    """Wheels that make up what is wanted."""
+    """Wheels that make up a toolkit or a library."""
 
     wanted: ToolkitRequest
     full: str
     pieces: tuple[ProviderPackage, ...]
     cache: Path
-    progress: FetchProgress
+    progress: ProgressDisplay
     provider: str = PROVIDER
 
     def fill(self, folder: Path) -> None:
@@ -164,11 +172,8 @@ class PypiOffer:
             provision.place_inherited(Path(self.wanted.completes), folder, self.wanted.arch)
         libraries = "lib64" if self.wanted.kind == TOOLKIT else "lib"
         for piece in self.pieces:
-            bar = self.progress.task(f"{piece.name} {piece.version}")
-            try:
+            with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
                 unpack_wheel(fetch_piece(piece, self.cache, bar), folder, libraries)
-            finally:
-                bar.close()
         if self.wanted.kind == TOOLKIT:
             layout.add_links(folder, self.wanted.arch)
             layout.add_driver_stub(folder)
@@ -177,7 +182,7 @@ class PypiOffer:
 
 
 def offer(
-    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the wheels that make up what is wanted, of the index that pip uses."""
     bar = progress.task(f"{wanted} on the package index")
@@ -212,7 +217,7 @@ class _Index:
     url: str
     arch: str
     glibc: Glibc
-    bar: FetchBar
+    bar: ProgressBar
     pages: dict[str, tuple[UsableWheel, ...]] = field(default_factory=dict)
 
     def wheels(self, project: str) -> tuple[UsableWheel, ...]:

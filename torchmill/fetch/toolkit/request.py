@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitPart, ToolkitSource
-from torchmill.fetch.source.request import FetchProgress
 from torchmill.host.provisioned import COMPILER, TOOLKIT
+
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressDisplay
 
 MAGMA = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
@@ -21,7 +23,7 @@ LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
 
 @dataclass(frozen=True, slots=True)
 class ToolkitRequest:
-    """One thing that is to lie in the cache."""
+    """One toolkit, library or compiler to install into the cache."""
 
     kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
     version: str  # "11.8"; "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
@@ -52,7 +54,7 @@ class ToolkitRequest:
 
 
 class ProviderOffer(Protocol):
-    """A provider has it, and says what it would download; nothing was downloaded yet but lists."""
+    """What a provider would download to install a request; only lists were downloaded so far."""
 
     @property
     def wanted(self) -> ToolkitRequest:
@@ -79,7 +81,7 @@ class ProviderOffer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProviderRefusal:
-    """A provider does not have it, or cannot be asked."""
+    """Why a provider cannot serve a request: it lacks it, or cannot be asked."""
 
     provider: str
     sentence: str  # what it lacks, or why it cannot be asked: a clause, without a full stop
@@ -87,23 +89,23 @@ class ProviderRefusal:
 
 
 class ToolkitProvider(Protocol):
-    """A module of this room, or what stands for one in a test."""
+    """One of conda, debian, pypi, or a place of the user's."""
 
     def offer(
-        self, wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: FetchProgress
+        self, wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
     ) -> ProviderOffer | ProviderRefusal:
         """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
 
-        Raises nothing for a provider that cannot be reached: that is Lacking, too.
+        A provider that cannot be reached is a refusal, too.
         """
 
 
 def candidate_sources(
     wanted: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource]
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return those sources of a provider that may have it; where none may, it need not be asked.
+    """Return the sources of a provider that may have it; a refusal if, by the facts, none has.
 
-    Of libraries newer versions appear all the time, so the facts do not know all.
+    New versions of libraries appear all the time, so the facts do not list them all.
     """
     kind = [one for one in sources if one.provider == provider and one.kind == wanted.kind]
     here = [one for one in kind if wanted.arch in one.arches]
@@ -146,38 +148,38 @@ def versions_in_words(kind: str, versions: Sequence[str]) -> str:
 
 def refusal_message(wanted: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
     """Return the message for what no provider has: the reason of each, and what to do."""
-    lines = [f"{wanted} cannot be had for {wanted.arch}:"]
+    lines = [f"{wanted} is not available for {wanted.arch}:"]
     lines += [f"  {one.provider}: {one.sentence}" for one in lacking]
     has = sorted({version for one in lacking for version in one.has}, key=version_key)
-    return "\n".join([*lines, f"  {_cure(wanted, has)}"])
+    return "\n".join([*lines, f"  {_remedy(wanted, has)}"])
 
 
-def _cure(wanted: ToolkitRequest, has: Sequence[str]) -> str:
+def _remedy(wanted: ToolkitRequest, has: Sequence[str]) -> str:
     if wanted.completes:
-        return f"bring a whole one: `invoke toolkit --cuda {wanted.version}`"
+        return f"install a complete one: `invoke toolkit --cuda {wanted.version}`"
     if wanted.kind == COMPILER:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
     if wanted.kind == MAGMA:
         return (
-            "take one that you have for this toolkit, in the folder where it is installed or in an archive "
-            "(`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
+            "give one that you have for this toolkit, as the folder where it is installed or as an "
+            "archive (`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
         )
     if wanted.kind in LIBRARIES:
         another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda}=VERSION`"
-        return f"bring another version ({another}), or install it"
-    installed = "install it, and name its folder in CUDA_HOME"
+        return f"install another version ({another}), or install it with the system's package manager"
+    installed = "install it by other means, and set CUDA_HOME to its folder"
     newer = [one for one in has if one.partition(".")[0] == wanted.version.partition(".")[0]]
     newer = [one for one in newer if version_key(one) > version_key(wanted.version)]
     if not newer:
         return installed
     return (
-        f"bring a newer one of the same major version (`invoke toolkit --cuda {newer[0]}`) and build with it "
-        f"(`-- --toolkit {newer[0]}`), or {installed}"
+        f"install a newer one of the same major version (`invoke toolkit --cuda {newer[0]}`) and build with "
+        f"it (`-- --toolkit {newer[0]}`), or {installed}"
     )
 
 
 def version_key(version: str) -> Version:
-    """Return by what versions of toolkits, libraries and compilers are sorted."""
+    """Return the key that sorts versions of toolkits, libraries and compilers."""
     try:
         return Version(version)
     except InvalidVersion:  # "gcc-11"

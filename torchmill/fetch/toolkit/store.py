@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmill.config.delivery_model import ProviderPackage
 from torchmill.core import locks
 from torchmill.core.files import delete_paths
 from torchmill.fetch.download import download_file, report_disk_full
-from torchmill.fetch.source.request import FetchBar
 from torchmill.host.provisioned import (
     FOLDER,
     MAKING,
@@ -24,31 +24,29 @@ from torchmill.host.provisioned import (
     list_provisioned,
 )
 
-_OTHERWISE = "name another provider (`--from conda|debian|pypi`)"
-_REFUSED = "the index names a file that is not there: run the command again later, or " + _OTHERWISE
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar
+
+_OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
+_REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"
 
 
 def downloads_folder(cache: Path, provider: str) -> Path:
-    """Return where a provider's files are downloaded to; they go when what they make up is whole."""
+    """Return where a provider's files are downloaded to; they are deleted after installing."""
     return cache / "downloads" / provider
 
 
-def fetch_piece(piece: ProviderPackage, cache: Path, bar: FetchBar) -> Path:
-    """Return the file of a piece that has a URL, whole and checked; what has come of it before is used.
+def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
+    """Return the file of a package that has a URL, complete and checked; a broken download is resumed.
 
-    Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index says.
+    Raises NetworkError, HostError for a full disk, SourceError for a file that is not what the index lists.
     """
     folder = downloads_folder(cache, piece.provider)
     return download_file(piece.url, folder, bar, otherwise=_OTHERWISE, refused=_REFUSED, sha256=piece.sha256)
 
 
-def store_folder(cache: Path, name: str, arch: str) -> Path:
-    """Return the folder in which something is kept, or will be."""
-    return cache / FOLDER / f"{name}-{arch}"
-
-
 def work_folder(cache: Path, name: str, arch: str) -> Path:
-    """Return the folder in which something is made; who holds its lock makes it."""
+    """Return the folder in which something is assembled, under a lock."""
     return cache / FOLDER / f"{MAKING}{name}-{arch}"
 
 
@@ -61,11 +59,11 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
     find: Callable[[], ProvisionedFolder | None] | None = None,
     named: Callable[[Path], str] | None = None,
 ) -> ProvisionedFolder:
-    """Return what is kept under a name; where it is not, `fill` puts it into an empty folder first.
+    """Return what is installed under a name; if nothing is, `fill` puts it into an empty folder first.
 
-    One process makes it, others wait. Where `find` is given, it says whether it is kept; where `named` is, it
-    says under which name, by what lies in the folder, it is kept in the end. What these raise leaves no trace
-    but what was downloaded. Raises HostError for a full disk, or a cache that cannot be written.
+    One process assembles it, others wait. `find`, if given, tells whether it is installed; `named` returns
+    the final name by what lies in the folder. If these raise, nothing stays but what was downloaded. Raises
+    HostError for a full disk.
     """
     place = work_folder(cache, name, arch)
     who = f"the run that brings {name} (process {os.getpid()})"
@@ -79,7 +77,7 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
             try:
                 record = fill(whole)
                 name = named(whole) if named else name
-                final = store_folder(cache, name, arch)
+                final = cache / FOLDER / f"{name}-{arch}"
                 delete_paths([final])  # it has lost its record
                 made = datetime.now(UTC).isoformat(timespec="seconds")
                 (whole / RECORD).write_text(format_provision_record(record, arch, made), encoding="utf-8")
