@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.machines import file
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Cuda, Facts, Host, Options, Rule, When
 from torchmill.plan import build_plan
-from torchmill.plan.doctor import cuda
+from torchmill.plan.doctor import cuda, examination
 from torchmill.plan.doctor.finding import BuildQuestion, Finding
 
 LINUX = Host(
@@ -23,7 +25,7 @@ OFFICIAL = {
 }
 
 
-def found(
+def findings(
     known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str
 ) -> Mapping[str, Finding]:
     cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
@@ -33,27 +35,27 @@ def found(
 
 
 def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> None:
-    assert found(known, LINUX)["CUDA toolkit"].verdict == "ok"
-    other = found(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
+    assert findings(known, LINUX)["CUDA toolkit"].verdict == "ok"
+    other = findings(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
     assert (other.verdict, other.found) == ("failure", "CUDA 11.8")
     assert other.cure == "dnf install --assumeyes cuda-toolkit-10-2"
-    conda = found(known, replace(LINUX, toolkits={}, manager="conda"))["CUDA toolkit"]
+    conda = findings(known, replace(LINUX, toolkits={}, manager="conda"))["CUDA toolkit"]
     assert (conda.verdict, conda.found) == ("failure", "none")
     assert conda.cure.endswith("cuda-toolkit=11.8")
-    assert found(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"
+    assert findings(known, replace(LINUX, toolkits={}, complete=False))["CUDA toolkit"].verdict == "unknown"
 
 
 def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
-    missing = found(known, LINUX)["cuDNN"]
+    missing = findings(known, LINUX)["cuDNN"]
     assert (missing.verdict, missing.cure) == ("failure", "dnf install --assumeyes libcudnn8-devel")
     assert "--set USE_CUDNN=0" in missing.because
     inside = replace(LINUX, libraries={"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"})
-    assert found(known, inside)["cuDNN"].found == "8.6.0"
+    assert findings(known, inside)["cuDNN"].found == "8.6.0"
     elsewhere = replace(LINUX, libraries={"cudnn@12.4": "8.6.0"})
-    assert found(known, elsewhere)["cuDNN"].verdict == "failure"
+    assert findings(known, elsewhere)["cuDNN"].verdict == "failure"
     mute = replace(LINUX, libraries={"cudnn": ""})
-    assert found(known, mute)["cuDNN"].found == "there, of an unknown version"
-    assert "cuDNN" not in found(known, LINUX, USE_CUDNN="0")
+    assert findings(known, mute)["cuDNN"].found == "there, of an unknown version"
+    assert "cuDNN" not in findings(known, LINUX, USE_CUDNN="0")
 
 
 @pytest.mark.parametrize(
@@ -81,39 +83,39 @@ def test_cudnn_is_installed_as_the_official_build_has_it(
 
 def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Facts) -> None:
     host = replace(LINUX, libraries={"cudnn@/opt/cudnn": "8.7.0"})
-    hidden = found(known, host)["cuDNN"]
+    hidden = findings(known, host)["cuDNN"]
     assert (hidden.verdict, hidden.found) == ("failure", "only in /opt/cudnn")
     assert hidden.cure == "nox -s wheel-3.10-cu118 -- --set CUDNN_ROOT=/opt/cudnn"
-    given = found(known, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
+    given = findings(known, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
     assert (given.verdict, given.found) == ("ok", "8.7.0")
 
 
 def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts) -> None:
     host = replace(LINUX, libraries={"cudnn": "9.1.0"})
-    assert found(known, host)["cuDNN"].verdict == "warning"
+    assert findings(known, host)["cuDNN"].verdict == "warning"
     package = known.packages["base"]
     rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
     ruled = replace(
         known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))}
     )
-    refused = found(ruled, host)["cuDNN"]
+    refused = findings(ruled, host)["cuDNN"]
     assert (refused.verdict, refused.because) == ("failure", "it calls what 9 removed")
     assert refused.needed == "<9, the official build has 8.7.0.84"
 
 
 def test_nccl_is_the_releases_own_unless_the_plan_says_otherwise(known: Facts) -> None:
-    assert found(known, LINUX)["NCCL"].verdict == "ok"
-    system = found(known, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
+    assert findings(known, LINUX)["NCCL"].verdict == "ok"
+    system = findings(known, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
     assert (system.verdict, system.cure) == ("failure", "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0")
-    there = found(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")["NCCL"]
+    there = findings(known, replace(LINUX, libraries={"nccl": "2.14.3"}), USE_SYSTEM_NCCL="1")["NCCL"]
     assert (there.verdict, there.found) == ("ok", "2.14.3")
-    assert "NCCL" not in found(known, LINUX, USE_NCCL="OFF")
+    assert "NCCL" not in findings(known, LINUX, USE_NCCL="OFF")
 
 
 def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
-    assert found(known, LINUX)["MAGMA"].verdict == "warning"
-    assert found(known, replace(LINUX, libraries={"magma": "2.6.1"}))["MAGMA"].verdict == "ok"
-    assert "MAGMA" not in found(known, LINUX, "wheel-3.10-cu102")
+    assert findings(known, LINUX)["MAGMA"].verdict == "warning"
+    assert findings(known, replace(LINUX, libraries={"magma": "2.6.1"}))["MAGMA"].verdict == "ok"
+    assert "MAGMA" not in findings(known, LINUX, "wheel-3.10-cu102")
 
 
 def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
@@ -144,10 +146,10 @@ def keeping(known: Facts) -> Facts:
 
 def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: Facts) -> None:
     facts, bare = keeping(known), replace(LINUX, toolkits={})
-    toolkit = found(facts, bare)["CUDA toolkit"]
+    toolkit = findings(facts, bare)["CUDA toolkit"]
     assert (toolkit.verdict, toolkit.cure) == ("failure", "invoke toolkit --cuda 11.8")
-    assert found(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("dnf install")
-    cudnn = found(facts, LINUX)["cuDNN"]
+    assert findings(facts, bare, "wheel-3.10-cu102")["CUDA toolkit"].cure.startswith("dnf install")
+    cudnn = findings(facts, LINUX)["cuDNN"]
     assert (cudnn.verdict, cudnn.needed) == ("failure", "8.7.0.84")
     assert cudnn.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
     assert "--set USE_CUDNN=0` builds without it" in cudnn.because
@@ -155,21 +157,21 @@ def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: 
 
 def test_libraries_that_were_brought_are_told_with_their_place(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
-    there = found(keeping(known), replace(LINUX, kept=kept))["cuDNN"]
+    there = findings(keeping(known), replace(LINUX, kept=kept))["cuDNN"]
     assert (there.verdict, there.found) == ("ok", "8.7.0.84 in /k/cudnn")
 
 
 def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn"}
     both = replace(LINUX, kept=kept, libraries={"cudnn@11.8": "9.1.0"})
-    told = found(keeping(known), both)["cuDNN"]
+    told = findings(keeping(known), both)["cuDNN"]
     assert (told.verdict, told.found) == ("warning", "8.7.0.84 in /k/cudnn")
     assert told.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
     assert told.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
 
 
 def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
-    magma = found(keeping(known), LINUX)["MAGMA"]
+    magma = findings(keeping(known), LINUX)["MAGMA"]
     assert (magma.verdict, magma.found) == ("warning", "left out")
     assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
 
@@ -202,7 +204,7 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
     assert magma(shipped, {}, "7.0", replace(LINUX, complete=False)).verdict == "unknown"
 
 
-def asked(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
+def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
     """Return the findings of a build of torch 1.13.1."""
     cell = cell_lookup.find_cell(
         shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
@@ -212,26 +214,95 @@ def asked(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Fin
 
 
 def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> None:
-    told = asked(shipped, "wheel-3.10-cu117", Options())["CUDA toolkit"]
+    told = torch_findings(shipped, "wheel-3.10-cu117", Options())["CUDA toolkit"]
     assert (told.verdict, told.found, told.needed) == ("failure", "CUDA 11.8", "11.7")
     assert told.because == "on request 11.8 compiles it: nox -s wheel-3.10-cu117 -- --toolkit 11.8"
-    given = asked(shipped, "wheel-3.10-cu117", Options(toolkit="11.8"))["CUDA toolkit"]
+    given = torch_findings(shipped, "wheel-3.10-cu117", Options(toolkit="11.8"))["CUDA toolkit"]
     assert (given.verdict, given.needed) == ("ok", "11.8, asked for in place of 11.7")
 
 
 def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
-    told = asked(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
+    told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))[
+        "compute capabilities"
+    ]
     assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
     assert told.because == "CUDA 11.8 warns about 3.7: a later toolkit drops them"
-    assert "compute capabilities" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+    assert "compute capabilities" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
 
 
 def test_a_link_that_would_overflow_is_refused_with_what_helps(shipped: Facts) -> None:
     every = "3.5+PTX;3.7+PTX;5.0+PTX;5.2+PTX;6.0+PTX;6.1+PTX;7.0+PTX;7.5+PTX;8.0+PTX;8.6+PTX;8.9+PTX;9.0+PTX"
     large = Options(arch_list=every, settings={"TORCH_NVCC_FLAGS": ""})
-    told = asked(shipped, "wheel-3.10-cu118", large)["libtorch_cuda"]
+    told = torch_findings(shipped, "wheel-3.10-cu118", large)["libtorch_cuda"]
     assert told.verdict == "failure"
     assert "relocation truncated to fit" in told.because
     assert "BUILD_SPLIT_CUDA=ON" in told.cure
     assert "-compress-all" in told.cure
-    assert "libtorch_cuda" not in asked(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+    assert "libtorch_cuda" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
+
+
+HOME = "/usr/local/cuda-11.8"
+LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, complete=True, toolkits={"11.8": HOME})
+CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
+CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
+CUPTI = ToolkitPart(
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "the profiler sees no GPU", ""
+)
+PARTS_SOURCES = (
+    ToolkitSource("pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""),
+    ToolkitSource("debian", "toolkit", ("11.8",), ("all",), ("x86_64",), (), None, ""),
+)
+
+
+def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) -> Finding | None:
+    facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI), toolkit_sources=PARTS_SOURCES)
+    host = replace(LINUX_WITH_TOOLKIT, lacking=lacking, toolkits={"11.8": home})
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
+    computed = build_plan.compute_plan(known, cell, host, Options())
+    return next(cuda.check_toolkit_parts(BuildQuestion(facts, cell, host, computed)), None)
+
+
+def test_a_whole_toolkit_is_not_spoken_of(known: Facts) -> None:
+    assert parts_finding(known, {}) is None
+    assert parts_finding(known, {"12.4": "cublas"}) is None, "another's"
+
+
+def test_what_is_lacking_is_named_with_the_command_that_completes(known: Facts) -> None:
+    finding = parts_finding(known, {"11.8": "cublas, cupti"})
+    assert finding is not None
+    assert (finding.verdict, finding.cure) == ("failure", "invoke toolkit --complete 11.8")
+    assert finding.found == f"no cuBLAS, CUPTI in {HOME}"
+
+
+@pytest.mark.parametrize(("lacking", "home"), [("cublas, cccl", HOME), ("cublas", "/usr")])
+def test_one_that_cannot_be_completed_is_to_be_brought(lacking: str, home: str, known: Facts) -> None:
+    finding = parts_finding(known, {"11.8": lacking}, home)
+    assert finding is not None
+    assert finding.cure == "invoke toolkit --cuda 11.8"
+
+
+def test_what_a_build_can_go_without_is_a_warning(known: Facts) -> None:
+    finding = parts_finding(known, {"11.8": "cupti"})
+    assert finding is not None
+    assert (finding.verdict, finding.because) == ("warning", "the profiler sees no GPU")
+
+
+def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
+    facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
+    host = replace(LINUX_WITH_TOOLKIT, lacking={"11.8": "cccl"})
+    (told,) = (one for one in examination.examine_machine(facts, host, None) if one.found == "no CCCL")
+    assert (told.subject, told.verdict, told.cure) == (
+        "CUDA 11.8",
+        "warning",
+        "invoke toolkit --complete 11.8",
+    )
+
+
+def test_the_survey_of_a_machine_tells_what_toolkits_lack(known: Facts, tmp_path: Path) -> None:
+    file(tmp_path / "include/cublas_v2.h")
+    facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI))
+    host = replace(LINUX_WITH_TOOLKIT, toolkits={"11.8": str(tmp_path)})
+    assert examination.survey_host(facts, host, {"PATH": ""}).lacking == {"11.8": "cccl, cupti"}
+    assert examination.survey_host(known, host, {"PATH": ""}).lacking == {}

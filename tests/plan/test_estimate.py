@@ -1,5 +1,6 @@
-"""Estimates: against the recorded runs, each left out in turn, and for plans."""
+"""Estimates: against the recorded runs, each left out in turn, for plans, and by a machine's own builds."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.cost_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.model import Facts, Host, Plan
+from torchmill.config.model import Facts, Host, Options, Plan
+from torchmill.host.native import native_arch
 from torchmill.plan import build_plan, estimate, link_overflow
 from torchmill.plan.estimate import Estimate, EstimateSpan
 from torchmill.plan.options import parse_options
@@ -188,3 +190,104 @@ def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
         took, jobs = round((run.wall or 0) / 60), estimate.run_slots(run)
         rows.append(f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |")
     assert [row for row in rows if row not in page] == []
+
+
+MANIFEST = {
+    "package": "torch",
+    "tag": "v1.13.1",
+    "version": "1.13.1+cu117",
+    "switches": {"TORCH_CUDA_ARCH_LIST": "8.0;8.6", "MAX_JOBS": "4"},
+    "seconds": {"requirements": 16.2, "prepare": 1.0, "compile": 3600.0, "pack": 16.0, "verify": 11.7},
+    "cpu_seconds": 13000.5,
+    "peak_memory": 2164322304,
+    "jobs": 4,
+    "size": 139116727,
+}
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.whl.json").write_text(text, encoding="utf-8")
+
+
+def test_a_manifest_is_a_run(shipped: Facts, tmp_path: Path) -> None:
+    write(tmp_path, "torch-1.13.1+cu117", json.dumps(MANIFEST))
+    (run,) = estimate.read_own_runs(shipped, tmp_path)
+    assert (run.package, run.release, run.jobs, run.cpu) == ("torch", "1.13.1", 4, 13000.5)
+    assert run.capabilities == "8.0;8.6"
+    assert run.wall == pytest.approx(3644.9)
+    assert run.source == "torch-1.13.1+cu117.whl"
+
+
+def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
+    write(tmp_path, "broken", "{")
+    write(tmp_path, "list", "[]")
+    write(tmp_path, "old", json.dumps({**MANIFEST, "seconds": None}))
+    write(tmp_path, "unknown", json.dumps({**MANIFEST, "tag": "v0.0.1"}))
+    write(tmp_path, "foreign", json.dumps({**MANIFEST, "package": "numpy"}))
+    assert estimate.read_own_runs(shipped, tmp_path) == ()
+    assert estimate.read_own_runs(shipped, tmp_path / "absent") == ()
+
+
+def test_what_a_container_built_for_another_machine_says_nothing_of_this_one(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    for arch in ("x86_64", "aarch64"):
+        write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
+    (run,) = estimate.read_own_runs(shipped, tmp_path)
+    assert run.source.endswith(f"_{native_arch()}.whl")
+
+
+GB = 10**9
+
+
+def needs(facts: Facts, made: Plan, *runs: MeasuredRun) -> dict[str, CostRange]:
+    found = estimate.storage_needs(facts, made, runs)
+    assert found is not None
+    assert set(found) == set(estimate.STORAGE_PARTS)
+    return dict(found)
+
+
+def test_the_real_build_lies_within(shipped: Facts) -> None:
+    """Measured on 2026-11-21 for torch 1.13.1 and torchvision 0.14.1 without CUDA, with Python 3.10."""
+    made = needs(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"))
+    took = {"tree": 3.1 * 2**30, "cache": 0.14 * GB}
+    for part, size in took.items():
+        assert made[part].low <= size <= made[part].high, part
+    installed = CostRange(
+        *(made["kit"].low + made["environment"].low, made["kit"].high + made["environment"].high)
+    )
+    assert installed.low <= 1.3 * 2**30 <= installed.high
+    vision = needs(shipped, planned(shipped, "vision-3.10-cpu", "v1.13.1"))
+    assert vision["environment"].low <= 0.6 * GB <= vision["environment"].high
+
+
+def test_what_this_machine_has_built_says_it_better(shipped: Facts) -> None:
+    made = planned(shipped, "wheel-3.10-cpu", "v1.13.1")
+    before = needs(shipped, made)
+    run = MeasuredRun("torch", "1.13.1", "", "this machine", "compile", "test", tree=3 * GB, environment=GB)
+    after = needs(shipped, made, run)
+    assert after["tree"].low == pytest.approx(2.85 * GB)
+    assert after["tree"].high == pytest.approx(3.3 * GB)
+    assert after["environment"].high == pytest.approx(1.1 * GB)
+    assert after["kit"] == before["kit"], "what requirements take is known"
+    for other in (replace(run, release="1.12.1"), replace(run, capabilities="8.0"), replace(run, tree=None)):
+        assert needs(shipped, made, other)["tree"] == before["tree"]
+
+
+def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> None:
+    said = (
+        '{"package": "torch", "tag": "v1.13.1", "jobs": 2, "cpu_seconds": 9, "seconds": {}, "size": 5, '
+        '"switches": {}%s}'
+    )
+    (tmp_path / "old.whl.json").write_text(said % "")
+    (tmp_path / "ours.whl.json").write_text(said % ', "disk": {"tree": 70, "outputs": 20, "environment": 10}')
+    (tmp_path / "strange.whl.json").write_text(said % ', "disk": {"tree": "much"}')
+    found = [(run.source, run.tree, run.environment) for run in estimate.read_own_runs(shipped, tmp_path)]
+    assert found == [("old.whl", None, None), ("ours.whl", 90, 10)]
+
+
+def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
+    cell = cell_lookup.find_cell(
+        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
+    )
+    assert estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options())) is None

@@ -1,4 +1,4 @@
-"""Plans: what a build will do, for any host, without one."""
+"""Plans: what a build will do on any host, present or described, and the digests that follow from it."""
 
 import shutil
 import subprocess
@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Source
-from torchmill.plan import build_plan
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Build, Compiler, Facts, Host, Options, Plan, Source
+from torchmill.plan import base_requirement, build_plan, system_packages, wheel_name
+from torchmill.plan.keys import compile_key, environment_key, tree_key
 
 GIB = 1024**3
 LINUX = Host("x86_64", "linux", cores=8, memory=32 * GIB, glibc="2.36")
@@ -363,3 +365,160 @@ def test_the_kernels_open_array_is_kept_at_the_end(shipped: Facts, tmp_path: Pat
 )
 def test_flags_by_compiler(shipped: Facts, tag: str, gcc: str, name: str, flags: str | None) -> None:
     assert shipped_plan(shipped, tag, gcc, name).set.get("CXXFLAGS") == flags
+
+
+PYPI = Options(torch="PyPI")
+
+
+def cell(facts: Facts, identifier: str, arch: str = "x86_64") -> Cell:
+    return cell_lookup.find_cell(facts, identifier, arch, matrix.find_release(facts, "torch", "v1.13.1"))
+
+
+def test_the_wheel_on_pypi_has_no_label(shipped: Facts) -> None:
+    assert base_requirement.base_version(shipped, cell(shipped, "vision-3.10-cu117"), PYPI) == "1.13.1"
+    assert base_requirement.base_version(shipped, cell(shipped, "vision-3.10-cpu"), PYPI) == "1.13.1"
+    assert (
+        base_requirement.base_version(shipped, cell(shipped, "vision-3.10-cu117"), Options())
+        == "1.13.1+cu117"
+    )
+    assert base_requirement.base_version(shipped, cell(shipped, "wheel-3.10-cu117"), Options()) is None
+
+
+def test_another_cuda_than_that_of_the_wheel_on_pypi_is_refused(shipped: Facts) -> None:
+    with refused("pypi-torch-cuda-mismatch") as told:
+        base_requirement.base_version(shipped, cell(shipped, "vision-3.10-cu118"), PYPI)
+    assert str(told.value) == (
+        "--torch PyPI: torch 1.13.1 on PyPI is built with CUDA 11.7, but vision-3.10-cu118 is for CUDA 11.8: "
+        "build vision-3.10-cu117, or omit --torch"
+    )
+
+
+def test_of_other_machines_the_wheel_on_pypi_is_not_known(shipped: Facts) -> None:
+    assert (
+        base_requirement.base_version(shipped, cell(shipped, "vision-3.10-cu118", "aarch64"), PYPI)
+        == "1.13.1"
+    )
+
+
+def test_pip_gets_the_very_wheel() -> None:
+    assert (
+        base_requirement.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"
+    )  # "==" means any label, too
+    assert base_requirement.base_pip_requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
+    assert base_requirement.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl")) == "/a/b.whl"
+
+
+@pytest.mark.parametrize(
+    ("python", "tags"),
+    [("3.7", "cp37-cp37m"), ("3.10", "cp310-cp310"), ("3.13t", "cp313-cp313t")],
+)
+def test_python_tags(python: str, tags: str) -> None:
+    assert wheel_name.python_tag(python) == tags
+
+
+def test_a_wheel_is_called_as_its_package_is_normalised(known: Facts) -> None:
+    package = replace(known.packages["addon"], name="torch-Scatter.extra")
+    release = known.releases["addon"][0]
+    build = Build("addon", "vision", "3.10", "cu118", "x86_64", "11.8")
+    named = wheel_name.wheel_file_name(package, release, build, "2.1.2+cu118", "linux_x86_64")
+    assert named == "torch_scatter_extra-2.1.2+cu118-cp310-cp310-linux_x86_64.whl"
+
+
+HOST = Host("x86_64", "linux", cores=4, memory=2**35, glibc="2.36")
+SOURCE = Source("base", "1.0.0", "v1.0.0", "git", "here", "1" * 40, Path("source"), verified=True)
+GROUND = {"g++": "12.2"}
+
+
+@pytest.fixture
+def base(known: Facts) -> Plan:
+    """Return a plan."""
+    return plan_of_base(known, Options())
+
+
+def plan_of_base(known: Facts, options: Options, name: str = "wheel-3.10-cpu") -> Plan:
+    cell = cell_lookup.find_cell(known, name, "x86_64", known.releases["base"][0])
+    return build_plan.compute_plan(known, cell, HOST, options)
+
+
+def test_the_tree_follows_everything_but_the_interpreter(known: Facts, base: Plan) -> None:
+    def key(computed: Plan, source: Source = SOURCE, ground: dict[str, str] = GROUND) -> str:
+        return tree_key(computed, source, known.patches, ground)
+
+    first = key(base)
+    for slower in (Options(jobs=1), Options(memory=2**30)):
+        fewer = plan_of_base(known, slower)
+        assert fewer.jobs < base.jobs
+        assert key(fewer) == first, "jobs change how fast, not what"
+    assert key(plan_of_base(known, Options(), "wheel-3.9-cpu")) == first
+    assert key(replace(base, requirements=("numpy<3",))) == first
+    changed = [
+        key(base, ground={"g++": "13.1"}),
+        key(base, replace(SOURCE, commit="2" * 40)),
+        key(base, replace(SOURCE, submodules={"a": "3"})),
+        key(plan_of_base(known, Options(settings={"USE_X": "1"}))),
+        key(replace(base, kit=("cmake<4",))),
+        key(replace(base, prepare=())) if base.prepare else "none",
+    ]
+    assert len({first, *changed}) == 1 + len(changed)
+
+
+def test_what_is_compiled_follows_the_interpreter_and_its_requirements(known: Facts, base: Plan) -> None:
+    def key(computed: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
+        return compile_key(tree, environment_key(computed, {"python": python, "base": ""}), computed)
+
+    first = key(base)
+    changed = [
+        key(base, tree="other"),
+        key(base, python="3.10.14"),
+        key(replace(base, requirements=("numpy<3",))),
+        key(replace(base, compile=())),
+        key(plan_of_base(known, Options(), "wheel-3.9-cpu")),
+    ]
+    assert len({first, *changed}) == 1 + len(changed)
+
+
+def test_the_tree_follows_the_text_of_a_patch(known: Facts, base: Plan) -> None:
+    patched = replace(base, patches=("base/a.patch",))
+    patch = known.patches / "base" / "a.patch"
+    patch.parent.mkdir(parents=True)
+    keys = set()
+    for text in ("one", "two"):
+        patch.write_text(text)
+        keys.add(tree_key(patched, SOURCE, known.patches, GROUND))
+    assert len(keys) == 2
+
+
+def test_conda_is_taken_only_when_an_environment_is_active() -> None:
+    def which(name: str) -> str | None:
+        return f"/bin/{name}" if name in {"conda", "apt-get"} else None
+
+    assert system_packages.find_manager({}, which) == "apt"
+    assert system_packages.find_manager({"CONDA_PREFIX": "/opt/env"}, which) == "conda"
+
+
+def test_no_package_manager_is_told() -> None:
+    with refused("no-package-manager"):
+        system_packages.find_manager({}, lambda _: None)
+
+
+def test_only_root_installs_without_sudo() -> None:
+    assert system_packages.install_command("apt", ["git"], root=False)[:2] == ("sudo", "apt-get")
+    assert system_packages.install_command("apt", ["git"], root=True)[0] == "apt-get"
+    assert system_packages.install_command("brew", ["git"], root=False) == ("brew", "install", "git")
+
+
+def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    cells = matrix.buildable_cells(shipped, release, "x86_64")
+    plain = system_packages.required_packages(shipped, cells, "apt", "git")
+    debian = system_packages.required_packages(shipped, cells, "apt", "debian")
+    assert {"build-essential", "git"} <= set(plain)
+    assert {"libdnnl-dev", "libgloo-dev", "flatbuffers-compiler"} <= set(debian) - set(plain)
+    assert len(debian) == len(set(debian))
+
+
+def test_every_manager_knows_a_compiler(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.4.0")
+    cells = matrix.buildable_cells(shipped, release, "x86_64")
+    assert "gcc-c++" in system_packages.required_packages(shipped, cells, "dnf", None)
+    assert "cxx-compiler" in system_packages.required_packages(shipped, cells, "conda", None)

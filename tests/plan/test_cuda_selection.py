@@ -1,0 +1,483 @@
+"""Builds with CUDA: toolkit, host compiler, cuDNN, NCCL and MAGMA, and the rules that follow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from tests.support.refusals import refused
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.arch_list import unserved_capabilities
+from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
+from torchmill.host import provisioned
+from torchmill.plan import build_plan, cuda_libraries, cuda_selection, cuda_toolkit
+from torchmill.plan.constraints import CellConstraints
+
+
+def cell(facts: Facts, identifier: str, tag: str = "v1.13.1") -> Cell:
+    return cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "torch", tag))
+
+
+def chosen(facts: Facts, identifier: str, asked: str | None, tag: str = "v1.13.1") -> str | None:
+    return cuda_toolkit.choose_toolkit(facts, cell(facts, identifier, tag), asked, identifier)
+
+
+def test_a_cell_takes_the_toolkit_of_its_variant(shipped: Facts) -> None:
+    assert chosen(shipped, "wheel-3.10-cu117", None) == "11.7"
+    assert chosen(shipped, "wheel-3.10-cu117", "11.7") == "11.7"
+    assert chosen(shipped, "wheel-3.10-cpu", None) is None
+
+
+def test_a_newer_one_of_the_same_major_version_stands_for_it_on_request(shipped: Facts) -> None:
+    assert chosen(shipped, "wheel-3.10-cu117", "11.8") == "11.8"
+    assert chosen(shipped, "vision-3.10-cu117", "11.8") == "11.8"
+
+
+@pytest.mark.parametrize("asked", ["11.6", "10.2", "12.1"])
+def test_an_older_one_or_another_major_version_does_not(shipped: Facts, asked: str) -> None:
+    with refused("toolkit-cannot-replace"):
+        chosen(shipped, "wheel-3.10-cu117", asked)
+
+
+def test_what_is_no_toolkit_is_refused_with_what_is_near(shipped: Facts) -> None:
+    with refused("unknown-toolkit") as caught:
+        chosen(shipped, "wheel-3.10-cu117", "11.88")
+    assert "choose from 11.8" in str(caught.value)
+
+
+def test_a_build_without_cuda_has_no_toolkit_to_choose(shipped: Facts) -> None:
+    with refused("toolkit-without-cuda"):
+        chosen(shipped, "wheel-3.10-cpu", "11.8")
+
+
+def test_a_release_that_does_not_build_with_it_says_so(shipped: Facts) -> None:
+    with refused("toolkit-impossible") as caught:
+        chosen(shipped, "wheel-3.12-cu130", "13.3", "v2.13.0")
+    assert "arch_id" in str(caught.value)
+
+
+def test_installed_ones_that_could_stand_in_are_named(shipped: Facts) -> None:
+    wanted = cell(shipped, "wheel-3.10-cu117")
+    assert cuda_toolkit.usable_toolkits(shipped, wanted, ["13.0", "11.8", "11.6", "11.7"]) == ["11.8"]
+    assert cuda_toolkit.usable_toolkits(shipped, wanted, []) == []
+
+
+def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
+    ours, other = tmp_path / "cuda-11.8", tmp_path / "cuda-12.4"
+    for folder in (ours, other):
+        folder.mkdir()
+    (tmp_path / "cuda").symlink_to(ours)
+    host = Host("x86_64", "linux", 4, 2**34, toolkits={"11.8": str(ours), "12.4": str(other)})
+
+    def told(folder: Path, version: str | None = "11.8") -> str | None:
+        return cuda_toolkit.describe_passed_over({"CUDA_HOME": str(folder)}, host, version)
+
+    assert told(tmp_path / "cuda") is None  # it is the same folder
+    assert told(other, None) is None  # a build without CUDA
+    assert cuda_toolkit.describe_passed_over({}, host, "11.8") is None
+    assert told(other) == (
+        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {ours}"
+    )
+    assert told(tmp_path) == (
+        f"CUDA_HOME={tmp_path} holds no toolkit that can be used; the build needs CUDA 11.8, "
+        f"which it takes from {ours}"
+    )
+    assert told(other, "11.7") == (
+        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
+    )
+    whole = replace(host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"})
+    named = {"CUDA_HOME": str(tmp_path)}
+    assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, (
+        "its own files are in the one that is used"
+    )
+
+
+KEPT_GCC = "/cache/toolkits/gcc-11-x86_64/bin/g++-11"
+
+
+def gcc(version: str) -> Compiler:
+    return Compiler("gcc", version)
+
+
+def having(*versions: str, **others: Compiler) -> Host:
+    """Return a machine with these gccs, of which the first is the usual one."""
+    every = {f"g++-{version.partition('.')[0]}": gcc(version) for version in versions}
+    usual = next(iter(every.values()), None)
+    return Host("x86_64", "linux", 4, 2**34, complete=True, compiler=usual, compilers=every | others)
+
+
+def constraints(facts: Facts, identifier: str = "wheel-3.10-cu118") -> CellConstraints:
+    cell = cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "base", "v1.0.0"))
+    return CellConstraints(facts, cell)
+
+
+def test_the_usual_compiler_stays_where_nvcc_takes_it(known: Facts) -> None:
+    assert cuda_toolkit.choose_host_compiler(constraints(known), having("11.4.0", "9.5.0"), {}) == (
+        gcc("11.4.0"),
+        {},
+    )
+
+
+def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
+    compiler, variables = cuda_toolkit.choose_host_compiler(
+        constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {}
+    )
+    assert compiler == gcc("11.4.0")
+    assert variables == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
+
+
+def test_one_that_was_brought_is_taken_by_its_place(known: Facts) -> None:
+    host = having("12.2.0", **{KEPT_GCC: gcc("11.3.0")})
+    compiler, variables = cuda_toolkit.choose_host_compiler(constraints(known), host, {})
+    assert compiler == gcc("11.3.0")
+    assert variables["CC"] == "/cache/toolkits/gcc-11-x86_64/bin/gcc-11"
+    alone = replace(host, compiler=None)
+    assert cuda_toolkit.choose_host_compiler(constraints(known), alone, {})[1]["CXX"] == KEPT_GCC
+
+
+def test_the_release_has_a_say_too(known: Facts) -> None:
+    package = known.packages["base"]
+    rule = Rule("base.toml: rule 9", When(), "it is old", needs={"gcc": SpecifierSet("<10")})
+    packages = {**known.packages, "base": replace(package, rules=(*package.rules, rule))}
+    host = having("11.4.0", "9.5.0")
+    assert cuda_toolkit.choose_host_compiler(constraints(replace(known, packages=packages)), host, {})[
+        0
+    ] == gcc("9.5.0")
+
+
+def test_nothing_is_chosen_where_nothing_fits(known: Facts) -> None:
+    assert cuda_toolkit.choose_host_compiler(constraints(known), having("13.2.0", "12.2.0"), {}) == (
+        gcc("13.2.0"),
+        {},
+    )
+
+
+def test_a_build_without_cuda_has_the_usual_one(known: Facts) -> None:
+    host = having("12.2.0", "11.4.0")
+    assert cuda_toolkit.choose_host_compiler(constraints(known, "wheel-3.10-cpu"), host, {}) == (
+        gcc("12.2.0"),
+        {},
+    )
+
+
+@pytest.mark.parametrize("name", cuda_toolkit.COMPILER_VARIABLES)
+def test_a_compiler_that_the_build_is_given_stays(known: Facts, name: str) -> None:
+    host = having("12.2.0", "11.4.0")
+    assert cuda_toolkit.choose_host_compiler(constraints(known), host, {name: "g++-12"}) == (
+        gcc("12.2.0"),
+        {},
+    )
+
+
+def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
+    host = having("12.2.0", "11.4.0")
+    named = replace(host, tools={"c++": "g++-12"})
+    assert cuda_toolkit.choose_host_compiler(constraints(known), named, {})[1] == {}
+    for_nvcc = replace(host, cuda_compiler=gcc("11.4.0"))
+    assert cuda_toolkit.choose_host_compiler(constraints(known), for_nvcc, {})[1] == {}
+    usual = replace(host, tools={"c++": "c++"})
+    assert cuda_toolkit.choose_host_compiler(constraints(known), usual, {})[1]["CXX"] == "g++-11"
+
+
+def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
+    clang = Compiler("clang", "14.0.6")
+    host = replace(having("11.4.0"), compiler=clang)
+    assert cuda_toolkit.choose_host_compiler(constraints(known), host, {}) == (clang, {})
+
+
+LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
+OFFICIAL = {
+    "10.2": Cuda(cudnn="7.6.5.32", nccl="2.7.8"),
+    "11.7": Cuda(cudnn="8.5.0.96", magma="2.6.1"),
+    "12.4": Cuda(cudnn="9.1.0.70", nccl="2.20.5", magma="2.7.2"),
+}
+CUDNN = ("8.5.0.96", "8.9.5.29", "9.1.0.70")
+NCCL = ("2.14.3", "2.21.5")
+
+
+def source(kind: str, *versions: str, cuda: str = "11") -> ToolkitSource:
+    return ToolkitSource("pypi", kind, versions, (f"nvidia-{kind}",), ("x86_64",), (), cuda, "test")
+
+
+def ruled(known: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL) -> Facts:
+    """Return facts of a package that takes libraries from the kept ones, and of who has these."""
+    package = known.packages["base"]
+    taking = [Rule(name, When(cuda=SpecifierSet(">=11"), kept=(name,)), name) for name in ("cudnn", "nccl")]
+    asking = Rule("magma", When(cuda=SpecifierSet(">=0"), lacking=("magma",)), "magma")
+    releases = tuple(replace(one, cuda_official=official) for one in known.releases["base"])
+    return replace(
+        known,
+        packages={
+            **known.packages,
+            "base": replace(package, rules=(*package.rules, *taking, asking, *rules)),
+        },
+        releases={**known.releases, "base": releases},
+        toolkit_sources=(source("cudnn", *CUDNN), source("nccl", *NCCL)),
+    )
+
+
+def taken(facts: Facts, host: Host = LINUX) -> dict[str, str]:
+    return cuda_libraries.choose_libraries(constraints(facts), host, {})
+
+
+def test_the_official_builds_version_is_taken(known: Facts) -> None:
+    exact = {**OFFICIAL, "11.8": Cuda(cudnn="8.5.0.96", nccl="2.14.3")}
+    assert taken(ruled(known, official=exact)) == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
+
+
+def test_what_no_rule_takes_from_the_kept_ones_is_not_taken(known: Facts) -> None:
+    facts = ruled(known)
+    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cu102"), LINUX, {}) == {}
+    assert cuda_libraries.choose_libraries(constraints(facts, "wheel-3.10-cpu"), LINUX, {}) == {}
+    assert cuda_libraries.choose_libraries(CellConstraints(known, constraints(facts).cell), LINUX, {}) == {}
+
+
+def test_the_nearest_toolkit_of_the_same_major_version_tells_what_is_official(known: Facts) -> None:
+    def official(version: str) -> tuple[str | None, str | None, str | None]:
+        cell = constraints(ruled(known)).cell
+        found = cuda_libraries.official_libraries(replace(cell, build=replace(cell.build, cuda=version)))
+        return found.cudnn, found.nccl, found.magma
+
+    assert official("11.8") == ("8.5.0.96", "2.7.8", "2.6.1")  # NCCL is known of none of CUDA 11
+    assert official("11.0") == ("8.5.0.96", "2.7.8", "2.6.1")  # all of CUDA 11 are newer
+    assert official("10.1") == ("7.6.5.32", "2.7.8", None)  # nothing older is known
+    assert official("13.0") == ("9.1.0.70", "2.20.5", "2.7.2")
+
+
+def test_another_of_the_same_major_version_is_taken_where_the_official_one_cannot_be_had(
+    known: Facts,
+) -> None:
+    facts = ruled(known, official={"11.8": Cuda(cudnn="8.0.5.39")})
+    assert taken(facts) == {"cudnn": "8.9.5.29"}
+    kept = replace(LINUX, kept={"cudnn-8.6.0.1-cu11": "/k", "cudnn-8.7.0.1-cu12": "/l", "gcc-11": "/g"})
+    assert taken(facts, kept) == {"cudnn": "8.6.0.1"}
+    official = replace(LINUX, kept={"cudnn-8.0.5.39-cu11": "/k"})
+    assert taken(facts, official) == {"cudnn": "8.0.5.39"}
+
+
+def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:
+    assert "nccl" not in taken(ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", nccl="2.10.3")}))
+
+
+def test_nothing_is_taken_that_nobody_has(known: Facts) -> None:
+    facts = replace(ruled(known), toolkit_sources=(source("cudnn", "8.5.0.96", cuda="12"),))
+    assert taken(facts) == {}
+
+
+@pytest.mark.parametrize("place", ["cudnn", "cudnn@11.8"])
+def test_one_of_the_machine_that_fits_goes_first(known: Facts, place: str) -> None:
+    facts = ruled(known)
+    assert "cudnn" not in taken(facts, replace(LINUX, libraries={place: "8.9.7"}))
+    assert "cudnn" not in taken(facts, replace(LINUX, libraries={place: ""}))
+    assert taken(facts, replace(LINUX, libraries={place: "9.1.0"}))["cudnn"] == "8.5.0.96"
+    assert taken(facts, replace(LINUX, libraries={"cudnn@12.4": "8.9.7"}))["cudnn"] == "8.5.0.96"
+
+
+def test_a_rule_says_what_fits(known: Facts) -> None:
+    needs = Rule("old", When(), "its headers changed", needs={"cudnn": SpecifierSet("<8.7")})
+    host = replace(LINUX, libraries={"cudnn": "8.9.7"})
+    assert taken(ruled(known, needs), host)["cudnn"] == "8.5.0.96"
+
+
+@pytest.mark.parametrize("name", ["CUDNN_ROOT", "USE_CUDNN", "USE_STATIC_CUDNN"])
+def test_who_speaks_of_a_library_gets_what_he_says(known: Facts, name: str) -> None:
+    assert "cudnn" not in cuda_libraries.choose_libraries(constraints(ruled(known)), LINUX, {name: "0"})
+
+
+def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
+    demands = constraints(ruled(known))
+    assert cuda_libraries.lacking_libraries(demands, LINUX, {}) == {"magma"}
+    assert cuda_libraries.lacking_libraries(demands, replace(LINUX, complete=False), {}) == frozenset()
+    assert (
+        cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {})
+        == frozenset()
+    )
+    assert cuda_libraries.lacking_libraries(demands, LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
+
+
+def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: Facts) -> None:
+    lines = ("nvidia-cudnn-cu11==8.5.0.96", "nvidia-cublas-cu11==11.10.3.66", "nvidia-cusparselt-cu11==0.4")
+    facts = ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", requires=lines)})
+    assert cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96"}) == lines[:2]
+    assert (
+        cuda_libraries.required_nvidia_packages(
+            constraints(facts), {"cudnn": "8.5.0.96", "cusparselt": "0.4"}
+        )
+        == lines
+    )
+    assert (
+        cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.9.5.29"}) == ()
+    )  # it was compiled against another
+    assert cuda_libraries.required_nvidia_packages(constraints(facts), {}) == ()
+    nearest = ruled(known, official={"11.7": Cuda(cudnn="8.5.0.96", requires=lines)})
+    assert cuda_libraries.required_nvidia_packages(constraints(nearest), {"cudnn": "8.5.0.96"}) == ()
+
+
+def test_the_shipped_rules_take_them_for_torch_on_linux(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    wheel = cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "x86_64", release)
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, wheel), LINUX, {}) == {
+        "cudnn": "8.5.0.96",
+        "nccl": "2.14.3",
+    }
+    vision = cell_lookup.find_cell(shipped, "vision-3.10-cu117", "x86_64", release)
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, vision), LINUX, {}) == {}
+    windows = replace(LINUX, arch="amd64", system="windows")
+    there = cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "amd64", release)
+    assert cuda_libraries.choose_libraries(CellConstraints(shipped, there), windows, {}) == {}
+
+
+HOST_FOR_MAGMA = Host("x86_64", "linux", 8, 2**35, glibc="2.36", complete=True, toolkits={"11.8": "/k/11.8"})
+SEVENTY, BOTH = "magma-2.6.1-cu118-7.0", "magma-2.6.1-cu118-7.0_8.6+PTX"
+
+
+def plan_with_magma(
+    facts: Facts, kept: Sequence[str], listed: str = "7.0", *, host: Host = HOST_FOR_MAGMA, **said: str
+) -> Plan:
+    cell = cell_lookup.find_cell(
+        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0")
+    )
+    there = replace(host, kept={name: f"/k/{name}" for name in kept})
+    return build_plan.compute_plan(facts, cell, there, Options(arch_list=listed, settings=said))
+
+
+@pytest.mark.parametrize(
+    ("code", "listed", "missed"),
+    [
+        ("7.0;8.6", "7.0;8.6+PTX", []),
+        ("7.0;8.6", "7.5;8.9", []),  # code of a lower minor version runs
+        ("7.0;8.6", "8.0;9.0;9.0a", ["8.0", "9.0"]),
+        ("7.0+PTX", "8.0;12.0", []),  # a driver compiles it
+        ("7.0", "8.7", ["8.7"]),
+        ("8.0", "8.7", ["8.7"]),  # a system on a chip
+        ("7.0", "", []),
+    ],
+)
+def test_code_serves_what_it_runs_on(shipped: Facts, code: str, listed: str, missed: list[str]) -> None:
+    assert unserved_capabilities(shipped, code, listed) == missed
+
+
+def test_names_say_what_the_code_is_for() -> None:
+    assert provisioned.magma_name("magma-2.6.1-cu118", "7.0;8.6+PTX") == BOTH
+    names = (BOTH, "cudnn-8.5.0.96-cu11", "magma-2.6.1-cu121-9.0", "magma-2.6.1-cu118")
+    (found,) = provisioned.provisioned_magma(names, "11.8")
+    assert (found.version, found.code) == ("2.6.1", "7.0;8.6+PTX")
+
+
+def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
+    made = plan_with_magma(shipped, [SEVENTY, BOTH, "magma-2.6.1-cu121-8.6"], "7.0;8.6")
+    assert (made.set["USE_MAGMA"], made.set["MAGMA_HOME"]) == ("1", "${magma_home}")
+    assert (made.libraries["magma"], made.kept["magma"]) == ("2.6.1", BOTH)
+    assert (
+        cuda_selection.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"]
+        == "/k/both"
+    )
+    assert not any("torch.linalg" in reason for reason in made.reasons)
+
+
+@pytest.mark.parametrize("kept", [[], [SEVENTY], ["magma-2.6.1-cu121-8.6"], ["magma-2.6.1-cu118"]])
+def test_else_it_is_switched_off_with_what_is_lost(shipped: Facts, kept: list[str]) -> None:
+    made = plan_with_magma(shipped, kept, "8.6")
+    assert made.set["USE_MAGMA"] == "0"
+    assert "MAGMA_HOME" not in made.set
+    assert "magma" not in made.libraries
+    (reason,) = (one for one in made.reasons if "torch.linalg" in one)
+    assert "`invoke toolkit --library magma-cuXYZ` brings one" in reason
+
+
+def test_what_the_user_says_and_what_the_machine_has_goes_first(shipped: Facts) -> None:
+    assert "magma" not in plan_with_magma(shipped, [SEVENTY], USE_MAGMA="0").libraries
+    assert plan_with_magma(shipped, [SEVENTY], MAGMA_HOME="/opt/magma").set["MAGMA_HOME"] == "/opt/magma"
+    own = plan_with_magma(shipped, [SEVENTY], host=replace(HOST_FOR_MAGMA, libraries={"magma": "2.5.4"}))
+    assert ("magma" not in own.libraries, "USE_MAGMA" not in own.set) == (True, True)
+
+
+def test_the_official_version_goes_before_newer_ones(shipped: Facts) -> None:
+    names = ["magma-2.7.2-cu118-7.0", SEVENTY, "magma-2.10.0-cu118-7.0"]
+    for theirs, version in (("2.6.1", "2.6.1"), ("2.5.2", "2.10.0"), (None, "2.10.0")):
+        best = cuda_libraries.best_magma(shipped, names, "11.8", "7.0", theirs)
+        assert best is not None
+        assert best.version == version
+
+
+def test_an_older_release_has_no_switch(shipped: Facts) -> None:
+    cell = cell_lookup.find_cell(
+        shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0")
+    )
+    there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
+    made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
+    assert (made.set["MAGMA_HOME"], "USE_MAGMA" in made.set) == ("${magma_home}", False)
+
+
+PROVISIONED = {"cudnn-8.5.0.96-cu11": "/k/cudnn", "nccl-2.14.3-cu11": "/k/nccl", "gcc-11": "/k/gcc"}
+EQUIPPED_HOST = Host(
+    "x86_64",
+    "linux",
+    8,
+    2**35,
+    glibc="2.36",
+    complete=True,
+    compiler=Compiler("gcc", "12.2.0"),
+    compilers={"g++": Compiler("gcc", "12.2.0"), "/k/gcc/bin/g++-11": Compiler("gcc", "11.3.0")},
+    toolkits={"11.8": "/k/11.8"},
+    kept=PROVISIONED,
+)
+
+
+def plan_torch(facts: Facts, identifier: str, **options: str) -> Plan:
+    cell = cell_lookup.find_cell(facts, identifier, "x86_64", matrix.find_release(facts, "torch", "v1.13.1"))
+    return build_plan.compute_plan(facts, cell, EQUIPPED_HOST, Options(**options))  # type: ignore[arg-type]
+
+
+def test_a_plan_with_another_toolkit_is_of_that_toolkit(shipped: Facts) -> None:
+    made = plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8")
+    assert (made.toolkit, made.build.cuda, made.version) == ("11.8", "11.7", "1.13.1+cu117")
+    assert made.libraries == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
+    assert made.set["CXX"] == "/k/gcc/bin/g++-11"
+    assert (made.set["USE_STATIC_CUDNN"], made.set["USE_SYSTEM_NCCL"]) == ("0", "1")
+    assert made.set["CUDNN_ROOT"] == "${cudnn_home}"
+    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set  # its objects are not 11.7's
+    assert made.set["USE_MAGMA"] == "0"
+
+
+def test_the_same_toolkit_as_the_official_builds_requires_what_they_require(shipped: Facts) -> None:
+    required = plan_torch(shipped, "wheel-3.10-cu117").set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
+    assert required.split("|")[1] == "nvidia-cudnn-cu11==8.5.0.96"
+
+
+def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped: Facts) -> None:
+    homes = cuda_selection.cuda_placeholders(
+        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST
+    )
+    assert homes == {"cuda_home": "/k/11.8", "cudnn_home": "/k/cudnn", "nccl_home": "/k/nccl"}
+    assert cuda_selection.cuda_placeholders(
+        plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST
+    ).keys() == {
+        "cudnn_home",
+        "nccl_home",
+    }
+    bare = replace(EQUIPPED_HOST, toolkits={}, kept={})
+    assert (
+        cuda_selection.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare) == {}
+    )
+    assert cuda_selection.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cpu"), EQUIPPED_HOST) == {}
+
+
+def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipped: Facts) -> None:
+    same = plan_torch(shipped, "vision-3.10-cu117", torch="PyPI")
+    other = plan_torch(shipped, "vision-3.10-cu117", torch="PyPI", toolkit="11.8")
+    assert not any("t_minor" in word for command in same.prepare for word in command.argv)
+    assert any("t_minor" in word for command in other.prepare for word in command.argv)
+    audio = plan_torch(shipped, "audio-3.10-cu117", toolkit="11.8")
+    assert any("ta_version" in word for command in audio.prepare for word in command.argv)
+
+
+def test_capabilities_are_judged_by_the_toolkit_that_compiles(shipped: Facts) -> None:
+    assert (
+        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set["TORCH_CUDA_ARCH_LIST"]
+        == "8.9"
+    )
