@@ -28,7 +28,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """Import the scripts as they import each other: by plain name, from their own folder."""
     monkeypatch.syspath_prepend(str(CHECK_SCRIPTS))
     monkeypatch.setattr("sys.dont_write_bytecode", True)
-    return {name: importlib.import_module(name) for name in ("harness", "torch_checks", "torch_cuda")}
+    return {name: importlib.import_module(name) for name in ("harness", "torch_checks")}
 
 
 @pytest.mark.parametrize("path", sorted(CHECK_SCRIPTS.glob("*.py")), ids=lambda path: path.name)
@@ -122,7 +122,7 @@ def test_the_list_that_torch_tells_is_compared(
 ) -> None:
     inner = SimpleNamespace(_cuda_getArchFlags=lambda: "sm_70 sm_86 compute_86")
     torch_that(monkeypatch, _C=inner)
-    check = scripts["torch_cuda"].check_capabilities
+    check = scripts["torch_checks"].check_capabilities
     assert scripts["harness"].outcome(check, {"cuda": "11.8", "capabilities": listed})["ok"] == ok
 
 
@@ -147,7 +147,7 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
 ) -> None:
     torch_that(monkeypatch, backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: version)))
     expected = {"libraries": libraries, "switches": switches}
-    result = scripts["harness"].outcome(scripts["torch_cuda"].check_cudnn, expected)
+    result = scripts["harness"].outcome(scripts["torch_checks"].check_cudnn, expected)
     assert result["ok"] == ok, result
 
 
@@ -167,7 +167,7 @@ def test_the_planned_magma_answers(
 
     torch_that(monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer)))
     expected = {"switches": {} if said is None else {"USE_MAGMA": said}}
-    result = scripts["harness"].outcome(scripts["torch_cuda"].check_magma, expected)
+    result = scripts["harness"].outcome(scripts["torch_checks"].check_magma, expected)
     assert result["ok"] == ok, result
     assert asked == (["magma", "default"] if linked else ["magma"])
 
@@ -180,7 +180,7 @@ def test_without_a_driver_torch_says_so_and_goes_on(
 
     cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
     torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=refused, count=count))
-    found = scripts["harness"].outcome(scripts["torch_cuda"].check_driverless, {})
+    found = scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})
     assert found == {"ok": True, "detail": "Found no NVIDIA driver on your system."}
     torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=lambda: count))
-    assert not scripts["harness"].outcome(scripts["torch_cuda"].check_driverless, {})["ok"]
+    assert not scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})["ok"]

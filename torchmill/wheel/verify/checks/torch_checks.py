@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG001 (every check takes the expectations)
 
+import math
 import os
 import re
 import subprocess
@@ -14,21 +15,226 @@ from harness import (
     check_import,
     check_version,
     expect,
+    expect_close,
     expect_equal,
     run,
     switch_differences,
     switches_of,
 )
-from torch_cuda import (
-    check_capabilities,
-    check_cuda_version,
-    check_cudnn,
-    check_driverless,
-    check_nccl,
-)
-from torch_numerics import check_autograd, check_conv2d, check_linalg, check_matmul, check_polynomial
 
 ALL_REDUCE = "--all-reduce"
+NINE = 9  # from this major version of cuDNN on, its number has room for two digits of each part
+
+
+def check_cuda_version(expected):
+    import torch
+
+    told, wanted = torch.version.cuda, expected.get("cuda")
+    if wanted is None:
+        return expect(told is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(told))
+    same = told is not None and told.split(".")[:2] == wanted.split(".")[:2]
+    expect(same, "torch.version.cuda is {!r}, not {!r}".format(told, wanted))
+    if not torch.cuda.is_available():
+        return "no GPU here: nothing was computed on one"
+    total = torch.ones(64, 64, device="cuda").mm(torch.ones(64, 64, device="cuda")).sum().item()
+    return expect_close(total, 64.0**3, 0, "a matrix product on the GPU")
+
+
+def check_capabilities(expected):
+    """Compare the compute capabilities that torch reports with those that were asked for."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    told = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()  # noqa: SLF001 (the public word needs a GPU)
+    wanted = machine_code(expected.get("capabilities") or "")
+    if not told or not wanted:
+        return "this release does not report them" if not told else "the plan names none by number"
+    found = {word for word in told.split() if word.startswith("sm_")}
+    return expect_equal(sorted(found), sorted(wanted), "the list of compute capabilities") or told
+
+
+def machine_code(listed):
+    """Return {"sm_70", "sm_86"} of "7.0;8.6+PTX"; nothing where a word of the list is a name."""
+    words = [word for word in re.split(r"[;,\s]+", listed) if word]
+    numbers = [re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?$", word) for word in words]
+    if not all(numbers):
+        return set()
+    return {"sm_{}{}{}".format(*number.groups()[:3]) for number in numbers}
+
+
+def check_cudnn(expected):
+    """Ask cuDNN for its version: torch refuses one that is not what it was compiled with."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    version = torch.backends.cudnn.version()
+    planned = switches_of(expected.get("switches", {})).get("USE_CUDNN")
+    if version is None:
+        return expect(not planned, "cuDNN is missing, unlike planned") or "built without cuDNN"
+    expect(planned is not False, "cuDNN is there, unlike planned")
+    wanted = expected.get("libraries", {}).get("cudnn")
+    if wanted:
+        expect_equal(version, cudnn_number(wanted), "the version of cuDNN")
+    return str(version)
+
+
+def cudnn_number(version):
+    """Return 8500 of "8.5.0.96", and 90100 of "9.1.0.70"."""
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    return major * (10000 if major >= NINE else 1000) + minor * 100 + patch
+
+
+def check_nccl(expected):
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    if switches_of(expected.get("switches", {})).get("USE_NCCL") is False:
+        return "built without NCCL, as planned"
+    if not hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 (the public word fails without saying why)
+        return "this build does not report NCCL"
+    version = torch.cuda.nccl.version()
+    wanted = expected.get("libraries", {}).get("nccl")
+    if wanted and isinstance(version, tuple):
+        expect_equal(".".join(map(str, version[:3])), wanted.split("+")[0], "the version of NCCL")
+    return str(version)
+
+
+def check_magma(expected):
+    """Ask torch to prefer MAGMA, which it refuses without it; no GPU is needed for that."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    prefer = getattr(getattr(torch.backends, "cuda", None), "preferred_linalg_library", None)
+    if prefer is None:
+        return "this release does not report it without a GPU"
+    there = True
+    try:
+        prefer("magma")
+        prefer("default")
+    except RuntimeError as error:
+        expect("MAGMA" in str(error), str(error))
+        there = False
+    planned = switches_of(expected.get("switches", {})).get("USE_MAGMA")
+    told = "there" if there else "not there"
+    expect(planned in {None, there}, "MAGMA is {}, unlike planned".format(told))
+    return told
+
+
+def check_driverless(expected):
+    """Ask for a GPU where there is none: the answer is an exception with a message, not a crash."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "built without CUDA"
+    if torch.cuda.is_available():
+        return "there is a GPU here"
+    expect_equal(torch.cuda.device_count(), 0, "the number of GPUs where none is available")
+    try:
+        torch.zeros(1).cuda()
+    except (RuntimeError, AssertionError) as error:
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return expect(False, "a tensor went to a GPU where none is available")
+
+
+def check_polynomial(expected):
+    """Fit y = a + bx + cx^2 + dx^3 to sin(x) by gradient descent written out by hand."""
+    import torch
+
+    torch.manual_seed(0)
+    x = torch.linspace(-math.pi, math.pi, 2000)
+    y = torch.sin(x)
+    a, b, c, d = (torch.randn(()) for _ in range(4))
+    for _ in range(2000):
+        off = a + b * x + c * x**2 + d * x**3 - y
+        gradient = 2.0 * off
+        a = a - 1e-6 * gradient.sum()
+        b = b - 1e-6 * (gradient * x).sum()
+        c = c - 1e-6 * (gradient * x**2).sum()
+        d = d - 1e-6 * (gradient * x**3).sum()
+    loss = (a + b * x + c * x**2 + d * x**3 - y).pow(2).sum().item()
+    # No cubic comes closer than 8.817 (normal equations). The slowest direction has the curvature 1727 and
+    # keeps exp(-3.45) of its start, so a start at distance s leaves 0.86 s^2 above that: 50 means s > 6.
+    expect(8.7 < loss < 50, "the loss ends at {:.3f}, not between 8.7 and 50".format(loss))
+    return "loss {:.3f}".format(loss)
+
+
+def check_autograd(expected):
+    import torch
+
+    def function(values):
+        return (values.sin() * (-values * values).exp() + values.prod()).sum()
+
+    point = torch.tensor([0.3, -1.2, 0.7, 2.1], dtype=torch.float64, requires_grad=True)
+    function(point).backward()
+    step, base = 1e-6, point.detach()
+    for index in range(4):
+        shift = torch.zeros(4, dtype=torch.float64)
+        shift[index] = step
+        slope = (function(base + shift) - function(base - shift)).item() / (2 * step)
+        expect_close(point.grad[index].item(), slope, 1e-7, "derivative {}".format(index))
+
+
+def check_matmul(expected):
+    """Multiply matrices large enough for the BLAS: (i + j)(j - k) summed over j, in closed form."""
+    import torch
+
+    n = 96
+    index = torch.arange(n, dtype=torch.float64)
+    column, row = index.reshape(n, 1), index.reshape(1, n)
+    product = (column + row).mm(column - row)
+    first, second = n * (n - 1) / 2.0, (n - 1) * n * (2 * n - 1) / 6.0
+    # sum over j of (i + j)(j - k) = sum j^2 + (i - k) sum j - i k n
+    wanted = second + (column - row) * first - column * row * n
+    expect_close((product - wanted).abs().max().item(), 0.0, 1e-6, "the largest error of a product")
+    single = (column + row).float().mm((column - row).float()).double()
+    expect_close(
+        ((single - wanted).abs().max() / wanted.abs().max()).item(), 0.0, 1e-5, "the same in float32"
+    )
+
+
+def check_conv2d(expected):
+    """Convolve a plane with a box: the mean of a linear function is its value in the middle."""
+    import torch
+
+    plane = torch.arange(12.0).reshape(12, 1) * 3 + torch.arange(10.0).reshape(1, 10) * 2 + 1
+    image = plane.reshape(1, 1, 12, 10).repeat(2, 3, 1, 1).requires_grad_()
+    weight = torch.full((4, 3, 3, 3), 1.0 / 27)
+    result = torch.nn.functional.conv2d(image, weight, bias=torch.full((4,), 0.5))
+    expect_equal(tuple(result.shape), (2, 4, 10, 8), "the shape of a convolution")
+    error = (result - (plane[1:-1, 1:-1] + 0.5)).abs().max().item()
+    expect_close(error, 0.0, 1e-4, "the largest error of a convolution")
+    result.sum().backward()
+    # each of the 9 windows around an inner point gives it 1/27, for each of 4 output channels
+    expect_close(image.grad[0, 0, 5, 5].item(), 4 * 9 / 27.0, 1e-5, "the gradient of a convolution")
+
+
+def check_linalg(expected):
+    import torch
+
+    if not getattr(torch._C, "has_lapack", True):  # noqa: SLF001 (there is no public word for it)
+        wanted = switches_of(expected.get("switches", {})).get("USE_LAPACK", True)
+        return expect(not wanted, "torch was built without LAPACK") or "built without LAPACK, as planned"
+    # solution of [[4, 1], [2, 3]] x = [1, 2]; singular values of diag(3, -5) turned by 45 degrees
+    matrix = torch.tensor([[4.0, 1.0], [2.0, 3.0]], dtype=torch.float64)
+    side = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    expect_close(solve(matrix, side).reshape(-1).tolist(), [0.1, 0.6], 1e-12, "the solution of a system")
+    half = math.sqrt(0.5)
+    turn = torch.tensor([[half, -half], [half, half]], dtype=torch.float64)
+    turned = turn.mm(torch.diag(torch.tensor([3.0, -5.0], dtype=torch.float64))).mm(turn.t())
+    values = torch.svd(turned)[1].tolist()
+    return expect_close(values, [5.0, 3.0], 1e-12, "the singular values")
+
+
+def solve(matrix, side):
+    import torch
+
+    if hasattr(torch, "linalg") and hasattr(torch.linalg, "solve"):
+        return torch.linalg.solve(matrix, side)
+    return torch.solve(side, matrix)[0]
 
 
 def check_dataloader(expected):
