@@ -1,281 +1,187 @@
-"""The invoke namespace: what looks after the machine and the source."""
+"""The invoke namespace: what looks after the machine and the source.
 
+Each task is a `TaskCommand` of a module in torchmill/commands/, which is loaded only if the task is named
+on the command line; of the others invoke needs no more than their names and a line of help.
+"""
+
+import importlib
 import inspect
-import json as json_
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from invoke import Collection, Context, Exit, task
+from invoke import Collection, Context, Exit, Task
 
-from tools.facts import HELP
-from torchmill.commands import arch as arch_
-from torchmill.commands import doctor as doctor_
-from torchmill.commands import index as index_
-from torchmill.commands import jobs as jobs_
-from torchmill.commands import publish as publish_
-from torchmill.commands import snippet as snippet_
-from torchmill.commands import toolkit as toolkit_
-from torchmill.commands import verify as verify_
-from torchmill.commands.clean.command import (
-    CLEAN_HELP,
-    STATUS_HELP,
-    CleanOptions,
-    clean_storage,
-    measure_storage,
-)
-from torchmill.commands.image import OPTIONS, write_image
-from torchmill.commands.matrix import (
-    EXPLAIN_HELP,
-    MATRIX_HELP,
-    describe_source,
-    explain_cell_name,
-    show_matrix,
-)
-from torchmill.commands.plan import preview_plan
-from torchmill.commands.report import command as command_
-from torchmill.config import facts_reader, selection
-from torchmill.config.matrix import releases_of
-from torchmill.config.model import Facts
-from torchmill.core import console
-from torchmill.core.errors import TaskBody, exit_with_error, print_now
+from torchmill.commands.command import TaskCommand
+from torchmill.core.errors import exit_with_error, print_now
 from torchmill.core.paths import Layout
-from torchmill.deliver.index import server
-from torchmill.fetch.source import fetcher
-from torchmill.fetch.source.request import source_requests
-from torchmill.host.machine import load_host, measure_host
-from torchmill.plan import system_packages
-from torchmill.plan.diagnosis import causes
-from torchmill.plan.diagnosis.log_text import read_log
-from torchmill.plan.options import DEPS_HELP, FETCH_HELP, PLAN_HELP, named_after, needed_by, options_of_task
 
 ROOT = Path(__file__).parent
 
+# The names of the tasks, in the order of `invoke --list`: where each is, and what it does.
+COMMANDS = {
+    "matrix": ("torchmill.commands.matrix", "Print the whole grid; impossible cells with their reason."),
+    "explain": (
+        "torchmill.commands.matrix",
+        "Say whether a cell can be built, why not, and what can be built instead.",
+    ),
+    "plan": ("torchmill.commands.plan", "Print everything that a session would do."),
+    "jobs": (
+        "torchmill.commands.jobs",
+        "Say what limits memory and processors here, and what follows for a build.",
+    ),
+    "arch": (
+        "torchmill.commands.arch",
+        "Say which GPUs, toolkits and releases go with compute capabilities.",
+    ),
+    "facts": (
+        "tools.facts",
+        "Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages.",
+    ),
+    "fetch": (
+        "torchmill.commands.fetch",
+        "Fetch a release and its submodules, verify the commit, and select the release.",
+    ),
+    "doctor": (
+        "torchmill.commands.doctor",
+        "Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it.",
+    ),
+    "toolkit": (
+        "torchmill.commands.toolkit",
+        "Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root.",
+    ),
+    "diagnose": (
+        "torchmill.commands.diagnose",
+        "Say why a build failed, by its log, and what fixes it.",
+    ),
+    "report": (
+        "torchmill.commands.report.command",
+        "Draw what a build did with memory and time: a picture, a trace for Perfetto, and words.",
+    ),
+    "status": (
+        "torchmill.commands.clean.command",
+        "Show what is stored where and how big, and who uses it.",
+    ),
+    "clean": (
+        "torchmill.commands.clean.command",
+        "Remove what can be made again, by kind, age, release or size, and nothing that is in use.",
+    ),
+    "index": (
+        "torchmill.commands.index",
+        "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
+    ),
+    "serve": (
+        "torchmill.commands.serve",
+        "Serve the index that `invoke index` wrote, to this machine alone, until Ctrl-C.",
+    ),
+    "image": (
+        "torchmill.commands.image",
+        "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",
+    ),
+    "snippet": (
+        "torchmill.commands.snippet",
+        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi.",
+    ),
+    "verify": (
+        "torchmill.commands.verify",
+        "See whether wheels, their manifests, statements, SBOMs and contents agree.",
+    ),
+    "publish": (
+        "torchmill.commands.publish",
+        "Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any.",
+    ),
+}
 
-def command(**options: Any) -> Callable[[TaskBody], TaskBody]:
-    """Make a task; where our own errors stop it, it ends with one message and their exit code."""
-    return lambda body: task(**options)(exit_with_error(body, lambda said, code: Exit(said, code=code)))
+# Options of tasks that take no value.
+_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--write", "-w", "--help"}
 
 
-def _load() -> tuple[Facts, Layout]:
-    return facts_reader.load_facts(ROOT), Layout.of_checkout(ROOT)
+def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[str]:
+    """Return the argument of a task as positional where it is given so; invoke knows no optional one.
 
-
-def printed(body: Callable[..., object], **options: Any) -> TaskBody:
-    """Make a task of a function that takes facts, layout and its options, and returns what to print.
-
-    Where that has a method `require`, it is called afterwards, and may fail.
+    One that is required is always positional, unless a call for help would be taken for it.
     """
-
-    def run(_: Context, *args: Any, **kwargs: Any) -> None:
-        found = body(*_load(), *args, **kwargs)
-        print_now(found)
-        getattr(found, "require", lambda: None)()
-
-    _, layout, *own = inspect.signature(body).parameters.values()
-    signature = inspect.Signature([layout.replace(name="context"), *own])
-    run.__name__, run.__doc__ = body.__name__, body.__doc__
-    vars(run)["__signature__"] = signature
-    return command(**options)(run)
+    if not command.argument:
+        return []
+    if command.required and {"--help", "-h"}.isdisjoint(words):
+        return [command.argument]
+    given = words[words.index(task) :] if task in words else []
+    flags = {word for word in given if word.startswith("-") and "=" not in word} - _SWITCHES
+    named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
+    return [command.argument] if named else []
 
 
-@command(iterable=["package"], help=FETCH_HELP)
-def fetch(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    tag: str = "",
-    package: list[str] | None = None,
-    all_: bool = False,
-    ref: str = "",
-    mirror: str = "",
-    from_: str = "",
-) -> None:
-    """Fetch a release and its submodules, verify the commit, and select the release."""
-    known, layout = _load()
-    release = selection.selected_or_newest(known, layout, tag)
-    names = [one.package for one in releases_of(known, release)] if all_ else package or ()
-    with console.show_progress() as progress:
-        for request in source_requests(known, release, names, ref=ref, mirror=mirror, origin=from_):
-            print(describe_source(fetcher.fetch_source(request, layout, progress)))
-    selection.select_release(layout, release)
-    print(f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it")
-
-
-matrix = printed(show_matrix, name="matrix", help=MATRIX_HELP)
-explain = printed(
-    explain_cell_name,
-    name="explain",
-    positional=needed_by("explain", sys.argv, "identifier"),
-    help=EXPLAIN_HELP,
-)
-
-
-@command(positional=needed_by("plan", sys.argv, "identifier"), iterable=["set_"], help=PLAN_HELP)
-def plan(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    identifier: str,
-    tag: str = "",
-    host: str = "",
-    json: bool = False,
-    sh: bool = False,
-    set_: list[str] | None = None,
-    label: str | None = None,
-    arch_list: str | None = None,
-    jobs: str | None = None,
-    memory: str | None = None,
-    torch: str | None = None,
-    toolkit: str | None = None,
-    plat: str | None = None,
-) -> None:
-    """Print everything that a session would do."""
-    known, layout = _load()
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
-    release = selection.selected_release(known, layout, tag)
-    values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    chosen = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
-    shown = preview_plan(known, None if host else layout, machine, identifier, release, chosen)
-    if release is None:
-        print(shown.choice(), file=sys.stderr)
-    print(shown.as_json() if json else shown.as_script() if sh else shown.as_text())
-
-
-jobs = printed(
-    jobs_.show_budget, name="jobs", positional=named_after("jobs", sys.argv, "build"), help=jobs_.HELP
-)
-
-
-@command(help=DEPS_HELP)
-def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
-    """Install what the selected release needs from the system."""
-    known, layout = _load()
-    release = selection.selected_or_newest(known, layout, tag)
-    line = system_packages.install_command_for_release(
-        known, layout, release, manager or system_packages.find_manager(os.environ)
+def make_task(name: str, words: Sequence[str]) -> Task[Any]:
+    """Return the task of a name: whole where the words may mean it, else its name and a line of help."""
+    module, line = COMMANDS[name]
+    if name not in words:
+        return _listed(name, line)
+    command: TaskCommand = getattr(importlib.import_module(module), name.upper())
+    return Task(
+        exit_with_error(_body(command), lambda message, code: Exit(message, code=code)),
+        name=name,
+        help=dict(command.help),
+        iterable=list(command.repeated),
+        positional=positional(name, command, words),
+        auto_shortflags=command.short_flags,
     )
+
+
+def _listed(name: str, line: str) -> Task[Any]:
+    def body(_: Context) -> None:
+        raise AssertionError(f"{name} is on no command line")
+
+    body.__doc__ = line
+    return Task(body, name=name)
+
+
+def _body(command: TaskCommand) -> Any:
+    first, layout, *options = inspect.signature(command.run).parameters.values()
+
+    @wraps(command.run)
+    def body(_: Context, *args: Any, **kwargs: Any) -> None:
+        result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
+        print_now(result)
+        getattr(result, "require", lambda: None)()
+        if code := getattr(result, "exit_code", 0):
+            raise Exit(code=code)
+
+    vars(body)["__signature__"] = inspect.Signature([layout.replace(name="context"), *options])
+    return body
+
+
+def _load_facts() -> Any:
+    from torchmill.config import facts_reader
+
+    return facts_reader.load_facts(ROOT)
+
+
+def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
+    """Install what the selected release needs from the system."""
+    from torchmill.config import selection
+    from torchmill.plan import system_packages
+
+    facts = _load_facts()
+    release = selection.selected_or_newest(facts, LAYOUT, tag)
+    manager = manager or system_packages.find_manager(os.environ)
+    line = system_packages.install_command_for_release(facts, LAYOUT, release, manager)
     print(line)
     if not print_:
         context.run(line, pty=sys.stdout.isatty())
 
 
-@command(positional=named_after("doctor", sys.argv, "build"), help=doctor_.HELP)
-def doctor(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    build: str | None = None,
-    tag: str = "",
-    host: str = "",
-    json: bool = False,
-    save: str = "",
-    arch_list: str | None = None,
-    torch: str | None = None,
-    toolkit: str | None = None,
-) -> None:
-    """Examine this machine, for a build or for itself: found, needed, verdict, and what cures."""
-    known, layout = _load()
-    chosen = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
-    machine = doctor_.load_host_to_examine(known, layout, host, save)
-    release = selection.selected_release(known, layout, tag)
-    visit = doctor_.examine_for_any_arch(
-        known, None if host else layout, machine, build or "", release, chosen
-    )
-    print(json_.dumps(visit.as_data(), indent=1) if json else visit.as_text())
-    visit.require()
-
-
-@command(positional=named_after("arch", sys.argv, "list_"), iterable=["gpu"], help=arch_.HELP)
-def arch(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    list_: str | None = None,
-    gpu: list[str] | None = None,
-    local: bool = False,
-    cuda: str = "",
-    tag: str = "",
-    json: bool = False,
-) -> None:
-    """Say which GPUs, toolkits and releases go with compute capabilities."""
-    known, layout = _load()
-    question = arch_.ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag)
-    found = arch_.answer_arch(known, question, measure_host(layout.root))
-    print(json_.dumps(found.data, indent=1) if json else found.text)
-
-
-@command(positional=needed_by("diagnose", sys.argv, "log"), help=causes.HELP)
-def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
-    """Say why a build failed, by its log, and what cures it."""
-    known, layout = _load()
-    release = selection.selected_release(known, layout, tag) if tag else None
-    found = causes.diagnose(known.causes, read_log(log), release.version if release else None)
-    print(
-        json_.dumps(causes.diagnosis_as_data(found, log), indent=1)
-        if json
-        else causes.diagnosis_as_text(found, log)
-    )
-    raise Exit(code=found.exit_code)
-
-
-@command(positional=named_after("report", sys.argv, "build"), help=command_.HELP, auto_shortflags=False)
-def report(_: Context, build: str | None = None, out: str = "") -> None:
-    """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
-    print(command_.write_report(build or "", Layout.of_checkout(ROOT), Path(out)))
-
-
-@command(iterable=["release"], help=HELP)
-def facts(
-    _: Context,
-    check: bool = False,
-    release: list[str] | None = None,
-    new: bool = False,
-    write: bool = False,
-    table: bool = False,
-) -> None:
-    """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
-    from tools.facts import FactsOptions, run_facts
-
-    page = ROOT / "docs" / "compatibility.md" if table else None
-    orders = FactsOptions(check, tuple(release or ()), new, write, page)
-    print(run_facts(orders, *_load()))
-
-
-toolkit = printed(
-    toolkit_.show_or_bring, name="toolkit", iterable=["library"], help=toolkit_.HELP, auto_shortflags=False
+LAYOUT = Layout.of_checkout(ROOT)
+deps: Task[Any] = Task(
+    exit_with_error(install_dependencies, lambda message, code: Exit(message, code=code)),
+    name="deps",
+    help={
+        "tag": "the release; default: the selected one",
+        "print_": "print the command instead of running it",
+        "manager": "apt, dnf, brew or conda; default: the one that is here",
+    },
 )
-
-
-@command(help=STATUS_HELP)
-def status(_: Context, json: bool = False) -> None:
-    """Show what is stored where and how big, and who uses it."""
-    found = measure_storage(*_load())
-    print(json_.dumps(found.as_data(), indent=1) if json else found.as_text())
-
-
-@command(iterable=["kind"], help=CLEAN_HELP)
-def clean(  # noqa: PLR0917 - every one is an option
-    _: Context,
-    kind: list[str] | None = None,
-    age: str = "",
-    release: str = "",
-    free: str = "",
-    dry_run: bool = False,
-    json: bool = False,
-) -> None:
-    """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
-    said = CleanOptions(tuple(kind or ()), age, release, free, dry_run)
-    report = clean_storage(said, *_load())
-    print(json_.dumps(report.as_data(), indent=1) if json else report.as_text())
-    report.require()
-
-
-index = printed(index_.write_index, name="index", **index_.OPTIONS)
-serve = printed(server.serve_index, name="serve", **server.OPTIONS)
-image = printed(write_image, name="image", **OPTIONS)
-verify = printed(verify_.verify_wheels, name="verify", **verify_.OPTIONS)
-publish = printed(publish_.publish_wheels, name="publish", **publish_.OPTIONS)
-snippet = printed(snippet_.write_snippet, name="snippet", **snippet_.OPTIONS)
-
-
-KNOWN = (matrix, explain, plan, jobs, arch, facts)
-MACHINE = (fetch, deps, doctor, toolkit, diagnose, report, status, clean)
-DELIVERY = (index, serve, image, snippet, verify, publish)
-
-
-namespace = Collection(*KNOWN, *MACHINE, *DELIVERY)
+namespace = Collection(deps, *(make_task(name, sys.argv) for name in COMMANDS))

@@ -5,20 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import compatibility_page, failures_page, upstream_check, upstream_draft
+from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.fetch import package_index
-
-HELP = {
-    "check": "compare the facts with every wheel on the index that pip uses",
-    "release": "compare only this release of torch and what pairs with it; may be repeated",
-    "new": "draft the file of each release that appeared on the index",
-    "write": "with --new: write the drafts into build_configs/releases/",
-    "table": "write the pages that are generated: docs/compatibility.md and docs/diagnose.md",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +93,30 @@ def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
         version: upstream_draft.draft_release(facts, observed, version)
         for version in upstream_draft.new_releases(facts, observed)
     }
+
+
+def look_after_facts(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    check: bool = False,
+    release: list[str] | None = None,
+    new: bool = False,
+    write: bool = False,
+    table: bool = False,
+) -> str:
+    """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
+    page = layout.root / "docs" / "compatibility.md" if table else None
+    return run_facts(FactsOptions(check, tuple(release or ()), new, write, page), facts, layout)
+
+
+FACTS = TaskCommand(
+    look_after_facts,
+    {
+        "check": "compare the facts with every wheel on the index that pip uses",
+        "release": "compare only this release of torch and what pairs with it; may be repeated",
+        "new": "draft the file of each release that appeared on the index",
+        "write": "with --new: write the drafts into build_configs/releases/",
+        "table": "write the pages that are generated: docs/compatibility.md and docs/diagnose.md",
+    },
+    repeated=("release",),
+)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.config.model import Options
-from torchmill.plan.options import format_options, named_after, needed_by, options_of_task, parse_options
+from torchmill.plan.options import format_options, options_of_task, parse_options
 
 
 def test_nothing_means_the_defaults() -> None:
@@ -99,37 +99,6 @@ def test_options_of_a_task_are_those_that_were_given() -> None:
 def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
     with refused("invalid-memory"):
         options_of_task("jobs", (), memory="")
-
-
-@pytest.mark.parametrize(
-    ("words", "positional"),
-    [
-        ("invoke doctor", []),
-        ("invoke doctor wheel-3.10-cpu", ["build"]),
-        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", ["build"]),
-        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", ["build"]),
-        ("invoke doctor --json wheel-3.10-cpu", ["build"]),
-        ("invoke doctor --tag v1.13.1 --host=doctor", []),
-        ("invoke doctor -j --tag v1.13.1", []),
-        ("invoke doctor --local 8.6", ["build"]),
-        ("invoke plan wheel-3.10-cpu", []),
-    ],
-)
-def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
-    assert named_after("doctor", words.split(), "build") == positional
-
-
-@pytest.mark.parametrize(
-    ("words", "positional"),
-    [
-        ("invoke plan", ["identifier"]),  # invoke says that it is missing
-        ("invoke plan --help", []),
-        ("invoke plan -h host.toml wheel-3.10-cpu", ["identifier"]),
-        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
-    ],
-)
-def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
-    assert needed_by("plan", words.split(), "identifier") == positional
 
 
 EVERY = Options(

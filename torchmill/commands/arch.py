@@ -4,9 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import groupby
+from json import dumps
 from textwrap import wrap
 from typing import Any
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config.arch_list import (
     ArchTarget,
     NamedGpu,
@@ -27,6 +29,8 @@ from torchmill.config.arch_list_check import (
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout
+from torchmill.host.machine import measure_host
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 
@@ -193,16 +197,6 @@ def _stretches(everything: Sequence[Release], some: Sequence[Release]) -> str:
     return ", ".join(texts)
 
 
-HELP = {
-    "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
-    "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
-    "local": "the GPUs of this machine",
-    "cuda": "the toolkit that must make code for the list, such as 11.8",
-    "tag": "the release that must read it",
-    "json": "print JSON",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ArchQuestion:
     """What is asked; what is empty is not asked."""
@@ -308,3 +302,34 @@ def _toolkit(facts: Facts, version: str) -> Toolkit:
             return one
     near = get_close_matches(version, known, 3) or known
     raise ConfigError(f"no CUDA toolkit {version} is known; there is {', '.join(near)}")
+
+
+def show_arch(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    list_: str | None = None,
+    gpu: list[str] | None = None,
+    local: bool = False,
+    cuda: str = "",
+    tag: str = "",
+    json: bool = False,
+) -> str:
+    """Say which GPUs, toolkits and releases go with compute capabilities."""
+    question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag)
+    answer = answer_arch(facts, question, measure_host(layout.root))
+    return dumps(answer.data, indent=1) if json else answer.text
+
+
+ARCH = TaskCommand(
+    show_arch,
+    {
+        "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
+        "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
+        "local": "the GPUs of this machine",
+        "cuda": "the toolkit that must make code for the list, such as 11.8",
+        "tag": "the release that must read it",
+        "json": "print JSON",
+    },
+    repeated=("gpu",),
+    argument="list_",
+)

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from torchmill.build.cross import container
 from torchmill.build.disk_space import BuildFolders
 from torchmill.commands import cross_build
 from torchmill.commands.clean.in_use import nox_environment_name
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.cross_build import CrossPace
-from torchmill.config import cell_lookup
+from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Release
 from torchmill.core import console
@@ -36,6 +38,7 @@ from torchmill.plan import build_plan
 from torchmill.plan.doctor import disk_and_memory, examination
 from torchmill.plan.doctor.finding import VERDICTS, BuildQuestion, Finding, Verdict
 from torchmill.plan.doctor.system import fetch_command
+from torchmill.plan.options import options_of_task
 
 
 def findings_as_text(findings: Sequence[Finding]) -> str:
@@ -68,17 +71,6 @@ def summarize_findings(findings: Iterable[Finding]) -> str:
 def _counted(verdict: Verdict, count: int) -> str:
     return f"{verdict}s" if verdict in {"warning", "failure"} and count > 1 else verdict
 
-
-HELP = {
-    "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
-    "tag": "the release; default: the selected one",
-    "host": "a TOML file that describes another machine",
-    "json": "print JSON",
-    "save": "write what this machine has to a TOML file, to be examined elsewhere",
-    "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
-    "torch": "for a build against this wheel, or PyPI's",
-    "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
-}
 
 _NONE = Options()
 
@@ -302,3 +294,39 @@ def _container_folders(inner: Layout, cell: Cell) -> BuildFolders:
     return BuildFolders(
         tree, inner.tree(tag, identifier), inner.state / "environments" / nox_environment_name(identifier)
     )
+
+
+def show_examination(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    build: str | None = None,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    save: str = "",
+    arch_list: str | None = None,
+    torch: str | None = None,
+    toolkit: str | None = None,
+) -> CommandOutput:
+    """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
+    options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
+    machine = load_host_to_examine(facts, layout, host, save)
+    release = selection.selected_release(facts, layout, tag)
+    report = examine_for_any_arch(facts, None if host else layout, machine, build or "", release, options)
+    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
+
+
+DOCTOR = TaskCommand(
+    show_examination,
+    {
+        "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
+        "tag": "the release; default: the selected one",
+        "host": "a TOML file that describes another machine",
+        "json": "print JSON",
+        "save": "write what this machine has to a TOML file, to be examined elsewhere",
+        "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
+        "torch": "for a build against this wheel, or PyPI's",
+        "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
+    },
+    argument="build",
+)

@@ -7,10 +7,10 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchmill.build.containers import image
 from torchmill.build.containers.engine import Engine, find_engine
+from torchmill.commands.command import TaskCommand
 from torchmill.config import selection
 from torchmill.config.model import Facts
 from torchmill.core import locks
@@ -20,22 +20,6 @@ from torchmill.deliver.image import builder, folder, request, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, PURPOSES, ImageOptions, ImageRequest
 from torchmill.host.native import native_arch
-
-HELP = {
-    "kind": "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
-    "tag": "the release; default: the selected one, else the newest",
-    "python": "the Python, such as 3.10; a builder may have several: repeat it; default: all of the release",
-    "toolkit": "with this CUDA toolkit, such as 11.8; default: none, for the CPU",
-    "arch": "x86_64 or aarch64; default: this machine's",
-    "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
-    "base": "build on this image instead of the one in build_configs/images.toml, best NAME@sha256:DIGEST",
-    "index": "a runtime image takes torch from this index instead of dist/",
-    "into": "write into this folder; default: .torchmill/images/NAME, for a dev container "
-    ".devcontainer/NAME in the checkout",
-    "build": f"build it too. A runtime image is run with {runtime.ADVICE} (or --ipc=host): {runtime.WHY}",
-    "engine": "docker, podman or buildah; default: the first that answers",
-}
-OPTIONS: dict[str, Any] = {"iterable": ["python"], "help": HELP}
 
 
 def write_image(  # noqa: PLR0917 - every one is an option
@@ -138,3 +122,23 @@ def _advice(wanted: ImageRequest) -> tuple[str, ...]:
 
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
+
+
+IMAGE = TaskCommand(
+    write_image,
+    {
+        "kind": "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
+        "tag": "the release; default: the selected one, else the newest",
+        "python": "the Python, such as 3.10; a builder may have several; default: all of the release",
+        "toolkit": "with this CUDA toolkit, such as 11.8; default: none, for the CPU",
+        "arch": "x86_64 or aarch64; default: this machine's",
+        "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
+        "base": "build on this image instead of that in images.toml, best NAME@sha256:DIGEST",
+        "index": "a runtime image takes torch from this index instead of dist/",
+        "into": "write into this folder; default: .torchmill/images/NAME, for a dev container "
+        ".devcontainer/NAME in the checkout",
+        "build": f"build it too. A runtime image is run with {runtime.ADVICE} (or --ipc=host): {runtime.WHY}",
+        "engine": "docker, podman or buildah; default: the first that answers",
+    },
+    repeated=("python",),
+)

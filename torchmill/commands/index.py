@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
@@ -22,26 +23,7 @@ from torchmill.deliver.index.pages import Address, IndexEntry, IndexSite
 from torchmill.deliver.index.scan import IndexState, ScannedWheel
 from torchmill.wheel import wheel_file
 
-HELP = {
-    "dist": "a folder of wheels, by default dist/; may be repeated",
-    "out": "where the index is written, by default index/ beside dist/; empty, or written by this command",
-    "files": f"how the wheels get into it: {LINK} (a second name of the same file, a copy where that cannot "
-    f"be; the default), {COPY}, or {STAY}: they are linked to where they are",
-    "base_url": "the address below which the wheels are served, if that is another than the pages'",
-    "yank": "withdraw a version, such as torch==1.13.1+cpu: only who asks for exactly it gets it; may be "
-    "repeated; remembered",
-    "reason": "why it is withdrawn",
-    "unyank": "take that back; may be repeated",
-    "replace": "let the wheels of a version be others than the index has under their names; may be repeated",
-    "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
-    "json": "print JSON",
-}
 # how invoke takes the options
-OPTIONS: dict[str, Any] = {
-    "help": HELP,
-    "iterable": ["dist", "yank", "unyank", "replace"],
-    "auto_shortflags": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +173,25 @@ def _base(url: str) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("s" if number != 1 else "")
+
+
+INDEX = TaskCommand(
+    write_index,
+    {
+        "dist": "a folder of wheels, by default dist/; may be repeated",
+        "out": "where the index is written, by default index/ beside dist/; empty, or an index",
+        "files": f"how the wheels get into it: {LINK} (a second name of the same file, a copy where "
+        f"that cannot "
+        f"be; the default), {COPY}, or {STAY}: they are linked to where they are",
+        "base_url": "the address below which the wheels are served, if that is another than the pages'",
+        "yank": "withdraw a version, such as torch==1.13.1+cpu: only who asks for exactly it gets it; may be "
+        "repeated; remembered",
+        "reason": "why it is withdrawn",
+        "unyank": "take that back; may be repeated",
+        "replace": "replace the wheels of a version that are indexed already; may be repeated",
+        "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
+        "json": "print JSON",
+    },
+    repeated=("dist", "yank", "unyank", "replace"),
+    short_flags=False,
+)

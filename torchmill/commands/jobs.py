@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.cost_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
@@ -19,13 +20,6 @@ from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots, larges
 from torchmill.plan.options import options_of_task
 
 FEW = 4  # variants are named one by one
-HELP = {
-    "build": "such as wheel-3.10-cpu; without one, every build of the release",
-    "tag": "the release; default: the selected one, else the newest",
-    "json": "print JSON",
-    "jobs": "as if this many processors were to be kept busy",
-    "memory": "as if a build might use no more than this, such as '12 GiB'",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +207,16 @@ def _warnings(budget: Budget) -> Iterator[str]:
         if hungriest.largest.high > one.limit:
             allows = f"{one.source} allows a process {format_bytes(one.limit)}"
             yield f"{need}, and {allows}: `{one.source} unlimited` lifts that"
+
+
+JOBS = TaskCommand(
+    show_budget,
+    {
+        "build": "such as wheel-3.10-cpu; without one, every build of the release",
+        "tag": "the release; default: the selected one, else the newest",
+        "json": "print JSON",
+        "jobs": "as if this many processors were to be kept busy",
+        "memory": "as if a build might use no more than this, such as '12 GiB'",
+    },
+    argument="build",
+)

@@ -4,20 +4,13 @@ import json as json_
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell, release_grid, releases_of
 from torchmill.config.model import Facts, Release, Source
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.host.native import native_arch
-
-MATRIX_HELP = {
-    "tag": "the release; default: the selected one",
-    "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
-    "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
-    "json": "print a JSON list instead of tables",
-}
-EXPLAIN_HELP = {"identifier": "such as wheel-3.12-cpu", "tag": "the release"}
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
@@ -127,3 +120,22 @@ def describe_source(source: Source) -> str:
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
     name = f"{source.package} {source.tag}"
     return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"
+
+
+MATRIX = TaskCommand(
+    show_matrix,
+    {
+        "tag": "the release; default: the selected one",
+        "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
+        "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
+        "json": "print a JSON list instead of tables",
+    },
+)
+
+
+EXPLAIN = TaskCommand(
+    explain_cell_name,
+    {"identifier": "such as wheel-3.12-cpu", "tag": "the release"},
+    argument="identifier",
+    required=True,
+)

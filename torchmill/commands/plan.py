@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torchmill.build.containers.run import Container, ContainerCommands
 from torchmill.build.cross.container import CrossBuild
 from torchmill.commands import cross_build
-from torchmill.config import cell_lookup
+from torchmill.commands.command import TaskCommand
+from torchmill.config import cell_lookup, selection
 from torchmill.config.cost_model import MeasuredRun
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Release
 from torchmill.core.errors import HostError, ImpossibleBuildError
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.fetch.source import fetcher
+from torchmill.host.machine import load_host, measure_host
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
+from torchmill.plan.options import options_of_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +133,54 @@ def preview_plan(  # noqa: PLR0917 - what a plan follows from
     if layout is not None and cell.build.arch != host.arch:
         container = preview_cross_build(facts, cell, host, options)
     return PlanPreview(facts, computed, host, usable_memory(host, options), runs, container)
+
+
+def show_plan(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    identifier: str,
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    sh: bool = False,
+    set_: list[str] | None = None,
+    label: str | None = None,
+    arch_list: str | None = None,
+    jobs: str | None = None,
+    memory: str | None = None,
+    torch: str | None = None,
+    toolkit: str | None = None,
+    plat: str | None = None,
+) -> str:
+    """Print everything that a session would do."""
+    described = load_host(Path(host)) if host else measure_host(layout.root)
+    release = selection.selected_release(facts, layout, tag)
+    values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
+    options = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
+    preview = preview_plan(facts, None if host else layout, described, identifier, release, options)
+    if release is None:
+        print(preview.choice(), file=sys.stderr)  # noqa: T201 - beside what is printed
+    return preview.as_json() if json else preview.as_script() if sh else preview.as_text()
+
+
+PLAN = TaskCommand(
+    show_plan,
+    {
+        "identifier": "such as wheel-3.10-cpu",
+        "tag": "the release; default: the selected one, else the newest that supports the cell",
+        "host": "a TOML file that describes another machine",
+        "json": "print JSON",
+        "sh": "print a shell script that builds the wheel with no suite installed",
+        "set_": "NAME=VALUE, a variable for the build; may be repeated",
+        "label": "local version: official, git or none",
+        "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
+        "jobs": "processors that the build may keep busy",
+        "memory": "memory the build may use, such as '12 GiB'",
+        "torch": "a wheel to build against, or PyPI",
+        "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
+        "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
+    },
+    repeated=("set_",),
+    argument="identifier",
+    required=True,
+)

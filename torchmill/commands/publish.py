@@ -11,6 +11,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError, TorchmillError
 from torchmill.core.paths import Layout
@@ -22,19 +23,7 @@ from torchmill.wheel import wheel_file
 from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES
 from torchmill.wheel.wheel_file import Distribution
 
-HELP = {
-    "to": targets.WAYS,
-    "name": "only wheels of this name, such as torch; may be repeated",
-    "variant": "only wheels of this variant, such as cpu",
-    "tag": "only wheels of this release, such as v1.13.1",
-    "dist": "the folder that they lie in; default: dist/",
-    "simple": "where an index is read, if that is not --to with /simple",
-    "manifest": "publish the manifests, too: they name folders of the machine that built",
-    "dry_run": "only say what would be done",
-    "json": "print JSON",
-}
 # how invoke takes the options
-OPTIONS: dict[str, Any] = {"help": HELP, "iterable": ["name"], "auto_shortflags": False}
 
 _MANIFEST = ".json"
 
@@ -134,3 +123,21 @@ def deliver_files(place: PublishTarget, files: Sequence[UploadFile], *, rehearse
     return PublishOutcome(
         place.name, [(file, done if file in missing else upload_set.THERE) for file in files]
     )
+
+
+PUBLISH = TaskCommand(
+    publish_wheels,
+    {
+        "to": targets.WAYS,
+        "name": "only wheels of this name, such as torch; may be repeated",
+        "variant": "only wheels of this variant, such as cpu",
+        "tag": "only wheels of this release, such as v1.13.1",
+        "dist": "the folder that they lie in; default: dist/",
+        "simple": "where an index is read, if that is not --to with /simple",
+        "manifest": "publish the manifests, too: they name folders of the machine that built",
+        "dry_run": "only say what would be done",
+        "json": "print JSON",
+    },
+    repeated=("name",),
+    short_flags=False,
+)

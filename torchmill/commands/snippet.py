@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Arch, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
@@ -37,22 +37,7 @@ from torchmill.host import native
 
 Render = Callable[[Sequence[SnippetDecision], Direct], str]
 
-HELP = {
-    "tool": "uv, poetry, pdm, pip or pixi",
-    "package": "a package (torchvision, or vision); may be repeated; by default all that there are wheels of",
-    "tag": "a release other than the selected one",
-    "variant": "cpu, cu118, …, where there are wheels of several; may be repeated for uv and pixi",
-    "platform": "where the project shall be installed, such as linux/aarch64; may be repeated; by default "
-    "wherever there are wheels for",
-    "index": "the folder or URL of an index or of wheels; by default dist/",
-    "direct": "name each wheel by its address and hash, without an index",
-}
 # how invoke takes the options
-OPTIONS: dict[str, Any] = {
-    "help": HELP,
-    "iterable": ["package", "variant", "platform"],
-    "auto_shortflags": False,
-}
 
 
 def write_snippet(  # noqa: PLR0917 - every one is an option
@@ -171,3 +156,22 @@ def _require_common(decisions: Sequence[SnippetDecision]) -> None:
     if not set.intersection(*(set(one.pythons) for one in decisions)):
         said = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
         raise DeliveryError(f"no Python has wheels of all variants ({said}): ask for one of them")
+
+
+SNIPPET = TaskCommand(
+    write_snippet,
+    {
+        "tool": "uv, poetry, pdm, pip or pixi",
+        "package": "a package (torchvision, or vision); may be repeated; by default all that there "
+        "are wheels of",
+        "tag": "a release other than the selected one",
+        "variant": "cpu, cu118, …, where there are wheels of several; may be repeated for uv and pixi",
+        "platform": "where the project shall be installed, such as linux/aarch64; may be repeated; "
+        "by default "
+        "wherever there are wheels for",
+        "index": "the folder or URL of an index or of wheels; by default dist/",
+        "direct": "name each wheel by its address and hash, without an index",
+    },
+    repeated=("package", "variant", "platform"),
+    short_flags=False,
+)

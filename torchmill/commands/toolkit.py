@@ -14,6 +14,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config.arch_list import format_arch_list, unserved_capabilities
 from torchmill.config.arch_list_check import check_arch_list
 from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
@@ -25,24 +26,12 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.toolkit import provision
 from torchmill.fetch.toolkit.provision import ProvisionContext, bring
 from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, ToolkitProvider, ToolkitRequest, version_key
-from torchmill.host import cuda_toolkits
+from torchmill.host import cuda_toolkits, provisioned
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
 from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
-from torchmill.host.provisioned import COMPILER, TOOLKIT, ProvisionedFolder, list_provisioned
+from torchmill.host.provisioned import COMPILER, ProvisionedFolder, list_provisioned
 
-HELP = {
-    "list_": "show what is here and what can be had; so does no option at all",
-    "cuda": "bring this toolkit, such as 11.8",
-    "complete": "make the toolkit of this version whole that is here and lacks parts, by NVIDIA's packages",
-    "library": f"bring {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda 11; the "
-    "newest without a version; may be repeated",
-    "compiler": "bring a host compiler, such as gcc-11",
-    "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
-    "from_": "only from this provider: conda, debian, pypi; of MAGMA also a folder, an archive or its URL",
-    "channel": "take it from this conda channel",
-    "json": "print JSON",
-}
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
 # MAGMA that the user names the place of: whether it is for the machine, its library says.
@@ -102,7 +91,7 @@ def _toolkit_request(option: str, version: str, facts: Facts, arch: str) -> Tool
     if arch not in toolkit.arches:
         there = ", ".join(toolkit.arches)
         raise ConfigError(f"{option} {version}: NVIDIA makes it for {there}, not for {arch}")
-    return ToolkitRequest(TOOLKIT, version, None, arch)
+    return ToolkitRequest(provisioned.TOOLKIT, version, None, arch)
 
 
 def _library_request(text: str, said: ToolkitOptions, facts: Facts, arch: str) -> ToolkitRequest:
@@ -230,7 +219,9 @@ def answer_request(
         one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
         for one in cuda_toolkits.whole_toolkits(*machine)
     }
-    beside = [one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != TOOLKIT]
+    beside = [
+        one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != provisioned.TOOLKIT
+    ]
     return list_toolkits(here, beside, facts.toolkit_sources, arch)
 
 
@@ -343,3 +334,25 @@ def _shown(versions: Sequence[str]) -> str:
     if len(versions) > _MOST:
         return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
     return ", ".join(versions)
+
+
+TOOLKIT = TaskCommand(
+    show_or_bring,
+    {
+        "list_": "show what is here and what can be had; so does no option at all",
+        "cuda": "bring this toolkit, such as 11.8",
+        "complete": "make the toolkit of this version whole that is here and lacks parts, by "
+        "NVIDIA's packages",
+        "library": f"bring {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with "
+        f"--cuda 11; the "
+        "newest without a version; may be repeated",
+        "compiler": "bring a host compiler, such as gcc-11",
+        "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
+        "from_": "only from this provider: conda, debian, pypi; of MAGMA also a folder, an archive "
+        "or its URL",
+        "channel": "take it from this conda channel",
+        "json": "print JSON",
+    },
+    repeated=("library",),
+    short_flags=False,
+)

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json as json_
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
 from torchmill.deliver.agreement import AgreementVerdict
-from torchmill.plan.options import named_after
 from torchmill.wheel import dist_files, wheel_file
 
-HELP = {
-    "wheel": "a wheel, or a folder of them; default: all in dist/",
-    "write": "first write statements and SBOMs that are missing, from the manifests",
-    "json": "print JSON",
-}
 # how invoke takes the options
-OPTIONS: dict[str, Any] = {"help": HELP, "positional": named_after("verify", sys.argv, "wheel")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +120,14 @@ def _following(wheel: Path) -> Mapping[str, bytes]:
         return dist_files.compose_documents(told, wheel) if told else {}
     except (DeliveryError, *agreement.DAMAGED):
         return {}
+
+
+VERIFY = TaskCommand(
+    verify_wheels,
+    {
+        "wheel": "a wheel, or a folder of them; default: all in dist/",
+        "write": "first write statements and SBOMs that are missing, from the manifests",
+        "json": "print JSON",
+    },
+    argument="wheel",
+)

@@ -3,7 +3,6 @@
 import argparse
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,41 +11,9 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes, parse_bytes
 from torchmill.plan.wheel_name import AUTO, LABELS, PLATFORM
 
-FETCH_HELP = {
-    "tag": "the release, such as v1.13.1",
-    "package": "fetch this package's matching release too (vision, audio, or its full name)",
-    "all_": "fetch every package's matching release",
-    "ref": "a branch or commit to check out instead of the tag",
-    "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-    "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
-}
-DEPS_HELP = {
-    "tag": "the release; default: the selected one",
-    "print_": "print the command instead of running it",
-    "manager": "apt, dnf, brew or conda; default: the one that is here",
-}
-PLAN_HELP = {
-    "identifier": "such as wheel-3.10-cpu",
-    "tag": "the release; default: the selected one, else the newest that supports the cell",
-    "host": "a TOML file that describes another machine",
-    "json": "print JSON",
-    "sh": "print a shell script that builds the wheel with no suite installed",
-    "set_": "NAME=VALUE, a variable for the build; may be repeated",
-    "label": "local version: official, git or none",
-    "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
-    "jobs": "processors that the build may keep busy",
-    "memory": "memory the build may use, such as '12 GiB'",
-    "torch": "a wheel to build against, or PyPI",
-    "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
-    "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
-}
-
-
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 
-# Options of tasks that take no value.
-_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--write", "-w", "--help"}
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
@@ -176,22 +143,6 @@ def options_of_task(name: str, settings: Sequence[str], **values: str | None) ->
         f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None
     ]
     return parse_options(arguments, f"invoke {name}")
-
-
-def named_after(task: str, words: Sequence[str], argument: str) -> list[str]:
-    """Return the argument of an invoke task as positional if it is given so; invoke knows no optional one."""
-    if task not in words:
-        return []
-    given = words[words.index(task) :]
-    flags = {before for before in given if before.startswith("-") and "=" not in before} - _SWITCHES
-    named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
-    return [argument] if named else []
-
-
-def needed_by(task: str, words: Sequence[str], argument: str) -> list[str]:
-    """Return the argument that a task needs as positional, unless a call for help would be taken for it."""
-    asks_help = not {"--help", "-h"}.isdisjoint(words)
-    return named_after(task, words, argument) if asks_help else [argument]
 
 
 def _wheel(text: str | None, prog: str) -> str | None:

@@ -6,24 +6,17 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from json import dumps
 
 from torchmill.commands.clean import in_use, removal, selection
 from torchmill.commands.clean.items import StoragePlace, StoredItem
 from torchmill.commands.clean.removal import DryRun, RealRemover, Remover
 from torchmill.commands.clean.report import CleanReport, DiskUsage, StorageStatus, StoredUsage
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.host import disk_usage
 
-STATUS_HELP = {"json": "print JSON"}
-CLEAN_HELP = {
-    "kind": f"only this: {', '.join(selection.NAMES)}; may be repeated",
-    "age": "only what nobody needed for so long, such as 30d, 2w, 12h",
-    "release": "only what is of this release and its partners, such as v1.13.1",
-    "free": "no more than it takes to free so much, such as '20 GiB', least recently needed first",
-    "dry_run": "remove nothing, and say what would go",
-    "json": "print JSON",
-}
 _THREADS = 8  # a disk answers several at a time
 
 
@@ -74,3 +67,39 @@ def clean_storage(said: CleanOptions, facts: Facts, layout: Layout) -> CleanRepo
     hand: Remover = DryRun() if said.rehearsal else RealRemover(shutil.which("ccache"))
     outcome = removal.clean_items(StoragePlace(layout, nox_environments_folder(), facts), meant, hand)
     return CleanReport(outcome, hand.verb, layout.root, meant.free)
+
+
+def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
+    """Show what is stored where and how big, and who uses it."""
+    storage = measure_storage(facts, layout)
+    return dumps(storage.as_data(), indent=1) if json else storage.as_text()
+
+
+def clean(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    kind: list[str] | None = None,
+    age: str = "",
+    release: str = "",
+    free: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> CommandOutput:
+    """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
+    report = clean_storage(CleanOptions(tuple(kind or ()), age, release, free, dry_run), facts, layout)
+    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
+
+
+STATUS = TaskCommand(show_status, {"json": "print JSON"})
+CLEAN = TaskCommand(
+    clean,
+    {
+        "kind": f"only this: {', '.join(selection.NAMES)}; may be repeated",
+        "age": "only what nobody needed for so long, such as 30d, 2w, 12h",
+        "release": "only what is of this release and its partners, such as v1.13.1",
+        "free": "no more than it takes to free so much, such as '20 GiB', least recently needed first",
+        "dry_run": "remove nothing, and say what would go",
+        "json": "print JSON",
+    },
+    repeated=("kind",),
+)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from torchmill.commands.command import TaskCommand
 from torchmill.commands.report import trace
 from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording
+from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import SUFFIX
@@ -91,12 +93,6 @@ def _of_wheel(wheel: Path) -> tuple[Path, tuple[str, ...]]:
     return timeline, ()
 
 
-HELP = {
-    "build": "a wheel, a build's log or a timeline; default: the newest timeline",
-    "out": "the folder to write to; default: this one",
-}
-
-
 def write_report(build: str, layout: Layout, folder: Path) -> str:
     """Write the picture and the trace of a build to `folder`, and return what there is to say.
 
@@ -143,3 +139,19 @@ def _written(write: Callable[[Recording, Path], None], recording: Recording, pat
     finally:
         with contextlib.suppress(OSError):  # most often there is nothing to remove
             fresh.unlink()
+
+
+def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
+    """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
+    return write_report(build or "", layout, Path(out))
+
+
+REPORT = TaskCommand(
+    draw_build,
+    {
+        "build": "a wheel, a build's log or a timeline; default: the newest timeline",
+        "out": "the folder to write to; default: this one",
+    },
+    argument="build",
+    short_flags=False,
+)

@@ -117,13 +117,6 @@ LARGEST_PORT = 65535
 REQUEST_TIMEOUT_SECONDS = 60  # seconds after which a connection that says nothing is closed
 SIX = 6  # of IP
 TLS = b"\x16\x03"  # how a client begins that takes the address for one of https
-HELP = {
-    "folder": "the index, by default index/ beside dist/",
-    "port": f"the port to listen on, by default {PORT}, or any where that is taken",
-    "host": f"the address to listen on, by default {LOOPBACK}: this machine alone; 0.0.0.0 is for everybody "
-    "who reaches it",
-}
-OPTIONS: dict[str, Any] = {"help": HELP, "auto_shortflags": False}
 
 
 def serve_index(_: Facts, layout: Layout, folder: str = "", port: str = "", host: str = LOOPBACK) -> str:

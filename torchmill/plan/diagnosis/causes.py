@@ -12,11 +12,6 @@ from torchmill.plan.diagnosis import first_error
 from torchmill.plan.diagnosis.first_error import BuildFailure
 from torchmill.plan.diagnosis.log_text import LogLine
 
-HELP = {
-    "log": "the log of any build, of this suite or not; - for standard input",
-    "tag": "the torch release that was built, which rules causes out",
-    "json": "print JSON",
-}
 # Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
 _TROUBLE = (
     "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ",

@@ -1,0 +1,56 @@
+"""The tasks of tasks.py: loaded only where they are named, and told by the line that their code says."""
+
+import importlib
+
+import pytest
+
+import tasks
+from torchmill.commands.command import TaskCommand
+
+
+@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
+    module, line = tasks.COMMANDS[name]
+    command: TaskCommand = getattr(importlib.import_module(module), name.upper())
+    assert (command.run.__doc__ or "").partition("\n")[0] == line
+
+
+def test_a_task_that_is_not_named_is_only_listed() -> None:
+    named, other = tasks.make_task("verify", ["invoke", "verify"]), tasks.make_task("verify", ["invoke"])
+    assert {one.name for one in named.get_arguments()} == {"wheel", "write", "json"}
+    assert other.get_arguments() == []
+    assert other.__doc__ == tasks.COMMANDS["verify"][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke doctor", []),
+        ("invoke doctor wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 wheel-3.10-cpu", ["build"]),
+        ("invoke doctor wheel-3.10-cpu --tag=v1.13.1", ["build"]),
+        ("invoke doctor --json wheel-3.10-cpu", ["build"]),
+        ("invoke doctor --tag v1.13.1 --host=doctor", []),
+        ("invoke doctor -j --tag v1.13.1", []),
+        ("invoke doctor --local 8.6", ["build"]),
+        ("invoke plan wheel-3.10-cpu", []),
+    ],
+)
+def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
+    assert tasks.positional("doctor", TaskCommand(print, {}, argument="build"), words.split()) == positional
+
+
+@pytest.mark.parametrize(
+    ("words", "positional"),
+    [
+        ("invoke plan", ["identifier"]),  # invoke says that it is missing
+        ("invoke plan --help", []),
+        ("invoke plan -h host.toml wheel-3.10-cpu", ["identifier"]),
+        ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
+    ],
+)
+def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
+    assert (
+        tasks.positional("plan", TaskCommand(print, {}, argument="identifier", required=True), words.split())
+        == positional
+    )

@@ -1,0 +1,33 @@
+"""What an invoke task needs to know of the function that does its work."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommand:
+    """A task of invoke: `run` takes the facts ("_" where it needs none), the layout and the task's options.
+
+    What `run` returns is printed. Where that has a method `require`, it is called afterwards, and may fail;
+    where it has an `exit_code`, the task ends with it.
+    """
+
+    run: Callable[..., object]
+    help: Mapping[str, str]  # of each option
+    repeated: tuple[str, ...] = ()  # options that may be given several times
+    argument: str = ""  # the option that may also be given without its name
+    required: bool = False  # the argument is
+    short_flags: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """What a command prints, and how it ends."""
+
+    text: str
+    require: Callable[[], None] = lambda: None
+    exit_code: int = 0
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text

@@ -1,0 +1,45 @@
+"""`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
+
+from torchmill.commands.command import TaskCommand
+from torchmill.commands.matrix import describe_source
+from torchmill.config import matrix, selection
+from torchmill.config.model import Facts
+from torchmill.core import console
+from torchmill.core.errors import print_now
+from torchmill.core.paths import Layout
+from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.request import source_requests
+
+
+def fetch_release(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    tag: str = "",
+    package: list[str] | None = None,
+    all_: bool = False,
+    ref: str = "",
+    mirror: str = "",
+    from_: str = "",
+) -> str:
+    """Fetch a release and its submodules, verify the commit, and select the release."""
+    release = selection.selected_or_newest(facts, layout, tag)
+    names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
+    with console.show_progress() as progress:
+        for request in source_requests(facts, release, names, ref=ref, mirror=mirror, origin=from_):
+            print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
+    selection.select_release(layout, release)
+    return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
+
+
+FETCH = TaskCommand(
+    fetch_release,
+    {
+        "tag": "the release, such as v1.13.1",
+        "package": "fetch this package's matching release too (vision, audio, or its full name)",
+        "all_": "fetch every package's matching release",
+        "ref": "a branch or commit to check out instead of the tag",
+        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
+        "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
+    },
+    repeated=("package",),
+)
