@@ -51,8 +51,8 @@ def main() -> None:
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
         code = subprocess.run(asked.command, env=environment, check=False).returncode
         seconds = time.monotonic() - start
-    while not guard.news.empty():
-        sys.stderr.write(guard.news.get() + "\n")
+    while not guard.messages.empty():
+        sys.stderr.write(guard.messages.get() + "\n")
     books = {"counts": guard.account.counts, "peak": guard.account.peak, "ran": guard.account.units}
     asked.result.write_text(json.dumps({"seconds": seconds, "code": code, **books}), encoding="utf-8")
     sys.exit(code)

@@ -242,6 +242,6 @@ def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_el
 def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
     """Whoever makes room by deleting trees keeps what they were for; and an environment may be a new one."""
     shutil.rmtree(built.home / ".torchmill" / "trees")
-    (environment(built) / environments.MADE_FOR).unlink()
+    (environment(built) / environments.STAMP_NAME).unlink()
     cell(built).mkdir(parents=True)
     assert reason(built) == ""

@@ -98,11 +98,11 @@ def test_a_toolkit_that_lacks_parts_becomes_whole(bare: FoundToolkit, tmp_path: 
 def test_it_is_found_before_the_one_that_it_completes(bare: FoundToolkit, tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path), "CUDA_HOME": str(bare.home)}
     machine = (environ, tmp_path, tmp_path, make_runner(os.environ))
-    assert [one.by for one in cuda_toolkits.whole_toolkits(*machine)] == ["CUDA_HOME"]
+    assert [one.found_by for one in cuda_toolkits.complete_toolkits(*machine)] == ["CUDA_HOME"]
     said = describe_completion(bare, ARCH, shop(tmp_path))
-    (made, before) = cuda_toolkits.whole_toolkits(*machine)
+    (made, before) = cuda_toolkits.complete_toolkits(*machine)
     home, whole = bare.home, made.home
-    assert (made.by, before.by) == (f"completed from {bare.home}", "CUDA_HOME")
+    assert (made.found_by, before.found_by) == (f"completed from {bare.home}", "CUDA_HOME")
     assert said.text.splitlines() == [
         f"CUDA 11.8 in {home} had no cuBLAS, CCCL: it is whole in {whole}, and builds take it from there",
         "CUPTI cannot be had: no profiler",

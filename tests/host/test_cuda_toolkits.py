@@ -102,8 +102,8 @@ def test_a_completed_toolkit_goes_before_the_one_that_it_completes(tmp_path: Pat
     (tmp_path / "usr/local/cuda").symlink_to(bare)
     whole = kept(tmp_path / "home", "11.8-completed-0", completes=str(bare))
     environ = only(tmp_path, CUDA_HOME=str(tmp_path / "usr/local/cuda"))
-    seen = list(cuda_toolkits.whole_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ)))
-    assert [(one.home, one.by) for one in seen] == [
+    seen = list(cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ)))
+    assert [(one.home, one.found_by) for one in seen] == [
         (whole, f"completed from {bare}"),
         (tmp_path / "usr/local/cuda", "CUDA_HOME"),
     ]
@@ -115,8 +115,8 @@ def test_a_compiler_alone_is_no_toolkit_and_can_be_completed(tmp_path: Path) -> 
     program(tmp_path / "usr/local/cuda-11.8/bin", "nvcc", "release 11.8, V11.8.89")
     environ = only(tmp_path)
     machine = (environ, tmp_path, tmp_path / "home", make_runner(environ))
-    assert list(cuda_toolkits.whole_toolkits(*machine)) == []
-    assert [one.version for one in cuda_toolkits.partial_toolkits(*machine)] == ["11.8"]
+    assert list(cuda_toolkits.complete_toolkits(*machine)) == []
+    assert [one.version for one in cuda_toolkits.toolkits_with_compiler(*machine)] == ["11.8"]
 
 
 def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
     (tmp_path / "modules/cuda").mkdir(parents=True)
     (tmp_path / "modules/cuda/11.7").write_text(f"setenv CUDA_HOME {site}\n", encoding="utf-8")
     environ = only(tmp_path, CONDA_PREFIX=str(active), MODULEPATH=str(tmp_path / "modules"))
-    seen = cuda_toolkits.whole_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
-    assert [(one.version, one.home, one.by) for one in seen] == [
+    seen = cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
+    assert [(one.version, one.home, one.found_by) for one in seen] == [
         ("11.7", site, "module cuda/11.7"),
         ("11.3", active, "conda"),
         ("11.4", noted, "conda"),

@@ -10,7 +10,7 @@ from torchmill.build.retarget import read_last_user
 from torchmill.build.tree import BuildTree, is_prepared
 from torchmill.core.errors import BusyError
 from torchmill.host.environments import (
-    MADE_FOR,
+    STAMP_NAME,
     hold_environment,
     installed_distributions,
     parse_tree_user,
@@ -55,7 +55,7 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
         left.touch()
         provide_environment(venv, interpreter, wanted, lambda *what: asked.append(what), "numpy", "wheel")
         assert left.exists() == survives, wanted
-        assert (venv / MADE_FOR).read_text() == wanted
+        assert (venv / STAMP_NAME).read_text() == wanted
     assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
 
 
@@ -103,7 +103,7 @@ def test_an_environment_with_anything_in_it_is_no_fresh_one(
 def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
     """As a disk leaves it after a crash."""
     tree = BuildTree(tmp_path)
-    for note in (tmp_path / MADE_FOR, tree.interpreter_file, tree.key_file):
+    for note in (tmp_path / STAMP_NAME, tree.interpreter_file, tree.key_file):
         note.write_bytes(b"\xff\xfe")
     assert installed_distributions(tmp_path, "a") is None
     assert read_last_user(tree) is None
@@ -125,9 +125,9 @@ def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path:
     venv, link = tmp_path / "venv", tmp_path / "env"
     packages = venv / "lib" / "python3.10" / "site-packages"
     (packages / "numpy-1.26.3.dist-info").mkdir(parents=True)
-    (venv / MADE_FOR).write_text("a")
+    (venv / STAMP_NAME).write_text("a")
     first = tree_user(venv, Path(sys.executable), "a", link)
-    assert first == tree_user(venv, Path(sys.executable), "a", link) == parse_tree_user(first.text())
+    assert first == tree_user(venv, Path(sys.executable), "a", link) == parse_tree_user(first.to_json())
     assert sysconfig.get_path("include") in first.headers
     assert {str(link), str(venv), *first.headers} <= set(first.folders)
     (packages / "numpy-1.26.3.dist-info").rename(packages / "numpy-1.26.4.dist-info")

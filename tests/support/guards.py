@@ -64,7 +64,7 @@ class Guard:
         self._ordered = ordered
 
     def __enter__(self) -> Self:
-        self.say(self._ordered.as_line())
+        self.say(self._ordered.to_line())
         self._listener.start()
         assert self._ready.wait(SOON)
         return self

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torchmill.commands.report.recording import Recording, read_timeline
 from torchmill.toolchain.guard.timeline import (
-    SHARE,
+    MOMENT_SHARE,
     Record,
     TimelineEvent,
     TimelineMoment,
@@ -55,7 +55,7 @@ def small() -> list[Record]:
 def write(path: Path, records: Iterable[Record]) -> Path:
     """Write a timeline as the guard does."""
     with path.open("w", encoding="utf-8") as file:
-        pen = TimelineWriter(file, SHARE)
+        pen = TimelineWriter(file, MOMENT_SHARE)
         for record in records:
             pen.write(record)
         pen.finish()

@@ -250,7 +250,7 @@ def compile_in(source: Path, variables: Mapping[str, str], *launcher: str, compi
 def set_up(folder: Path, host: Host, kept: Path, **environ: str) -> CompilerCache:
     """Set up the cache of one more build."""
     noted: list[str] = []
-    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), kept=kept))
+    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), cache_folder=kept))
     assert noted == []
     return found
 
@@ -399,12 +399,12 @@ def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(real: Hos
         ),
         (
             "http://cache.example/a/?layout=bazel",
-            RemoteCache("http", "cache.example", None, "/a", more={"layout": "bazel"}),
+            RemoteCache("http", "cache.example", None, "/a", options={"layout": "bazel"}),
         ),
         ("file:///mnt/cache", RemoteCache("file", path="/mnt/cache")),
         (
             "s3://Wheels/torch?region=auto",
-            RemoteCache("s3", "Wheels", None, "/torch", more={"region": "auto"}),
+            RemoteCache("s3", "Wheels", None, "/torch", options={"region": "auto"}),
         ),
     ],
 )
@@ -530,7 +530,7 @@ def test_a_real_compiler_is_more_than_its_driver() -> None:
     if gxx is None:
         pytest.skip("there is no g++")
     said = subprocess.run([gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True)
-    assert Path(said.stdout.strip()).resolve() in compiler_identity._behind(gxx)
+    assert Path(said.stdout.strip()).resolve() in compiler_identity._programs_behind(gxx)
 
 
 def test_another_place_is_the_same_compiler_and_another_one_behind_it_is_not(tmp_path: Path) -> None:

@@ -324,7 +324,7 @@ def test_nothing_is_left_of_a_build_whose_nox_was_killed(tmp_path: Path) -> None
     folder = tmp_path / "guard"
     folder.mkdir()
     starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER, orders(folder).as_line()],
+        [sys.executable, "-c", STARTER, orders(folder).to_line()],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
@@ -365,7 +365,7 @@ def test_what_tells_every_process_of_a_job_to_end_leaves_the_guard_to_its_superi
 
 def test_a_reader_who_sleeps_stops_nothing(tmp_path: Path) -> None:
     quiet = Guard(orders(tmp_path))
-    quiet.say(orders(tmp_path).as_line())
+    quiet.say(orders(tmp_path).to_line())
     until((tmp_path / "timeline.jsonl").exists)  # after the socket listens
     for number in range(1000):  # far more than a pipe holds
         gate = quiet.gate(f"{number}.c")
@@ -387,7 +387,7 @@ def test_more_gates_than_descriptors_wait_for_their_turn(tmp_path: Path) -> None
 def test_files_that_cannot_be_written_cost_only_themselves(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ordered = orders(tmp_path)
-    lost = json.loads(ordered.as_line()) | {
+    lost = json.loads(ordered.to_line()) | {
         "timeline": str(tmp_path / "file" / "timeline"),
         "history": str(tmp_path / "file" / "history"),
     }
@@ -413,7 +413,7 @@ def test_orders_that_make_no_sense_are_refused(line: str, said: str) -> None:
 
 
 def test_a_folder_that_takes_no_socket_is_refused(tmp_path: Path) -> None:
-    done = run_guard(orders(tmp_path / "missing").as_line())
+    done = run_guard(orders(tmp_path / "missing").to_line())
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "missing" in done.stderr

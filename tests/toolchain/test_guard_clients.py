@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from torchmill.toolchain.guard.clients import (
-    LONGEST,
+    LONGEST_COMMAND_BYTES,
     GateClient,
     GateGone,
-    Said,
-    UnitAsks,
+    GateMessage,
+    StartRequest,
     UnitEnded,
     UnitStarted,
     listen,
@@ -35,8 +35,8 @@ def pair() -> Iterator[tuple[socket.socket, GateClient]]:
     client.close()
 
 
-def heard(client: GateClient) -> list[Said]:
-    return list(client.hear())
+def heard(client: GateClient) -> list[GateMessage]:
+    return list(client.read_messages())
 
 
 def test_what_a_gate_says_is_understood(pair: tuple[socket.socket, GateClient]) -> None:
@@ -44,7 +44,7 @@ def test_what_a_gate_says_is_understood(pair: tuple[socket.socket, GateClient]) 
     assert heard(client) == []
     gate.sendall(ASK + b"pid 4711\nend 137 1048576 1\n")
     assert heard(client) == [
-        UnitAsks("/src", ("cc", "-c", "a b.cpp", "")),
+        StartRequest("/src", ("cc", "-c", "a b.cpp", "")),
         UnitStarted(4711),
         UnitEnded(137, 2**20, killed=True),
     ]
@@ -58,7 +58,7 @@ def test_words_may_come_byte_by_byte(pair: tuple[socket.socket, GateClient]) -> 
     for byte in ASK + b"end 0 1 0\n":
         gate.sendall(bytes([byte]))
         found += heard(client)
-    assert found == [UnitAsks("/src", ("cc", "-c", "a b.cpp", "")), UnitEnded(0, 1, killed=False)]
+    assert found == [StartRequest("/src", ("cc", "-c", "a b.cpp", "")), UnitEnded(0, 1, killed=False)]
 
 
 def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClient]) -> None:
@@ -66,12 +66,12 @@ def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClien
     words = b"/\0cc\0\xff" + b"x" * 2**20 + b"\0"
     sender = threading.Thread(target=gate.sendall, args=(b"ask %d\n%b" % (len(words), words),))
     sender.start()
-    found: list[Said] = []
+    found: list[GateMessage] = []
     while not found:
         found += heard(client)
     sender.join()
     (asks,) = found
-    assert isinstance(asks, UnitAsks)
+    assert isinstance(asks, StartRequest)
     assert len(asks.argv[1]) == 2**20 + 1
 
 
@@ -83,7 +83,7 @@ def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClien
         b"ask\n",
         b"ask x\n",
         b"ask -1\n",
-        b"ask %d\n" % (LONGEST + 1),
+        b"ask %d\n" % (LONGEST_COMMAND_BYTES + 1),
         b"ask 0\n",
         b"ask 2\n/\0",
         b"pid\n",
@@ -104,11 +104,11 @@ def test_another_language_ends_the_talk(pair: tuple[socket.socket, GateClient], 
 
 def test_the_gate_is_told(pair: tuple[socket.socket, GateClient]) -> None:
     gate, client = pair
-    client.say("go")
-    client.say("again")
+    client.send("go")
+    client.send("again")
     assert gate.recv(100) == b"go\nagain\n"
     gate.close()
-    client.say("done")  # nobody hears it, and nothing happens
+    client.send("done")  # nobody hears it, and nothing happens
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")

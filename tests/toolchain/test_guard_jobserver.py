@@ -106,7 +106,7 @@ def test_tokens_of_a_killed_client_are_made_again(pool: TokenPool, tmp_path: Pat
 def test_offering_finds_lost_tokens_by_itself(
     pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobserver, "LOST_AFTER", 0.0)
+    monkeypatch.setattr(jobserver, "LOST_AFTER_SECONDS", 0.0)
     pool.offer(1)
     with client(tmp_path, 1) as (process, _):
         process.kill()

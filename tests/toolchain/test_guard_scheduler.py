@@ -1,4 +1,4 @@
-"""The scheduler: the courses of units, the memory probe, and what is done about them."""
+"""The scheduler: units that are tracked, the memory probe, and what is done about them."""
 
 import itertools
 import os
@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.guards import MIB, SOON, until
-from torchmill.toolchain.guard.clients import GateClient, GateGone, UnitAsks, UnitEnded, UnitStarted
+from torchmill.toolchain.guard.clients import GateClient, GateGone, StartRequest, UnitEnded, UnitStarted
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
-from torchmill.toolchain.guard.scheduler import IDLE, MemoryProbe, RoomReading, UnitCourse, UnitScheduler
+from torchmill.toolchain.guard.scheduler import (
+    IDLE_LOOK_SECONDS,
+    MemoryProbe,
+    RoomReading,
+    TrackedUnit,
+    UnitScheduler,
+)
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import describe_unit
 
@@ -46,20 +52,20 @@ class Build:
         self.sockets[number].settimeout(SOON)
         client = GateClient(ours, number)
         self.clients.append(client)
-        self.admission.welcome(client)
+        self.admission.add_gate(client)
         self.ask(client, room)
         return client
 
     def ask(self, client: GateClient, room: RoomReading = PLENTY) -> None:
-        assert self.admission.take(client, UnitAsks("/src", ("cc", "-c", f"{client.number}.c")))
-        self.admission.act(room)
+        assert self.admission.handle_message(client, StartRequest("/src", ("cc", "-c", f"{client.number}.c")))
+        self.admission.apply_policy(room)
 
     def run(self, client: GateClient, *argv: str, **env: str) -> subprocess.Popen[bytes]:
         """Let its compiler run."""
         compiler = self.compilers[client.number] = subprocess.Popen(
             argv or ["sleep", "600"], start_new_session=True, env={**os.environ, **env}
         )
-        assert self.admission.take(client, UnitStarted(compiler.pid))
+        assert self.admission.handle_message(client, UnitStarted(compiler.pid))
         return compiler
 
     def heard(self, client: GateClient) -> str:
@@ -121,10 +127,10 @@ def need_of(build: Build, number: int) -> tuple[int, float] | None:
 def test_the_youngest_is_ended_and_asks_again(build: Build) -> None:
     old, young = two(build)
     compiler = build.run(young)
-    build.admission.act(NOTHING)
+    build.admission.apply_policy(NOTHING)
     assert build.heard(young) == "again"
     assert compiler.wait(SOON) == -signal.SIGTERM
-    build.admission.act(NOTHING)  # its effect is awaited: nobody else is ended
+    build.admission.apply_policy(NOTHING)  # its effect is awaited: nobody else is ended
     assert build.silent(old)
     build.ask(young)
     assert build.heard(young) == "go"
@@ -139,8 +145,8 @@ def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_p
     _, young = two(build)
     compiler = build.run(young, *words, TMPDIR=str(tmp_path / "temporary"))
     with (tmp_path / "header.h").open("w"):  # it reads, and waits for more
-        build.admission._courses[2].pause(build.now)
-        build.admission.act(NOTHING)
+        build.admission._tracked[2].pause(build.now)
+        build.admission.apply_policy(NOTHING)
         assert compiler.wait(SOON) != 0
     until(lambda: not any((tmp_path / "temporary").iterdir()))
     assert not (tmp_path / "a.o").exists()
@@ -149,8 +155,8 @@ def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_p
 def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> None:
     _, young = two(build)
     build.run(young)
-    build.admission.act(NOTHING)
-    assert build.admission.take(young, UnitEnded(137, MIB, killed=True))
+    build.admission.apply_policy(NOTHING)
+    assert build.admission.handle_message(young, UnitEnded(137, MIB, killed=True))
     assert build.heard(young) == "again"
     assert build.silent(young)
     build.ask(young)
@@ -160,16 +166,16 @@ def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> No
 
 def test_a_unit_that_ends_well_while_it_is_told_to_end_is_done(build: Build) -> None:
     _, young = two(build)
-    build.admission.act(NOTHING)
-    assert build.admission.take(young, UnitEnded(0, 70 * MIB, killed=False))
-    assert not build.admission.take(young, GateGone())
+    build.admission.apply_policy(NOTHING)
+    assert build.admission.handle_message(young, UnitEnded(0, 70 * MIB, killed=False))
+    assert not build.admission.handle_message(young, GateGone())
     assert build.outcomes() == ["done"]
     assert need_of(build, 2) == (70 * MIB, 0.0)
 
 
 def test_a_compiler_that_was_just_about_to_start_is_ended_too(build: Build) -> None:
     _, young = two(build)
-    build.admission.act(NOTHING)
+    build.admission.apply_policy(NOTHING)
     assert build.heard(young) == "again"
     compiler = build.run(young)
     assert compiler.wait(SOON) == -signal.SIGKILL
@@ -183,10 +189,10 @@ def test_a_process_that_is_not_the_gates_is_left_alone(build: Build) -> None:
         assert other.stdout
         stranger = int(other.stdout.readline())  # its number is what a gate in another namespace says
         until(lambda: os.getpgid(stranger) == stranger)
-        assert build.admission.take(young, UnitStarted(stranger))
-        build.admission.act(NOTHING)
+        assert build.admission.handle_message(young, UnitStarted(stranger))
+        build.admission.apply_policy(NOTHING)
         assert build.heard(young) == "again"
-        assert not build.admission.take(young, GateGone())
+        assert not build.admission.handle_message(young, GateGone())
         os.kill(stranger, signal.SIGUSR1)
         assert int(other.stdout.readline()) == 128 + signal.SIGUSR1
 
@@ -194,14 +200,14 @@ def test_a_process_that_is_not_the_gates_is_left_alone(build: Build) -> None:
 def test_a_unit_that_was_ended_often_runs_alone(build: Build) -> None:
     old, young = two(build)
     for _ in range(2):
-        build.admission.act(NOTHING)
+        build.admission.apply_policy(NOTHING)
         assert build.heard(young) == "again"
         build.ask(young)
         if build.kinds().count("rerun") < 2:
             assert build.heard(young) == "go"
     assert build.silent(young)
-    assert build.admission.take(old, UnitEnded(0, MIB, killed=False))
-    build.admission.act(PLENTY)
+    assert build.admission.handle_message(old, UnitEnded(0, MIB, killed=False))
+    build.admission.apply_policy(PLENTY)
     assert build.heard(young) == "go"
     assert build.kinds() == ["rerun", "rerun", "alone"]
 
@@ -209,13 +215,13 @@ def test_a_unit_that_was_ended_often_runs_alone(build: Build) -> None:
 def test_the_time_of_a_pause_is_not_learned(build: Build) -> None:
     old, young = two(build)
     compiler = build.run(young)
-    course = build.admission._courses[2]
+    course = build.admission._tracked[2]
     course.pause(build.now)
     until(lambda: Path(f"/proc/{compiler.pid}/stat").read_text().split(") ")[1][0] == "T", "a stop")
     build.now += 100
     course.resume(build.now)
     build.now += 5
-    build.admission.take(young, UnitEnded(0, MIB, killed=False))
+    build.admission.handle_message(young, UnitEnded(0, MIB, killed=False))
     assert need_of(build, 2) == (MIB, 5.0)
     assert build.silent(old)
 
@@ -223,8 +229,8 @@ def test_the_time_of_a_pause_is_not_learned(build: Build) -> None:
 def test_a_stopped_compiler_whose_gate_left_is_ended(build: Build) -> None:
     _, young = two(build)
     compiler = build.run(young)
-    build.admission._courses[2].pause(build.now)
-    assert not build.admission.take(young, GateGone())
+    build.admission._tracked[2].pause(build.now)
+    assert not build.admission.handle_message(young, GateGone())
     assert compiler.wait(SOON) == -signal.SIGKILL
     assert build.outcomes() == ["failed"]
 
@@ -233,9 +239,9 @@ def test_what_a_unit_has_is_looked_at(build: Build) -> None:
     old, _ = two(build)
     build.run(old)
     assert build.admission.used == 0
-    build.admission.look()
+    build.admission.measure_units()
     assert 0 < build.admission.used < 10 * MIB
-    build.admission.act(PLENTY)
+    build.admission.apply_policy(PLENTY)
     moment = build.records[-1]
     assert isinstance(moment, TimelineMoment)
     assert (moment.running, moment.used) == (2, build.admission.used)
@@ -244,7 +250,7 @@ def test_what_a_unit_has_is_looked_at(build: Build) -> None:
 
 def test_what_fails_is_not_learned(build: Build) -> None:
     old, _ = two(build)
-    assert build.admission.take(old, UnitEnded(1, MIB, killed=False))
+    assert build.admission.handle_message(old, UnitEnded(1, MIB, killed=False))
     assert build.outcomes() == ["failed"]
     assert need_of(build, 1) is None
 
@@ -255,7 +261,7 @@ def test_time_in_which_memory_kept_a_unit_waiting_is_counted(build: Build) -> No
     build.come(2, scarce)
     for _ in range(3):
         build.now += 1
-        build.admission.act(scarce)
+        build.admission.apply_policy(scarce)
     moment = build.records[-1]
     assert isinstance(moment, TimelineMoment)
     assert (moment.running, moment.waiting, moment.short) == (1, 1, 3.0)
@@ -266,18 +272,18 @@ def test_what_waits_is_seen_in_the_light_of_what_ended(build: Build) -> None:
     clients = [build.come(number, scarce) for number in range(1, 7)]
     for client in clients:
         assert build.heard(client) == "go"
-        assert build.admission.take(client, UnitEnded(0, 20 * MIB, killed=False))
+        assert build.admission.handle_message(client, UnitEnded(0, 20 * MIB, killed=False))
         build.now += 1
-        build.admission.act(scarce)
+        build.admission.apply_policy(scarce)
     first, *_, last = [one.expected for one in build.records if isinstance(one, UnitRun)]
     assert last == 20 * MIB < first
 
 
 def test_looks_are_rare_where_no_unit_is(build: Build) -> None:
-    assert build.admission.act(PLENTY) == IDLE
+    assert build.admission.apply_policy(PLENTY) == IDLE_LOOK_SECONDS
     old, _ = two(build)
-    assert build.admission.act(PLENTY) < IDLE
-    assert not build.admission.take(old, GateGone())
+    assert build.admission.apply_policy(PLENTY) < IDLE_LOOK_SECONDS
+    assert not build.admission.handle_message(old, GateGone())
 
 
 def test_all_gates_are_told_to_stop(build: Build) -> None:
@@ -287,51 +293,51 @@ def test_all_gates_are_told_to_stop(build: Build) -> None:
 
 
 @pytest.fixture
-def course() -> Iterator[UnitCourse]:
+def course() -> Iterator[TrackedUnit]:
     gate, ours = socket.socketpair()
     client = GateClient(ours, 1)
-    begun = UnitCourse(client)
-    begun.begin(10.0)
+    begun = TrackedUnit(client)
+    begun.start(10.0)
     yield begun
     client.close()
     gate.close()
 
 
-def test_only_the_time_between_pauses_counts(course: UnitCourse) -> None:
-    assert course.ran(12.0) == 2
+def test_only_the_time_between_pauses_counts(course: TrackedUnit) -> None:
+    assert course.running_seconds(12.0) == 2
     course.pause(12.0)
-    assert course.ran(15.0) == 2
+    assert course.running_seconds(15.0) == 2
     course.resume(16.0)
-    assert course.ran(17.0) == 3
-    course.begin(20.0)
-    assert course.ran(21.0) == 1
+    assert course.running_seconds(17.0) == 3
+    course.start(20.0)
+    assert course.running_seconds(21.0) == 1
 
 
-def test_how_long_it_had_less_than_half_of_its_peak(course: UnitCourse) -> None:
+def test_how_long_it_had_less_than_half_of_its_peak(course: TrackedUnit) -> None:
     for second, has in enumerate((10, 20, 40, 49, 50, 90, 30)):
-        course.saw_now(10.0 + second, has)
-    course.saw(100)
-    assert course.half(20.0) == 0.3
+        course.record_memory(10.0 + second, has)
+    course.record_peak(100)
+    assert course.half_peak_share(20.0) == 0.3
 
 
-def test_of_a_unit_that_nobody_looked_at_nothing_is_said(course: UnitCourse) -> None:
-    course.saw(100)
-    assert course.half(10.0) == 0.0
+def test_of_a_unit_that_nobody_looked_at_nothing_is_said(course: TrackedUnit) -> None:
+    course.record_peak(100)
+    assert course.half_peak_share(10.0) == 0.0
 
 
-def test_a_long_growth_is_not_noted_in_every_detail(course: UnitCourse) -> None:
+def test_a_long_growth_is_not_noted_in_every_detail(course: TrackedUnit) -> None:
     for look in range(10_000):
-        course.saw_now(10.0 + look / 50, 1000 + look)
+        course.record_memory(10.0 + look / 50, 1000 + look)
     assert len(course.rises) < 60
     assert course.peak == course.most == 10_999
 
 
-def test_the_most_of_all_runs_is_remembered(course: UnitCourse) -> None:
-    course.saw(100)
-    course.begin(20.0)
-    course.saw(50)
+def test_the_most_of_all_runs_is_remembered(course: TrackedUnit) -> None:
+    course.record_peak(100)
+    course.start(20.0)
+    course.record_peak(50)
     assert (course.peak, course.most) == (50, 100)
-    assert course.figures("needed").startswith("needed 50")
+    assert course.describe_need("needed").startswith("needed 50")
 
 
 GIB = 2**30

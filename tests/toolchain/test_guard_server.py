@@ -25,7 +25,7 @@ from torchmill.toolchain.guard.server import (
     NonblockingPipe,
 )
 from torchmill.toolchain.guard.timeline import (
-    SHARE,
+    MOMENT_SHARE,
     BuildAccount,
     Record,
     TimelineEvent,
@@ -48,7 +48,7 @@ ORDERS = GuardCommand(
 
 
 def test_orders_survive_the_way() -> None:
-    line = ORDERS.as_line()
+    line = ORDERS.to_line()
     assert "\n" not in line
     assert parse_command(line) == ORDERS
 
@@ -64,14 +64,14 @@ def test_what_is_no_order_is_refused(line: str) -> None:
 def test_a_superior_is_heard_to_the_end() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
-    os.write(writing, ORDERS.as_line().encode() + b"\n")
-    assert parse_command(superior.first_line()) == ORDERS
-    assert not superior.wants_the_end
+    os.write(writing, ORDERS.to_line().encode() + b"\n")
+    assert parse_command(superior.read_first_line()) == ORDERS
+    assert not superior.asked_to_end
     os.write(writing, b"end\n")
-    superior.hear()
+    superior.read()
     os.close(writing)
-    superior.hear()
-    assert superior.wants_the_end
+    superior.read()
+    assert superior.asked_to_end
     assert not superior.gone
     os.close(reading)
 
@@ -80,8 +80,8 @@ def test_the_end_may_come_with_the_orders() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
     os.write(writing, b"{}\nend\n")
-    assert superior.first_line() == "{}"
-    assert superior.wants_the_end
+    assert superior.read_first_line() == "{}"
+    assert superior.asked_to_end
     os.close(writing)
     os.close(reading)
 
@@ -90,7 +90,7 @@ def test_one_that_goes_without_a_word_is_gone() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
     os.close(writing)
-    assert superior.first_line() == ""
+    assert superior.read_first_line() == ""
     assert superior.gone
     os.close(reading)
 
@@ -125,7 +125,7 @@ def test_a_reader_who_never_comes_costs_no_more_memory_than_that() -> None:
     for _ in range(100):
         outlet.write("x" * (BUFFERED_BYTES // 10))
         outlet.flush()
-    assert len(outlet._kept) < 2 * BUFFERED_BYTES
+    assert len(outlet._pending) < 2 * BUFFERED_BYTES
     os.close(reading)
     os.close(writing)
 
@@ -149,9 +149,9 @@ def recorded(file: Path, *records: Record) -> list[str]:
     """Return what is told when records are taken."""
     reading, writing = os.pipe()
     recorder = GuardRecorder(writing, file, lambda: 9.0)
-    recorder.ready()
+    recorder.announce_ready()
     for record in records:
-        recorder.take(record)
+        recorder.record(record)
     recorder.close()
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
@@ -248,11 +248,11 @@ def test_six_hours_stay_small() -> None:
     out = io.StringIO()
     peak = 12345 * 5
     looks = [moment(number / 5, used=3.9 if number == peak else 1.25) for number in range(6 * 3600 * 5)]
-    written = lines(TimelineWriter(out, SHARE), out, looks)
+    written = lines(TimelineWriter(out, MOMENT_SHARE), out, looks)
     assert len(written) < 9700
     assert len(out.getvalue()) < 1_300_000
     assert looks[peak] in written, "the tightest moment of all is kept"
-    assert written[-1].at == pytest.approx(6 * 3600, rel=SHARE)
+    assert written[-1].at == pytest.approx(6 * 3600, rel=MOMENT_SHARE)
 
 
 def test_what_is_no_moment_is_written_at_once() -> None:
@@ -293,7 +293,7 @@ def test_a_run_lasts_from_its_beginning_to_its_end() -> None:
 
 
 def test_what_takes_a_moment_is_done_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "RARELY", 0.0)
+    monkeypatch.setattr(server, "SAVE_INTERVAL_SECONDS", 0.0)
     reading, writing = os.pipe()
     expectations = UnitExpectations(NeedHistory(tmp_path / "units.sqlite"), ())
     pool = TokenPool(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from tests.support.guards import until
 from torchmill.core.process import find_by_variable
 from torchmill.toolchain.guard.command import GATE
-from torchmill.toolchain.guard.session import NAMED, GuardedBuild, GuardSite, guard_build
+from torchmill.toolchain.guard.session import LISTED_PER_KIND, GuardedBuild, GuardSite, guard_build
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_a_compile_is_admitted_and_entered_in_the_books(site: GuardSite) -> None
         assert (done.returncode, done.stderr) == (0, "")
         assert (site.tree / "f.o").exists()
     assert guard.account.units == 1
-    assert guard.news.empty()
+    assert guard.messages.empty()
     assert not folder.exists()
     records = [parse_record(line) for line in site.timeline.read_text().splitlines()]
     (ran,) = (record for record in records if isinstance(record, UnitRun))
@@ -101,8 +101,8 @@ def test_a_guard_that_is_killed_is_told_and_missed_by_nobody(site: GuardSite) ->
     with guard_build(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
         process.kill()
-        until(lambda: not guard.news.empty())
-        assert guard.news.get().endswith("compiling 2 files at a time from here on")
+        until(lambda: not guard.messages.empty())
+        assert guard.messages.get().endswith("compiling 2 files at a time from here on")
         assert (guard.account.now.allowed, guard.account.now.waiting) == (0, 0)
         assert compile_(guard, site.tree).returncode == 0
     assert guard.account.units == 0
@@ -116,8 +116,8 @@ def test_a_guard_that_hangs_is_killed_and_missed_by_nobody(
         (process,) = guards(guard.environment[GATE])
         process.suspend()
         assert compile_(guard, site.tree).returncode == 0
-        until(lambda: not guard.news.empty())
-        assert "the guard ended unexpectedly" in guard.news.get()
+        until(lambda: not guard.messages.empty())
+        assert "the guard ended unexpectedly" in guard.messages.get()
 
 
 def test_nothing_that_carries_the_gate_outlives_the_build(site: GuardSite) -> None:
@@ -147,19 +147,19 @@ def test_no_place_for_the_gate_is_one_sentence(site: GuardSite, tmp_path: Path) 
     (tmp_path / "file").touch()
     with guard_build(replace(site, tree=tmp_path / "file" / "tree"), {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
-    said = guard.news.get()
+    said = guard.messages.get()
     assert said.startswith("this build has no memory guard (")
     assert said.endswith("): compiling 2 files at a time")
-    assert guard.news.empty()
+    assert guard.messages.empty()
 
 
 def test_no_guard_is_started_where_none_is_wanted(site: GuardSite) -> None:
     before = psutil.Process().children()
-    with guard_build(replace(site, wanted=False), {}) as guard:
+    with guard_build(replace(site, enabled=False), {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
         assert psutil.Process().children() == before
         assert not (site.tree / "gate").exists()
-    assert guard.news.get() == "this build has no memory guard (--no-guard): compiling 2 files at a time"
+    assert guard.messages.get() == "this build has no memory guard (--no-guard): compiling 2 files at a time"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_guard_that_does_not_start_is_one_sentence(
     before = psutil.Process().children()
     with guard_build(site, {}) as guard:
         assert (guard.gate, guard.environment) == (None, {})
-    assert guard.news.get() == f"this build has no memory guard ({why}): compiling 2 files at a time"
+    assert guard.messages.get() == f"this build has no memory guard ({why}): compiling 2 files at a time"
     assert psutil.Process().children() == before
 
 
@@ -188,19 +188,19 @@ def test_what_cannot_be_kept_is_told_when_the_guard_ends(site: GuardSite) -> Non
     site.history.mkdir(parents=True)
     with guard_build(site, {}) as guard:
         assert compile_(guard, site.tree).returncode == 0
-    said = guard.news.get()
+    said = guard.messages.get()
     assert said.startswith(f"what this build taught cannot be kept in {site.history} (")
     assert said.endswith("): see that it can be written")
 
 
 def test_of_units_that_are_too_large_only_a_few_are_named(site: GuardSite) -> None:
-    count = NAMED + 2
+    count = LISTED_PER_KIND + 2
     with guard_build(replace(site, memory=2**20), {}) as guard:
         for _ in range(count):
             assert compile_(guard, site.tree).returncode == 0
     assert guard.account.counts["too large"] == count
-    *named, last = [guard.news.get() for _ in range(guard.news.qsize())]
-    assert len(named) == NAMED
+    *named, last = [guard.messages.get() for _ in range(guard.messages.qsize())]
+    assert len(named) == LISTED_PER_KIND
     assert all(
         one.startswith("f.cpp needed ") and one.endswith(": such a file is built alone") for one in named
     )
@@ -211,7 +211,7 @@ def test_a_timeline_that_cannot_be_written_is_told(site: GuardSite, tmp_path: Pa
     (tmp_path / "file").touch()
     with guard_build(replace(site, timeline=tmp_path / "file" / "timeline"), {}) as guard:
         assert compile_(guard, site.tree).returncode == 0
-    assert guard.news.get().startswith("the timeline cannot be written: ")
+    assert guard.messages.get().startswith("the timeline cannot be written: ")
     assert guard.account.units == 1
 
 

@@ -59,7 +59,7 @@ def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **v
     )
     assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in caching  # its steps would run past the gate
     (one,) = {caching[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
-    return run(one, *argv, **{sccache.IN_USE: caching[sccache.IN_USE], **variables})
+    return run(one, *argv, **{sccache.PROGRAM_VARIABLE: caching[sccache.PROGRAM_VARIABLE], **variables})
 
 
 def test_what_sccache_compiles_comes_by_the_gate(
@@ -143,7 +143,9 @@ def test_whatever_it_calls_itself_is_no_trouble(tmp_path: Path, said: str, versi
         "x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}
     )
     shared = {"TORCHMILL_CACHE": "s3://bucket"}
-    found = compiler_cache.set_up_cache(replace(site(tmp_path, host, [], **shared), kept=tmp_path / "kept"))
+    found = compiler_cache.set_up_cache(
+        replace(site(tmp_path, host, [], **shared), cache_folder=tmp_path / "kept")
+    )
     assert (found.tool, found.version) == ("sccache", version)
 
 
@@ -218,10 +220,10 @@ def serving(
     """Yield the cache of a build and its environment, with a gate that counts and a server of its own."""
     meeting = kept / f"g{len(list(kept.glob('g*')))}"
     script(meeting / "gate", 'echo "$*" >> "$TORCHMILL_GATE/log"', 'exec "$@"')
-    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), kept=kept))
+    found = compiler_cache.set_up_cache(replace(site(folder, host, noted, **environ), cache_folder=kept))
     variables = {"PATH": os.environ["PATH"], **environ, **found.variables}
     variables |= {**sccache.server_variables(meeting), GATE: str(meeting)}
-    if sccache.ADDRESS not in variables:
+    if sccache.ADDRESS_VARIABLE not in variables:
         pytest.skip("the folder for temporary files has too long a path for a socket")
     try:
         yield found, sccache.start_server(found.program, variables, noted.append)
@@ -277,7 +279,7 @@ def test_a_real_server_is_the_builds_own(real: Host, tmp_path: Path, kept: Path)
         ]
         assert [one.wait(60) for one in together] == [0] * 6
         assert [one.name() for one in process.find_by_variable(GATE, environ[GATE])] == ["sccache"]
-        assert Path(environ[sccache.ADDRESS]).is_socket()
+        assert Path(environ[sccache.ADDRESS_VARIABLE]).is_socket()
 
 
 @pytest.mark.parametrize("harm", ["cut off", "changed"])
@@ -336,14 +338,14 @@ def test_a_shared_cache_that_dies_is_done_without_until_it_is_back(
     port = cache_servers.free_port()
     shared = remote_cache.parse_remote(f"redis://127.0.0.1:{port}")
     with serving(tmp_path, real, kept, noted) as (_, environ):
-        marker = Path(environ[GATE], sccache.WITHOUT)
+        marker = Path(environ[GATE], sccache.DISABLED_FILE)
         with sccache.watch_shared_cache(shared, {}, marker.parent, noted.append, every=0.05):
             until(marker.exists)
             assert built(tmp_path / "one", environ)
             with socket.create_server(("127.0.0.1", port)):
                 until(lambda: not marker.exists())
                 built(tmp_path / "two", environ)
-                known = sccache.read_statistics(environ[sccache.IN_USE], environ)
+                known = sccache.read_statistics(environ[sccache.PROGRAM_VARIABLE], environ)
     assert known is not None
     assert sccache.count_sccache_hits(known)[:2] == (0, 1)  # of the first file it heard nothing
     (said,) = noted
@@ -358,7 +360,7 @@ def test_a_server_that_cannot_start_with_a_shared_cache_starts_alone(tmp_path: P
         "0.16.0", tmp_path, tmp_path, "1G", remote_cache.parse_remote("redis://cache.example")
     )
     alone = sccache.sccache_variables("0.16.0", tmp_path, tmp_path, "1G")
-    environ = {"PATH": os.environ["PATH"], sccache.IN_USE: program}
+    environ = {"PATH": os.environ["PATH"], sccache.PROGRAM_VARIABLE: program}
     assert sccache.start_server(program, {**environ, **told}, noted.append) == {**environ, **alone}
     assert noted[0].startswith("sccache cannot use the shared cache (")
     assert "sccache: error: no Redis" in noted[0]
@@ -367,8 +369,8 @@ def test_a_server_that_cannot_start_with_a_shared_cache_starts_alone(tmp_path: P
 def test_a_server_that_cannot_start_at_all_stops_nothing(tmp_path: Path) -> None:
     for program in (script(tmp_path / "sccache", "exit 2"), str(tmp_path / "not there")):
         noted: list[str] = []
-        environ = {"PATH": os.environ["PATH"], sccache.IN_USE: program}
-        assert sccache.IN_USE not in sccache.start_server(program, environ, noted.append)
+        environ = {"PATH": os.environ["PATH"], sccache.PROGRAM_VARIABLE: program}
+        assert sccache.PROGRAM_VARIABLE not in sccache.start_server(program, environ, noted.append)
         assert noted[0].startswith("sccache cannot start (")
 
 

@@ -148,7 +148,7 @@ def compile_wheel(job: BuildContext, line: ProgressLine) -> CompileResult:
         before = _children_cpu()
         try:
             with watch_shared_cache(
-                cache.watched if guard.gate else None, variables, guard.folder, guard.news.put
+                cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put
             ):
                 for command in job.plan.compile:
                     _run(job, command, variables, log, seen, guard.account)
@@ -182,7 +182,7 @@ def _site(job: BuildContext) -> GuardSite:
         memory=job.options.memory,
         roots=(str(job.tree.source.resolve()),),
         known=relevant_units(job.facts.units, job.package.name, job.plan.release.version),
-        wanted=job.options.guard,
+        enabled=job.options.guard,
     )
 
 
@@ -194,8 +194,8 @@ def _unwatched(job: BuildContext) -> int:
 
 
 def _tell(guard: GuardedBuild, line: ProgressLine) -> None:
-    while not guard.news.empty():
-        line.note(guard.news.get())
+    while not guard.messages.empty():
+        line.note(guard.messages.get())
 
 
 def _run(  # noqa: PLR0917 - one command and those who watch it

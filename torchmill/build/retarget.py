@@ -50,7 +50,7 @@ def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(venv)
     fresh.replace(tree.env)
-    write_atomically(tree.interpreter_file, user.text())
+    write_atomically(tree.interpreter_file, user.to_json())
 
 
 def retarget_tree(tree: BuildTree, to: TreeUser, venv: Path) -> int | None:
@@ -64,7 +64,7 @@ def retarget_tree(tree: BuildTree, to: TreeUser, venv: Path) -> int | None:
         return None
     if former.identity == to.identity and tree.env.is_symlink() and tree.env.readlink() == venv:
         return 0
-    write_atomically(tree.interpreter_file, replace(former, identity="").text())
+    write_atomically(tree.interpreter_file, replace(former, identity="").to_json())
     known = read_recorded_inputs(tree.source)
     if known is None and _has_objects(tree.source):
         return None

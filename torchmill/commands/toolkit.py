@@ -213,11 +213,13 @@ def answer_request(
     machine = (os.environ, Path("/"), Path.home(), run)
     if said.complete:
         return describe_completion(
-            provision.base_toolkit(said.complete, tuple(cuda_toolkits.partial_toolkits(*machine))), arch, shop
+            provision.base_toolkit(said.complete, tuple(cuda_toolkits.toolkits_with_compiler(*machine))),
+            arch,
+            shop,
         )
     here = {
         one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
-        for one in cuda_toolkits.whole_toolkits(*machine)
+        for one in cuda_toolkits.complete_toolkits(*machine)
     }
     beside = [
         one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != provisioned.TOOLKIT
@@ -263,7 +265,7 @@ def list_toolkits(
     entries = [_entry(one) for one in beside]
     data = {
         "toolkits": [
-            {"version": one.version, "home": str(one.home), "by": one.by, "lacks": _names(lacks)}
+            {"version": one.version, "home": str(one.home), "by": one.found_by, "lacks": _names(lacks)}
             for one, lacks in here.items()
         ],
         "kept": entries,
@@ -271,7 +273,7 @@ def list_toolkits(
     }
     parts = [
         console.format_table(
-            ("CUDA", "found by", "folder"), [(one.version, one.by, str(one.home)) for one in here]
+            ("CUDA", "found by", "folder"), [(one.version, one.found_by, str(one.home)) for one in here]
         )
         if here
         else "no CUDA toolkit was found on this machine"

@@ -114,7 +114,7 @@ class FoundToolkit:
 
     version: str  # "11.8"
     home: Path  # for CUDA_HOME
-    by: str  # what leads to it: "CUDA_HOME", "brought from debian", "module cuda/11.8.0"
+    found_by: str  # what leads to it: "CUDA_HOME", "brought from debian", "module cuda/11.8.0"
 
 
 def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> dict[str, str]:
@@ -123,21 +123,21 @@ def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunPr
     One that is named goes first, then one that was brought. `home` is the user's folder.
     """
     used: dict[str, str] = {}
-    for one in whole_toolkits(environ, root, home, run):
+    for one in complete_toolkits(environ, root, home, run):
         used.setdefault(one.version, str(one.home))
     return used
 
 
-def whole_toolkits(
+def complete_toolkits(
     environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
 ) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
-    for one in partial_toolkits(environ, root, home, run):
+    for one in toolkits_with_compiler(environ, root, home, run):
         if (one.home / "include/cuda_runtime_api.h").exists():
             yield one
 
 
-def partial_toolkits(
+def toolkits_with_compiler(
     environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
 ) -> Iterator[FoundToolkit]:
     """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""

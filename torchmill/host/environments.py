@@ -15,7 +15,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.process import capture
 
 Install = Callable[..., Any]  # pip's install, given its arguments
-MADE_FOR = "torchmill"  # the file in an environment that says what was installed in it
+STAMP_NAME = "torchmill"  # the file in an environment that says what was installed in it
 
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PACKAGES = tuple(f"{site}/*.dist-info" for site in _SITES)
@@ -40,7 +40,7 @@ class TreeUser:
     headers: tuple[str, ...]  # folders of the interpreter's own headers
     folders: tuple[str, ...]  # folders of all that an object may depend on and that is this user's
 
-    def text(self) -> str:
+    def to_json(self) -> str:
         """Return it as `read` takes it."""
         return json.dumps(asdict(self))
 
@@ -73,7 +73,7 @@ def provide_environment(
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again.
     """
-    note = venv / MADE_FOR
+    note = venv / STAMP_NAME
     if not _is_made_for(venv, wanted):
         if not _is_fresh(venv):
             # What another release, or another plan, left in it must not be found.
@@ -91,14 +91,14 @@ def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
 
 
 def _is_made_for(venv: Path, wanted: str) -> bool:
-    said = venv / MADE_FOR
+    said = venv / STAMP_NAME
     return said.is_file() and said.read_text(encoding="utf-8", errors="replace") == wanted
 
 
 def _is_fresh(venv: Path) -> bool:
     """Tell whether an environment is as `python -m venv` makes it: nothing was ever put into it."""
     found = [path.name for site in _SITES for folder in venv.glob(site) for path in folder.iterdir()]
-    return bool(found) and not (venv / MADE_FOR).exists() and all(map(_COMES_WITH.fullmatch, found))
+    return bool(found) and not (venv / STAMP_NAME).exists() and all(map(_COMES_WITH.fullmatch, found))
 
 
 def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:

@@ -12,45 +12,6 @@ from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 from torchmill.host import native
 
-
-def translated_interpreters(places: Mapping[str, Path], arch: str) -> dict[str, Path]:
-    """Return those that were made for another machine, which an emulator runs for them.
-
-    What they build would be for that machine too.
-    """
-    known = {version: native.machines_of_binary(path) for version, path in places.items()}
-    return {
-        version: places[version] for version, made_for in known.items() if made_for and arch not in made_for
-    }
-
-
-def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> dict[str, Path]:
-    """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
-
-    None is run: pyenv takes a sixth of a second to say so, and its files say it too.
-    """
-    base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
-    selected = [base / "versions" / name for name in _selected(base, environ)]
-    found = {}
-    for version in places:
-        first = shutil.which(f"python{version}", path=environ.get("PATH"))
-        if first and Path(first).parent == base / "shims":
-            runs = any((folder / "bin" / f"python{version}").exists() for folder in selected)
-            if not runs:
-                found[version] = Path(first)
-    return found
-
-
-def _selected(base: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the versions that pyenv's shims run."""
-    if environ.get("PYENV_VERSION"):
-        return environ["PYENV_VERSION"].split(":")
-    try:
-        return (base / "version").read_text(encoding="utf-8").split()
-    except OSError:
-        return []
-
-
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(
     r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
@@ -96,7 +57,7 @@ def interpreters_without_headers(
         for version, candidates in _candidates(environ, home).items()
         if not _has_headers(candidates[0])
     }
-    said = {version: _ask(version, path) for version, path in suspects.items()}
+    said = {version: _query(version, path) for version, path in suspects.items()}
     return {
         version: suspects[version]
         for version, answer in said.items()
@@ -127,6 +88,44 @@ def resolve_interpreter(
     raise HostError(f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}")
 
 
+def translated_interpreters(places: Mapping[str, Path], arch: str) -> dict[str, Path]:
+    """Return those that were made for another machine, which an emulator runs for them.
+
+    What they build would be for that machine too.
+    """
+    known = {version: native.machines_of_binary(path) for version, path in places.items()}
+    return {
+        version: places[version] for version, made_for in known.items() if made_for and arch not in made_for
+    }
+
+
+def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> dict[str, Path]:
+    """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
+
+    None is run: pyenv takes a sixth of a second to say so, and its files say it too.
+    """
+    base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
+    selected = [base / "versions" / name for name in _selected(base, environ)]
+    found = {}
+    for version in places:
+        first = shutil.which(f"python{version}", path=environ.get("PATH"))
+        if first and Path(first).parent == base / "shims":
+            runs = any((folder / "bin" / f"python{version}").exists() for folder in selected)
+            if not runs:
+                found[version] = Path(first)
+    return found
+
+
+def _selected(base: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return the versions that pyenv's shims run."""
+    if environ.get("PYENV_VERSION"):
+        return environ["PYENV_VERSION"].split(":")
+    try:
+        return (base / "version").read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+
+
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
     """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
@@ -144,14 +143,14 @@ def interpreter_remedy(version: str) -> str:
 
 def _probe(version: str, executable: Path) -> Path | str:
     """Return where the interpreter really is, or what is wrong with it as part of a sentence."""
-    answer = _ask(version, executable)
+    answer = _query(version, executable)
     if isinstance(answer, str):
         return answer
     real, header = answer
     return real if header.is_file() else f"{executable} lacks its headers, {header}"
 
 
-def _ask(version: str, executable: Path) -> tuple[Path, Path] | str:
+def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return where the interpreter and its header really are, or what is wrong with it."""
     try:
         said = capture([str(executable), "-I", "-c", _PROBE])

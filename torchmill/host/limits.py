@@ -12,7 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Generic, Protocol, TypeVar
 
-_BLOCK = 2**16  # bytes
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_UNLIMITED = 2**60  # version 1 writes "no limit" as the largest multiple of a page
+# Rows of memory.stat that the kernel gives back on demand, and how much of each. A page cache that was read
+# often ("active") goes as readily as one read once: with 900 of 1024 MiB full of either, processes get 1008.
+# What is mapped is code that runs, and part of its processes' resident size. Of the slab some is in use;
+# version 1 does not say how much of it there is.
+_CACHE_V1 = {"total_inactive_file": 1.0, "total_active_file": 1.0, "total_mapped_file": -1.0}
+_CACHE_V2 = {"inactive_file": 1.0, "active_file": 1.0, "file_mapped": -1.0, "slab_reclaimable": 0.5}
+# Slurm's grants of memory on this node, by what each is multiplied with
+_SLURM_MEMORY = {
+    "SLURM_MEM_PER_NODE": None,
+    "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
+    "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
+}
+KEPT_SECONDS = 10.0  # seconds for which the control groups, once found, are believed to be still ours
+_LINUX = sys.platform == "linux"
+_PAGE = os.sysconf("SC_PAGE_SIZE") if _LINUX else 1
+_BLOCK = 2**16  # bytes read at a time
 
 
 def read_kernel_file(file: Path) -> str:
@@ -57,17 +74,6 @@ def count_processors(said: str) -> int:
             return 0
         count += last - first + 1
     return count
-
-
-_OCTAL = re.compile(r"\\([0-7]{3})")
-_UNLIMITED = 2**60  # version 1 writes "no limit" as the largest multiple of a page
-
-# Rows of memory.stat that the kernel gives back on demand, and how much of each. A page cache that was read
-# often ("active") goes as readily as one read once: with 900 of 1024 MiB full of either, processes get 1008.
-# What is mapped is code that runs, and part of its processes' resident size. Of the slab some is in use;
-# version 1 does not say how much of it there is.
-_CACHE_V1 = {"total_inactive_file": 1.0, "total_active_file": 1.0, "total_mapped_file": -1.0}
-_CACHE_V2 = {"inactive_file": 1.0, "active_file": 1.0, "file_mapped": -1.0, "slab_reclaimable": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +227,12 @@ def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]
         if version == 1 and controller not in controllers:
             continue
         group = groups.get(controller if version == 1 else "")
-        below = _below(group, base) if group is not None else None
+        below = _relative_parts(group, base) if group is not None else None
         if below is not None:
             yield version, [point.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
 
 
-def _below(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
+def _relative_parts(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
     """Return the way from the group that is mounted to a process's own; None where there is no such way.
 
     Both are told as a namespace sees them, in which what lies outside begins with "..".
@@ -265,15 +271,6 @@ def _unescape(field: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 
-# Slurm's grants of memory on this node, by what each is multiplied with
-_SLURM_MEMORY = {
-    "SLURM_MEM_PER_NODE": None,
-    "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
-    "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
-}
-KEPT_SECONDS = 10.0  # seconds for which the control groups, once found, are believed to be still ours
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
     """The memory that can be had now, in bytes, and which limit says so."""
@@ -304,8 +301,8 @@ class LimitMeter:
     ) -> None:
         self._granted = _slurm_memory(environ)
         self._granted_cores = _slurm_cores(environ)
-        self._memory = _Found(lambda: memory_limits(root), clock)
-        self._cores = _Found(lambda: core_limits(root), clock)
+        self._memory = _LimitSources(lambda: memory_limits(root), clock)
+        self._cores = _LimitSources(lambda: core_limits(root), clock)
 
     def memory(self, used: int = 0) -> MemoryBound:
         """Return the memory that children can still get who have `used` bytes between them."""
@@ -357,22 +354,24 @@ def process_memory_limits() -> list[LimitReading]:
     return [LimitReading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
 
 
-_Said_co = TypeVar("_Said_co", covariant=True)
+_Reading_co = TypeVar("_Reading_co", covariant=True)
 
 
-class _Source(Protocol[_Said_co]):
-    def read(self) -> _Said_co | None: ...
+class _Source(Protocol[_Reading_co]):
+    def read(self) -> _Reading_co | None: ...
 
 
-class _Found(Generic[_Said_co]):
+class _LimitSources(Generic[_Reading_co]):
     """Sources of limits: found now and then and when one is gone, read each time."""
 
-    def __init__(self, find: Callable[[], Sequence[_Source[_Said_co]]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, find: Callable[[], Sequence[_Source[_Reading_co]]], clock: Callable[[], float]
+    ) -> None:
         self._find, self._clock = find, clock
-        self._sources: Sequence[_Source[_Said_co]] = ()
+        self._sources: Sequence[_Source[_Reading_co]] = ()
         self._until = -math.inf
 
-    def read(self) -> list[_Said_co]:
+    def read(self) -> list[_Reading_co]:
         """Return what each source says that says anything."""
         said = self._said() if self._clock() < self._until else None
         if said is None:
@@ -380,7 +379,7 @@ class _Found(Generic[_Said_co]):
             said = self._said()
         return said or []
 
-    def _said(self) -> list[_Said_co] | None:
+    def _said(self) -> list[_Reading_co] | None:
         """Return None where a source is gone: this process has been moved to another group."""
         try:
             return [said for source in self._sources if (said := source.read()) is not None]
@@ -405,24 +404,20 @@ def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
     """Read what Slurm granted, in megabytes: not every site confines its jobs by control groups."""
     found = []
     for name, times in _SLURM_MEMORY.items():
-        each, count = _granted(environ, name), _granted(environ, times) if times else 1
+        each, count = _slurm_number(environ, name), _slurm_number(environ, times) if times else 1
         if each and count:  # 0 is all of the machine
             found.append(LimitReading(name, each * count * 2**20))
     return found
 
 
 def _slurm_cores(environ: Mapping[str, str]) -> list[CpuQuota]:
-    count = _granted(environ, "SLURM_CPUS_ON_NODE")
+    count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
     return [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
 
 
-def _granted(environ: Mapping[str, str], name: str) -> int:
+def _slurm_number(environ: Mapping[str, str], name: str) -> int:
     """Return the number that a variable holds; 0 where it holds none that is a grant."""
     return max(0, parse_kernel_number(environ.get(name, "")) or 0)
-
-
-_LINUX = sys.platform == "linux"
-_PAGE = os.sysconf("SC_PAGE_SIZE") if _LINUX else 1
 
 
 def groups_memory(groups: Collection[int]) -> dict[int, int]:

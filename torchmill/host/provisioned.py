@@ -12,31 +12,6 @@ from torchmill.config.delivery_model import ProviderPackage
 
 MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisionedMagma:
-    """One that is kept. Its code for GPUs is its own: a build cannot add to it."""
-
-    name: str  # under which it is kept: "magma-2.6.1-cu118-7.0_8.6+PTX"
-    version: str
-    cuda: str  # "118": the toolkit that compiled it
-    code: str  # "7.0;8.6+PTX"
-
-
-def magma_name(beginning: str, code: str) -> str:
-    """Return under which name one is kept, from "magma-2.6.1-cu118" and its code: "7.0;8.6"."""
-    return f"{beginning}-{code.replace(';', '_')}"
-
-
-def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMagma]:
-    """Yield what is kept for a toolkit, "11.8", by the names of all that is kept."""
-    for name in names:
-        match = _KEPT.fullmatch(name)
-        if match and match["cuda"] == cuda.replace(".", ""):
-            yield ProvisionedMagma(name, match["version"], match["cuda"], match["code"].replace("_", ";"))
-
-
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"
 MAKING, WHOLE = (
@@ -125,3 +100,26 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
 def format_provision_record(record: ProvisionRecord, arch: str, made: str) -> str:
     """Return the text of a record; `made` says when, in ISO 8601."""
     return json.dumps(asdict(record) | {"arch": arch, "made": made}, indent=1) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionedMagma:
+    """One that is kept. Its code for GPUs is its own: a build cannot add to it."""
+
+    name: str  # under which it is kept: "magma-2.6.1-cu118-7.0_8.6+PTX"
+    version: str
+    cuda: str  # "118": the toolkit that compiled it
+    code: str  # "7.0;8.6+PTX"
+
+
+def magma_name(beginning: str, code: str) -> str:
+    """Return under which name one is kept, from "magma-2.6.1-cu118" and its code: "7.0;8.6"."""
+    return f"{beginning}-{code.replace(';', '_')}"
+
+
+def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMagma]:
+    """Yield what is kept for a toolkit, "11.8", by the names of all that is kept."""
+    for name in names:
+        match = _KEPT.fullmatch(name)
+        if match and match["cuda"] == cuda.replace(".", ""):
+            yield ProvisionedMagma(name, match["version"], match["cuda"], match["code"].replace("_", ";"))

@@ -35,7 +35,7 @@ class CcacheProgram:
     version: str | None
     features: frozenset[str]  # "http-storage"; none before 4.4
 
-    def reaches(self, remote: RemoteCache) -> bool:
+    def supports(self, remote: RemoteCache) -> bool:
         """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
         return f"{remote.scheme}-storage" in self.features
 
@@ -44,7 +44,7 @@ class CcacheProgram:
         return f"ccache {self.version}" if self.version else "ccache"
 
 
-def ask_ccache(path: str) -> CcacheProgram:
+def probe_ccache(path: str) -> CcacheProgram:
     """Return what a ccache says of itself; nothing where it does not run."""
     try:
         said = capture([path, "--version"])
@@ -110,10 +110,10 @@ def remote_storage(remote: RemoteCache) -> str:
         url, said = f"file:{remote.path}", []
     else:
         who = [quote(one, safe="") for one in (remote.user, remote.password) if one]
-        url = f"{remote.scheme}://{':'.join(who)}{'@' if who else ''}{remote.place}{remote.path}"
+        url = f"{remote.scheme}://{':'.join(who)}{'@' if who else ''}{remote.address}{remote.path}"
         said = list(_CCACHE_TIMEOUT_SECONDS)
     if remote.scheme == "http":  # most servers make no folders of themselves
-        said.append(f"layout={remote.more.get('layout', 'flat')}")
+        said.append(f"layout={remote.options.get('layout', 'flat')}")
     return "|".join([url, *said, *(["read-only"] if remote.read_only else [])])
 
 

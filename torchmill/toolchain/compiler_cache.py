@@ -17,10 +17,10 @@ from torchmill.toolchain import ccache, compiler_identity, remote_cache, sccache
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
-SIZE = "30G"  # a PyTorch with CUDA takes about a third
-LOG = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
+MAX_SIZE = "30G"  # a PyTorch with CUDA takes about a third
+STATS_LOG_VARIABLE = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
 # Compilers that a build may come to call, beside those that the user names.
-NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
+COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CacheSite:
 
     host: Host
     root: Path  # holds every tree that is built
-    kept: Path  # the user's folder of what is kept between builds
+    cache_folder: Path  # the user's folder of what is kept between builds
     log: Path  # of this build: takes what ccache does
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
@@ -86,10 +86,10 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
     shared = _reachable(site, remote_cache.parse_remote(setting))
     path = site.host.tools.get("ccache")
-    first = ccache.ask_ccache(path) if path else None
-    if first is not None and (shared is None or first.reaches(shared)):
+    first = ccache.probe_ccache(path) if path else None
+    if first is not None and (shared is None or first.supports(shared)):
         return _ccache(site, first, shared)
-    if shared is not None and not sccache.sccache_reaches(shared):
+    if shared is not None and not sccache.sccache_supports(shared):
         site.note(f"{first or 'sccache'} has no way to {shared}: building without it")
         return _ccache(site, first, None) if first is not None else _sccache(site, None)
     if first is None:
@@ -110,10 +110,12 @@ def _reachable(site: CacheSite, shared: RemoteCache | None) -> RemoteCache | Non
 
 
 def _ccache(site: CacheSite, program: ccache.CcacheProgram, shared: RemoteCache | None) -> CompilerCache:
-    folder = site.kept / "ccache"
+    folder = site.cache_folder / "ccache"
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache.ccache_variables(program, site.root, folder, SIZE, shared) | {LOG: str(site.log)}
+    variables = ccache.ccache_variables(program, site.root, folder, MAX_SIZE, shared) | {
+        STATS_LOG_VARIABLE: str(site.log)
+    }
     if site.cuda is not None:
         variables |= ccache.nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
@@ -132,29 +134,29 @@ def _identities(site: CacheSite) -> Path:
             for one in compiler_identity.chosen_compilers(site.environ)
         )
     )
-    file = site.kept / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not file.is_file() or file.read_bytes() != text.encode("ascii"):
         files.write_atomically(file, text)
     return file
 
 
 def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
-    folder = site.kept / "sccache"
+    folder = site.cache_folder / "sccache"
     if not _writable(site, folder, "SCCACHE_DIR"):
         return CompilerCache()
     program = site.host.tools.get("sccache")
     if program is None and site.host.system in sccache.SYSTEMS:
-        program = sccache.provide_sccache(site.kept, site.note)
+        program = sccache.provide_sccache(site.cache_folder, site.note)
     if program is None:
         return CompilerCache()
     version = _version(program)
-    variables = sccache.sccache_variables(version, site.root, folder, SIZE, shared)
+    variables = sccache.sccache_variables(version, site.root, folder, MAX_SIZE, shared)
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
         return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
-    path, folder = site.environ.get("PATH"), site.kept / "stand-ins"
+    path, folder = site.environ.get("PATH"), site.cache_folder / "stand-ins"
     chosen = compiler_identity.chosen_compilers(site.environ) | compiler_identity.find_programs(
-        {*site.host.compilers, *NAMES}, path
+        {*site.host.compilers, *COMPILER_NAMES}, path
     )
     try:
         variables |= sccache.place_sccache(program, chosen, folder, site.digest)
@@ -197,8 +199,11 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
     sccache says so as long as its server runs.
     """
     counts = None
-    if cache.tool == "ccache" and environ.get(LOG) == cache.variables[LOG]:
-        with contextlib.suppress(OSError), Path(environ[LOG]).open(encoding="utf-8", errors="replace") as log:
+    if cache.tool == "ccache" and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]:
+        with (
+            contextlib.suppress(OSError),
+            Path(environ[STATS_LOG_VARIABLE]).open(encoding="utf-8", errors="replace") as log,
+        ):
             counts = ccache.count_ccache_hits(log)
     elif cache.tool == "sccache" and (said := sccache.read_statistics(cache.program, environ)) is not None:
         counts = sccache.count_sccache_hits(said)

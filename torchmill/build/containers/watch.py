@@ -74,11 +74,11 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     superior = GuardStarter(sys.stdin.fileno())
     try:
-        orders = json.loads(superior.first_line())
+        orders = json.loads(superior.read_first_line())
     except ValueError:  # killed before it could say what
         return 2
-    while not (superior.gone or superior.wants_the_end):
-        superior.hear()
+    while not (superior.gone or superior.asked_to_end):
+        superior.read()
     if superior.gone:
         end_container(orders["mark"], orders["after"])
         time.sleep(LATER)

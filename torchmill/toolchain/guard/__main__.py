@@ -18,9 +18,8 @@ from pathlib import Path
 
 from torchmill.core import process
 from torchmill.host.limits import LimitMeter
-from torchmill.toolchain.guard import command
 from torchmill.toolchain.guard.clients import listen
-from torchmill.toolchain.guard.command import GATE, GuardCommand, GuardStarter
+from torchmill.toolchain.guard.command import GATE, GuardCommand, GuardStarter, parse_command
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
@@ -35,17 +34,17 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):  # Slurm tells every process of a job: the build goes first
         signal.signal(number, signal.SIG_IGN)
     try:
-        superior = GuardStarter(sys.stdin.fileno())
-        ordered = command.parse_command(superior.first_line())
-        listening = listen(Path(ordered.folder))
+        starter = GuardStarter(sys.stdin.fileno())
+        command = parse_command(starter.read_first_line())
+        listening = listen(Path(command.folder))
     except (ValueError, OSError) as error:
         sys.stderr.write(f"it cannot serve: {error}\n")
         return 2
-    _guard(ordered, listening, superior)
+    _guard(command, listening, starter)
     return 0
 
 
-def _guard(ordered: GuardCommand, listening: socket.socket, superior: GuardStarter) -> None:
+def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarter) -> None:
     """Guard a build to its end."""
     begun = time.monotonic()
 
@@ -53,29 +52,29 @@ def _guard(ordered: GuardCommand, listening: socket.socket, superior: GuardStart
         return time.monotonic() - begun
 
     meter = LimitMeter()
-    recorder = GuardRecorder(sys.stdout.fileno(), Path(ordered.timeline), clock)
-    history = NeedHistory(Path(ordered.history))
-    pool = TokenPool(Path(ordered.folder))
-    admission = UnitScheduler(
-        UnitExpectations(history, ordered.known), pool, ordered.roots, clock, recorder.take
+    recorder = GuardRecorder(sys.stdout.fileno(), Path(command.timeline), clock)
+    history = NeedHistory(Path(command.history))
+    pool = TokenPool(Path(command.folder))
+    scheduler = UnitScheduler(
+        UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record
     )
-    gauge = MemoryProbe(
-        lambda used: meter.memory(used).bytes, ordered.memory, lambda: ordered.cores or meter.cores().count
+    probe = MemoryProbe(
+        lambda used: meter.memory(used).bytes, command.memory, lambda: command.cores or meter.cores().count
     )
-    server = GuardServer(listening, superior, admission, gauge, _open_files() - SPARE)
-    recorder.ready()
+    server = GuardServer(listening, starter, scheduler, probe, _open_files() - SPARE)
+    recorder.announce_ready()
     server.serve(history.save)
-    if superior.gone:
-        admission.stop()
+    if starter.gone:
+        scheduler.stop()
     server.close()
     pool.close()
-    Path(ordered.folder, "s").unlink(missing_ok=True)
+    Path(command.folder, "s").unlink(missing_ok=True)
     if (why := history.save()) is not None:
-        recorder.take(TimelineEvent(clock(), "no history", "", why))
+        recorder.record(TimelineEvent(clock(), "no history", "", why))
     recorder.close()
-    if superior.gone:
-        process.end_by_variable(GATE, ordered.folder)
-        shutil.rmtree(ordered.folder, ignore_errors=True)
+    if starter.gone:
+        process.end_by_variable(GATE, command.folder)
+        shutil.rmtree(command.folder, ignore_errors=True)
 
 
 def _open_files() -> int:

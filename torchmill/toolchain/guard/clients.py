@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGEST = 8 * 2**20  # bytes of a command: more than Linux lets one have
+LONGEST_COMMAND_BYTES = 8 * 2**20  # bytes of a command: more than Linux lets one have
 _LINE = 128  # bytes of a line, at most
 _BLOCK = 2**18
 _PEER = struct.Struct("3i")  # a process, its user and its group
 
 
 @dataclass(frozen=True, slots=True)
-class UnitAsks:
+class StartRequest:
     """A compiler wants to start."""
 
     cwd: str
@@ -51,7 +51,7 @@ class GateGone:
     """The gate has left, or speaks another language."""
 
 
-Said = UnitAsks | UnitStarted | UnitEnded | GateGone
+GateMessage = StartRequest | UnitStarted | UnitEnded | GateGone
 
 
 class GateClient:
@@ -60,10 +60,10 @@ class GateClient:
     def __init__(self, connection: socket.socket, number: int) -> None:
         self.socket = connection
         self.number = number
-        self._heard = bytearray()
+        self._received = bytearray()
         connection.setblocking(False)
 
-    def hear(self) -> Iterator[Said]:
+    def read_messages(self) -> Iterator[GateMessage]:
         """Read what there is, and yield what it means; nothing comes after Gone."""
         try:
             block = self.socket.recv(_BLOCK)
@@ -74,14 +74,14 @@ class GateClient:
         if not block:
             yield GateGone()
             return
-        self._heard += block
+        self._received += block
         try:
-            while (said := self._next()) is not None:
-                yield said
+            while (message := self._next_message()) is not None:
+                yield message
         except (ValueError, IndexError):
             yield GateGone()
 
-    def say(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Tell the gate something; one that left is told nothing."""
         with contextlib.suppress(OSError):
             self.socket.send(word.encode() + b"\n")
@@ -101,31 +101,31 @@ class GateClient:
         """End the connection: a gate that is still there goes on by itself."""
         self.socket.close()
 
-    def _next(self) -> Said | None:
-        """Take one thing said off what was heard; None where its end is still to come."""
-        end = self._heard.find(b"\n", 0, _LINE)
+    def _next_message(self) -> GateMessage | None:
+        """Take one thing message off what was heard; None where its end is still to come."""
+        end = self._received.find(b"\n", 0, _LINE)
         if end < 0:
-            if len(self._heard) >= _LINE:
+            if len(self._received) >= _LINE:
                 raise ValueError("a line without an end")
             return None
-        words = bytes(self._heard[:end]).split()
+        words = bytes(self._received[:end]).split()
         length = int(words[1]) if words[0] == b"ask" else 0
-        if not 0 <= length <= LONGEST:
+        if not 0 <= length <= LONGEST_COMMAND_BYTES:
             raise ValueError("a command of no length")
-        if len(self._heard) < end + 1 + length:
+        if len(self._received) < end + 1 + length:
             return None
-        rest = bytes(self._heard[end + 1 : end + 1 + length])
-        del self._heard[: end + 1 + length]
-        return _meaning(words, rest)
+        rest = bytes(self._received[end + 1 : end + 1 + length])
+        del self._received[: end + 1 + length]
+        return _parse_message(words, rest)
 
 
-def _meaning(words: list[bytes], rest: bytes) -> Said:
+def _parse_message(words: list[bytes], rest: bytes) -> GateMessage:
     match words:
         case [b"ask", _]:
             cwd, *argv = os.fsdecode(rest).split("\0")[:-1]
             if not argv:
                 raise ValueError("a command without a program")
-            return UnitAsks(cwd, tuple(argv))
+            return StartRequest(cwd, tuple(argv))
         case [b"pid", group] if int(group) > 1:  # 0 and 1 would mean the guard itself, and everybody
             return UnitStarted(int(group))
         case [b"end", code, peak, killed]:

@@ -24,7 +24,7 @@ class GuardCommand:
     memory: int | None  # bytes that all units together may have; None: what can be had
     known: tuple[KnownUnit, ...] = ()
 
-    def as_line(self) -> str:
+    def to_line(self) -> str:
         """Return the orders as one line of JSON, without its end."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
@@ -47,7 +47,7 @@ class GuardStarter:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._heard = b""
+        self._received = b""
         self._closed = False
 
     def fileno(self) -> int:
@@ -55,24 +55,24 @@ class GuardStarter:
         return self._descriptor
 
     @property
-    def wants_the_end(self) -> bool:
+    def asked_to_end(self) -> bool:
         """Tell whether it has said so."""
-        return b"end\n" in self._heard
+        return b"end\n" in self._received
 
     @property
     def gone(self) -> bool:
         """Tell whether it is gone without having said so: it was killed."""
-        return self._closed and not self.wants_the_end
+        return self._closed and not self.asked_to_end
 
-    def first_line(self) -> str:
+    def read_first_line(self) -> str:
         """Wait for a line; "" where none comes."""
-        while b"\n" not in self._heard and not self._closed:
-            self.hear()
-        line, _, self._heard = self._heard.partition(b"\n")
+        while b"\n" not in self._received and not self._closed:
+            self.read()
+        line, _, self._received = self._received.partition(b"\n")
         return line.decode("utf-8")
 
-    def hear(self) -> None:
+    def read(self) -> None:
         """Take what it says; waits where it says nothing."""
         block = os.read(self._descriptor, 65536)
-        self._heard += block
+        self._received += block
         self._closed = not block

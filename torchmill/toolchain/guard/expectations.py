@@ -15,11 +15,16 @@ from torchmill.config.model import KnownUnit
 from torchmill.toolchain.guard.forecast import MIB, Unit
 from torchmill.toolchain.guard.units import UnitDescription
 
-_PATIENCE = 1.0  # seconds for which another build's writing is waited for
-_KEEPS = 0.9  # of a larger peak that was measured before
+_BUSY_TIMEOUT_SECONDS = 1.0  # seconds for which another build's writing is waited for
+_KEPT_SHARE = 0.9  # of a larger peak that was measured before
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS needs (key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, half REAL) WITHOUT ROWID
 """
+USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one
+NEIGHBOURS = 2  # in a folder, after which they tell more than the whole family does
+RELATIVES = 4  # of a family, after which this build tells more than the table below
+COMPARED = 5  # units of units.toml, after which this build corrects the others
+MORE = 1.5  # of what a unit had when it was ended: what it is expected to need when it runs again
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class NeedHistory:
         """
         before = self._known.get(key)
         if before is not None:
-            kept = int(_KEEPS * before.peak + (1 - _KEEPS) * need.peak)
+            kept = int(_KEPT_SHARE * before.peak + (1 - _KEPT_SHARE) * need.peak)
             half = min(filter(None, (before.half, need.half)), default=0.0)  # the steeper of what was seen
             need = MeasuredNeed(max(need.peak, kept), (before.seconds + need.seconds) / 2, half)
         self._known[key] = self._new[key] = need
@@ -74,7 +79,7 @@ class NeedHistory:
             return None
         rows = [(key, need.peak, need.seconds, need.half) for key, need in self._new.items()]
         try:
-            with self._opened() as base:
+            with self._connect() as base:
                 base.executemany("INSERT OR REPLACE INTO needs VALUES (?, ?, ?, ?)", rows)
         except (sqlite3.Error, OSError) as error:
             return str(error)
@@ -82,14 +87,14 @@ class NeedHistory:
         return None
 
     def _read(self) -> dict[str, MeasuredNeed]:
-        with self._opened() as base:
+        with self._connect() as base:
             rows = base.execute("SELECT key, peak, seconds, half FROM needs")
             return {key: MeasuredNeed(*need) for key, *need in rows}
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self._file, timeout=_PATIENCE)) as base, base:
+        with contextlib.closing(sqlite3.connect(self._file, timeout=_BUSY_TIMEOUT_SECONDS)) as base, base:
             base.execute(_SCHEMA)
             yield base
 
@@ -98,12 +103,6 @@ def _useless(error: Exception) -> bool:
     """Tell whether a file is no database, or one of another shape; one that is busy has its own error."""
     return type(error) is sqlite3.DatabaseError or "no such column" in str(error)
 
-
-USUAL = 0.75  # of the units of a kind need no more than what is expected of the next one
-NEIGHBOURS = 2  # in a folder, after which they tell more than the whole family does
-RELATIVES = 4  # of a family, after which this build tells more than the table below
-COMPARED = 5  # units of units.toml, after which this build corrects the others
-MORE = 1.5  # of what a unit had when it was ended: what it is expected to need when it runs again
 
 # C and C++: of torch 1.13.1 with gcc 12, nine of ten compiles that units.toml does not name. CUDA: between
 # what torch's ordinary kernels take and flash attention's. A link holds what it writes, and the symbols.
@@ -116,7 +115,7 @@ FAMILIES = {
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Samples:
     """What units of one kind needed in this build, for each processor that they kept busy."""
 
     peaks: list[int] = field(default_factory=list)
@@ -131,40 +130,40 @@ class UnitExpectations:
 
     def __init__(self, history: NeedHistory, known: Sequence[KnownUnit]) -> None:
         self._history = history
-        self._known = [(_ends_like(one.pattern), one) for one in known]
-        self._folders: dict[tuple[str, str], _Shown] = defaultdict(_Shown)
-        self._families: dict[str, _Shown] = defaultdict(_Shown)
+        self._facts = [(_path_pattern(one.pattern), one) for one in known]
+        self._folders: dict[tuple[str, str], _Samples] = defaultdict(_Samples)
+        self._families: dict[str, _Samples] = defaultdict(_Samples)
         self._ratios: list[float] = []  # of what was needed to what units.toml says
 
-    def expect(self, described: UnitDescription) -> Unit:
+    def expect(self, description: UnitDescription) -> Unit:
         """Return what a unit is expected to need."""
-        measured = self._history.find(described.key)
+        measured = self._history.find(description.key)
         if measured is not None:
-            return _unit_fact(described, measured, measured=True)
-        need = self._guess(described)
-        return _unit_fact(described, replace(need, peak=int(need.peak * max(1.0, described.weight))))
+            return _expected_unit(description, measured, measured=True)
+        need = self._guess(description)
+        return _expected_unit(description, replace(need, peak=int(need.peak * max(1.0, description.weight))))
 
-    def learn(self, described: UnitDescription, peak: int, seconds: float, half: float = 0.0) -> None:
+    def learn(self, description: UnitDescription, peak: int, seconds: float, half: float = 0.0) -> None:
         """Take note of a unit that came to its end.
 
         `peak` in bytes, `seconds` that it was not paused; it had half of the peak after the share `half` of
         them, 0 where nobody saw.
         """
-        self._history.learn(described.key, MeasuredNeed(peak, seconds, half))
-        each = int(peak / max(1.0, described.weight))
-        if (known := self._fact(described)) is not None:
+        self._history.learn(description.key, MeasuredNeed(peak, seconds, half))
+        each = int(peak / max(1.0, description.weight))
+        if (known := self._matching_fact(description)) is not None:
             self._ratios.append(each / known.peak)
             return
-        for shown in (self._families[described.family], self._folders[_folder(described)]):
+        for shown in (self._families[description.family], self._folders[_folder(description)]):
             shown.peaks.append(each)
             shown.seconds.append(seconds)
 
-    def _guess(self, described: UnitDescription) -> MeasuredNeed:
-        default = FAMILIES.get(described.family, FAMILIES["c++"])
-        if (known := self._fact(described)) is not None:
+    def _guess(self, description: UnitDescription) -> MeasuredNeed:
+        default = FAMILIES.get(description.family, FAMILIES["c++"])
+        if (known := self._matching_fact(description)) is not None:
             seconds = default.seconds if known.seconds is None else known.seconds
             return MeasuredNeed(int(known.peak * self._correction()), seconds)
-        near, all_ = self._folders.get(_folder(described)), self._families.get(described.family)
+        near, all_ = self._folders.get(_folder(description)), self._families.get(description.family)
         if near is not None and len(near.peaks) >= NEIGHBOURS:
             return near.usual()
         if all_ is not None and len(all_.peaks) >= RELATIVES:
@@ -175,9 +174,9 @@ class UnitExpectations:
         """Return by how much this compiler and its options differ from those that units.toml is of."""
         return _quantile(self._ratios, 0.9) if len(self._ratios) >= COMPARED else 1.0
 
-    def _fact(self, described: UnitDescription) -> KnownUnit | None:
-        path = f"/{described.source}"
-        return next((one for pattern, one in self._known if pattern.match(path)), None)
+    def _matching_fact(self, description: UnitDescription) -> KnownUnit | None:
+        path = f"/{description.source}"
+        return next((one for pattern, one in self._facts if pattern.match(path)), None)
 
 
 def expect_again(unit: Unit, had: int) -> Unit:
@@ -195,16 +194,16 @@ def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tu
     )
 
 
-def _unit_fact(described: UnitDescription, need: MeasuredNeed, *, measured: bool = False) -> Unit:
-    return Unit(described.key, need.peak, need.seconds, described.weight, measured, need.half)
+def _expected_unit(description: UnitDescription, need: MeasuredNeed, *, measured: bool = False) -> Unit:
+    return Unit(description.key, need.peak, need.seconds, description.weight, measured, need.half)
 
 
-def _ends_like(pattern: str) -> re.Pattern[str]:
+def _path_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(f".*/{translate(pattern)}")
 
 
-def _folder(described: UnitDescription) -> tuple[str, str]:
-    return described.family, str(PurePosixPath(described.source).parent)
+def _folder(description: UnitDescription) -> tuple[str, str]:
+    return description.family, str(PurePosixPath(description.source).parent)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

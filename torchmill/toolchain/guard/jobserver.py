@@ -3,7 +3,7 @@
 A client has one job for nothing, takes a byte before each further one, and writes it back when that is
 done. Clients are make since 4.4, ninja since 1.13 where it is given no -j, GCC's link-time optimisation
 since 13, and nvcc --jobserver; each goes on with its one job where there is no byte. What is offered is for
-the policy to say (`policy.tokens`).
+the policy to say (`policy.spare_tokens`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from packaging.version import Version
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 
-SINCE = Version("4.4")  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
-LOST_AFTER = 10.0  # seconds between two searches for clients, while tokens are held
+FIFO_SINCE_MAKE = Version("4.4")  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
+LOST_AFTER_SECONDS = 10.0  # seconds between two searches for clients, while tokens are held
 _NAME = "jobs"
 _TOKEN = b"+"
 _VERSION = re.compile(r"GNU Make (\d+(?:\.\d+)+)")
@@ -37,34 +37,34 @@ class TokenPool:
 
     def __init__(self, folder: Path) -> None:
         self._fifo = folder / _NAME
-        self._file = _opened(self._fifo)
-        self._minted = 0  # in the fifo, or held by clients
+        self._file = _open_fifo(self._fifo)
+        self._total = 0  # in the fifo, or held by clients
         self._sought = time.monotonic()
 
     @property
     def held(self) -> int:
         """Return the tokens that clients have taken and not brought back."""
-        return max(0, self._minted - self._lying())
+        return max(0, self._total - self._available())
 
     def offer(self, free: int) -> None:
         """Let `free` tokens lie in the fifo, beside those that are held."""
         if self._file is None:
             return
-        lying = self._lying()
-        self._minted = max(self._minted, lying)  # one that was given up as lost came back
-        if lying < self._minted and time.monotonic() - self._sought > LOST_AFTER:
+        lying = self._available()
+        self._total = max(self._total, lying)  # one that was given up as lost came back
+        if lying < self._total and time.monotonic() - self._sought > LOST_AFTER_SECONDS:
             self.replace_lost()
         with contextlib.suppress(OSError):
             if lying < free:
-                self._minted += os.write(self._file, _TOKEN * (free - lying))
+                self._total += os.write(self._file, _TOKEN * (free - lying))
             elif lying > free:
-                self._minted -= len(os.read(self._file, lying - free))
+                self._total -= len(os.read(self._file, lying - free))
 
     def replace_lost(self) -> None:
         """Give up what is held where no client lives: one that was killed brings nothing back."""
         self._sought = time.monotonic()
         if not _in_use(self._fifo):
-            self._minted = self._lying()
+            self._total = self._available()
 
     def close(self) -> None:
         """Let go of the fifo."""
@@ -72,7 +72,7 @@ class TokenPool:
             os.close(self._file)
             self._file = None
 
-    def _lying(self) -> int:
+    def _available(self) -> int:
         return 0 if self._file is None else _waiting_bytes(self._file)
 
 
@@ -84,7 +84,7 @@ def hold_open(folder: Path) -> Iterator[Path | None]:
     When the context ends it is emptied first: no new job starts.
     """
     fifo = folder / _NAME
-    file = _opened(fifo)
+    file = _open_fifo(fifo)
     if file is None:
         yield None
         return
@@ -97,7 +97,7 @@ def hold_open(folder: Path) -> Iterator[Path | None]:
 
 def withdraw_tokens(fifo: Path) -> None:
     """Take back the tokens that lie in a fifo: clients go on with one job each."""
-    file = _opened(fifo)
+    file = _open_fifo(fifo)
     if file is None:
         return
     with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, s
     There are none where the make on its PATH would not understand them.
     """
     flags = makeflags(environ.get("MAKEFLAGS", ""), fifo)
-    if flags is None or not _understood(environ.get("PATH")):
+    if flags is None or not _make_takes_fifo(environ.get("PATH")):
         return {}
     return {"MAKEFLAGS": flags}
 
@@ -133,7 +133,7 @@ def parse_make_version(said: str) -> Version | None:
     return Version(match[1]) if match else None
 
 
-def _understood(path: str | None) -> bool:
+def _make_takes_fifo(path: str | None) -> bool:
     """Tell whether the make on a PATH takes a fifo; where there is none, none can fail."""
     make = shutil.which("make", path=path)
     if make is None:
@@ -142,10 +142,10 @@ def _understood(path: str | None) -> bool:
         version = parse_make_version(capture([make, "--version"]))
     except (CommandError, HostError):
         return False
-    return version is not None and version >= SINCE
+    return version is not None and version >= FIFO_SINCE_MAKE
 
 
-def _opened(fifo: Path) -> int | None:
+def _open_fifo(fifo: Path) -> int | None:
     """Open a fifo for both directions, so that it keeps what is in it; make it where it is not there."""
     if sys.platform == "win32":
         return None

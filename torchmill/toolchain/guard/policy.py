@@ -48,53 +48,53 @@ TWICE = 2  # as fast as it did, that a unit which was measured may grow for a mo
 HASTE = 4  # looks before all is gone, as fast as it goes
 
 
-def decide(view: PolicyInput) -> tuple[Decision, ...]:
+def decide(state: PolicyInput) -> tuple[Decision, ...]:
     """Return what to do now."""
-    if relief := tuple(_relief(view)):
+    if relief := tuple(_relief(state)):
         return relief
-    resumed = tuple(_resumed(view))
+    resumed = tuple(_resumed(state))
     going = {one.number for one in resumed}
-    running = tuple(replace(one, paused=False) if one.number in going else one for one in view.running)
-    return (*resumed, *_admitted(replace(view, running=running)))
+    running = tuple(replace(one, paused=False) if one.number in going else one for one in state.running)
+    return (*resumed, *_admitted(replace(state, running=running)))
 
 
-def next_look(view: PolicyInput) -> float:
+def next_look(state: PolicyInput) -> float:
     """Return the seconds after which the memory must be looked at again."""
-    moving = sum(not one.paused for one in view.running)
-    spare = view.headroom - TIGHT * reserved_bytes(view.limit)
-    pace = max(STEEP * moving, HASTE * view.falling)
+    moving = sum(not one.paused for one in state.running)
+    spare = state.headroom - TIGHT * reserved_bytes(state.limit)
+    pace = max(STEEP * moving, HASTE * state.falling)
     return max(SOONEST, min(LATEST, spare / pace)) if pace else LATEST
 
 
-def spare_tokens(view: PolicyInput, typical: int) -> int:
+def spare_tokens(state: PolicyInput, typical: int) -> int:
     """Return how many more units of a typical size clients of the jobserver may start unasked."""
-    if view.waiting:
+    if state.waiting:
         return 0  # those that ask come first: more is known of them
-    idle = view.cores - max(_busy(view.running), view.tokens)
-    unseen = max(0, view.tokens - len(view.running))  # they have still to take what they need
-    return max(0, min(int(idle), _free(view) // typical - unseen))
+    idle = state.cores - max(_busy(state.running), state.tokens)
+    unseen = max(0, state.tokens - len(state.running))  # they have still to take what they need
+    return max(0, min(int(idle), _free(state) // typical - unseen))
 
 
 def _busy(running: Sequence[UnitTicket]) -> float:
     return sum(one.unit.weight for one in running if not one.paused)
 
 
-def _free(view: PolicyInput) -> int:
+def _free(state: PolicyInput) -> int:
     """Return the bytes that nobody is expected to take."""
-    return view.headroom - reserved_bytes(view.limit) - sum(one.growth for one in view.running)
+    return state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
 
 
-def _relief(view: PolicyInput) -> Iterator[Decision]:
+def _relief(state: PolicyInput) -> Iterator[Decision]:
     """Yield what keeps memory from being taken where little is left, and what frees some of it.
 
     Pausing frees nothing, so it comes before too little is left; the oldest go on, for when they end there
     is room. Who is ended loses what was done: that comes last, and never to the oldest.
     """
-    kept = reserved_bytes(view.limit)
-    oldest_first = sorted(view.running, key=lambda one: (one.since, one.number))
+    kept = reserved_bytes(state.limit)
+    oldest_first = sorted(state.running, key=lambda one: (one.since, one.number))
     moving = [one for one in oldest_first if not one.paused]
-    fall = _fall(view, moving)
-    room, soon = view.headroom - EMPTY * kept, view.headroom - fall
+    fall = _fall(state, moving)
+    room, soon = state.headroom - EMPTY * kept, state.headroom - fall
     if fall <= sum(one.growth for one in moving) <= room:
         return
     empty = soon < EMPTY * kept
@@ -103,32 +103,32 @@ def _relief(view: PolicyInput) -> Iterator[Decision]:
         return
     ended = set()
     if empty and (room < 0 or not moving):
-        ended = {one.number for one in _youngest(oldest_first[1:], kept - soon - view.ending)}
-    halted = _too_many(view, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
+        ended = {one.number for one in _youngest(oldest_first[1:], kept - soon - state.ending)}
+    halted = _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
     yield from (Rerun(number) for number in ended)
     yield from (Pause(one.number) for one in halted if one.number not in ended)
 
 
-def _fall(view: PolicyInput, moving: Sequence[UnitTicket]) -> float:
+def _fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
     """Return the bytes that may be taken before what is decided now has its effect.
 
     Units that were measured are taken at their word, twice; of all else the pace counts.
     """
-    seconds = 2 * view.lag + TEARDOWN
+    seconds = 2 * state.lag + TEARDOWN
     if not all(one.unit.measured for one in moving):
-        return view.falling * seconds
-    own = sum(min(one.growth, TWICE * _going(one, view.now).risen(seconds)) for one in moving)
-    return min(own, view.rising * seconds) + max(0.0, view.falling - view.rising) * seconds
+        return state.falling * seconds
+    own = sum(min(one.growth, TWICE * _going(one, state.now).risen(seconds)) for one in moving)
+    return min(own, state.rising * seconds) + max(0.0, state.falling - state.rising) * seconds
 
 
-def _too_many(view: PolicyInput, moving: Sequence[UnitTicket], room: float) -> Sequence[UnitTicket]:
+def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> Sequence[UnitTicket]:
     """Return those that cannot go on beside the oldest, which always can, and those that end before them.
 
     It is asked as for what is let go on, one by one: what memory the oldest will want when another has ended
     is no reason to halt that one, whose end makes room. In the order of their ends none that was halted
     would fit beside the rest after all, and be let go on at once.
     """
-    going = [(_going(one, view.now), one) for one in moving]
+    going = [(_going(one, state.now), one) for one in moving]
     future = MemoryForecast(room, (forecast for forecast, _ in going[:1]))
     halted = []
     for forecast, one in sorted(going[1:], key=lambda each: each[0].left):
@@ -148,22 +148,22 @@ def _youngest(oldest_first: Sequence[UnitTicket], wanted: float) -> Iterator[Uni
         yield one
 
 
-def _resumed(view: PolicyInput) -> Iterator[Resume]:
+def _resumed(state: PolicyInput) -> Iterator[Resume]:
     """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
-    moving = [one for one in view.running if not one.paused]
+    moving = [one for one in state.running if not one.paused]
     future = MemoryForecast(
-        view.headroom - reserved_bytes(view.limit), (_going(one, view.now) for one in moving)
+        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving)
     )
     idle = not moving
-    for one in sorted((one for one in view.running if one.paused), key=lambda one: (one.since, one.number)):
-        forecast = _going(replace(one, paused=False), view.now)
-        if (idle and not view.ending) or future.fits(forecast):
+    for one in sorted((one for one in state.running if one.paused), key=lambda one: (one.since, one.number)):
+        forecast = _going(replace(one, paused=False), state.now)
+        if (idle and not state.ending) or future.fits(forecast):
             future.add(forecast)
             idle = False
             yield Resume(one.number)
 
 
-def _admitted(view: PolicyInput) -> Iterator[Admit]:
+def _admitted(state: PolicyInput) -> Iterator[Admit]:
     """Yield the units that may start: the greatest first, others past those that do not fit.
 
     Where ends are guesses the first that does not fit keeps room: only such pass it as let it start no
@@ -172,24 +172,24 @@ def _admitted(view: PolicyInput) -> Iterator[Admit]:
     What has waited too long comes first and keeps room; where that cannot be, as for what never fits, it
     lets nobody pass. Where nothing runs something starts all the same, for nothing else would make room.
     """
-    if not view.waiting or any(one.alone for one in view.running):
+    if not state.waiting or any(one.alone for one in state.running):
         return
     future = MemoryForecast(
-        view.headroom - reserved_bytes(view.limit), (_going(one, view.now) for one in view.running)
+        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in state.running)
     )
-    busy, started, kept = _busy(view.running), bool(view.running), None
-    known = all(one.unit.measured for one in view.running)
-    for one in _in_order(view)[:CONSIDERED]:
-        if busy >= view.cores and started:
+    busy, started, kept = _busy(state.running), bool(state.running), None
+    known = all(one.unit.measured for one in state.running)
+    for one in _in_order(state)[:CONSIDERED]:
+        if busy >= state.cores and started:
             return
         forecast = _forecast(one.unit)
-        beside = not one.alone and (busy == 0 or busy + one.unit.weight <= view.cores)
+        beside = not one.alone and (busy == 0 or busy + one.unit.weight <= state.cores)
         if beside and future.fits(forecast) and (kept is None or kept.lets_pass(forecast)):
             yield Admit(one.number)
             future.add(forecast)
             busy, started = busy + one.unit.weight, True
         elif kept is None:
-            late = _impatient(view, one)
+            late = _impatient(state, one)
             if beside and (late or not (known and one.unit.measured)):
                 kept = future.reserve(one.unit.need)
             if kept is None and late:
@@ -197,7 +197,7 @@ def _admitted(view: PolicyInput) -> Iterator[Admit]:
                     yield Admit(one.number)
                 return
     if not started:
-        yield Admit(min(view.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
+        yield Admit(min(state.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number)
 
 
 def _forecast(unit: Unit) -> UnitForecast:
@@ -219,17 +219,17 @@ def _going(one: UnitTicket, now: float) -> UnitForecast:
     return UnitForecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE), guess)
 
 
-def _impatient(view: PolicyInput, one: UnitTicket) -> bool:
-    return view.now - one.since > WAIT_LIMIT_SECONDS
+def _impatient(state: PolicyInput, one: UnitTicket) -> bool:
+    return state.now - one.since > WAIT_LIMIT_SECONDS
 
 
-def _in_order(view: PolicyInput) -> Sequence[UnitTicket]:
+def _in_order(state: PolicyInput) -> Sequence[UnitTicket]:
     """Return what waits: the impatient, then what takes most memory for longest.
 
     Small units fill what gaps the great ones leave; the other way round these would run alone at the end.
     """
 
     def rank(one: UnitTicket) -> tuple[bool, bool, float, int]:
-        return not _impatient(view, one), one.alone, -one.unit.seconds * one.unit.need, one.number
+        return not _impatient(state, one), one.alone, -one.unit.seconds * one.unit.need, one.number
 
-    return sorted(view.waiting, key=rank)
+    return sorted(state.waiting, key=rank)

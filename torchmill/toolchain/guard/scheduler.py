@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from torchmill.core.units import format_bytes
 from torchmill.host import limits
 from torchmill.toolchain.guard import policy, units
-from torchmill.toolchain.guard.clients import GateClient, Said, UnitAsks, UnitEnded, UnitStarted
+from torchmill.toolchain.guard.clients import GateClient, GateMessage, StartRequest, UnitEnded, UnitStarted
 from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, expect_again
 from torchmill.toolchain.guard.forecast import (
     Admit,
@@ -28,15 +28,25 @@ from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import UnitDescription
 
-NOTED = 1.05  # of what it had when that was noted last
+RISE_FACTOR = 1.05  # of what it had when that was noted last
+SHORTEST_PACE_SECONDS = (
+    0.01  # seconds that a pace is measured over: within less, a few pages would be a flood
+)
+LOOKS_COMPARED = 8  # looks
+IDLE_LOOK_SECONDS = 1.0  # seconds between two looks at the memory while no unit is there
+RECONSIDER_SECONDS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
+ALONE_AFTER_RERUNS = 2  # times that the guard ended a unit, after which it has the machine to itself
+FAILED_AFTER_KILLS = (
+    2  # times that the kernel killed a unit while nothing else ran, after which it has failed
+)
 
 
 @dataclass(slots=True)
-class UnitCourse:
+class TrackedUnit:
     """The runs of one gate's unit; bytes, and seconds since the start of the build."""
 
     client: GateClient
-    described: UnitDescription | None = None  # None until it asks
+    description: UnitDescription | None = None  # None until it asks
     group: int | None = None  # of the compiler's processes, while they are there
     peak: int = 0  # most that was seen in this run
     most: int = 0  # and in any
@@ -51,38 +61,38 @@ class UnitCourse:
 
     def expected(self, expectations: UnitExpectations) -> Unit:
         """Return what is expected of its next run."""
-        if self.described is None:
+        if self.description is None:
             raise ValueError("a gate that has not asked yet")
-        unit = expectations.expect(self.described)
+        unit = expectations.expect(self.description)
         return expect_again(unit, self.most) if self.most else unit
 
-    def begin(self, now: float) -> None:
+    def start(self, now: float) -> None:
         """Let its compiler start."""
         self.peak, self.allowed = 0, 0
         self.begun, self.paused, self.rested = now, None, 0.0
         self.rises.clear()
-        self.client.say("go")
+        self.client.send("go")
 
-    def ran(self, now: float) -> float:
+    def running_seconds(self, now: float) -> float:
         """Return the seconds of this run in which it was not paused."""
-        return now - self.begun - self.rest(now)
+        return now - self.begun - self.paused_seconds(now)
 
-    def rest(self, now: float) -> float:
+    def paused_seconds(self, now: float) -> float:
         """Return the seconds of this run in which it was paused."""
         return self.rested + (0.0 if self.paused is None else now - self.paused)
 
-    def half(self, now: float) -> float:
+    def half_peak_share(self, now: float) -> float:
         """Return the share of its time in which it had less than half of its peak; 0.0 where nobody saw."""
         low = max((seconds for seconds, had in self.rises if 2 * had < self.peak), default=0.0)
-        return low / self.ran(now) if low else 0.0
+        return low / self.running_seconds(now) if low else 0.0
 
-    def saw_now(self, now: float, has: int) -> None:
+    def record_memory(self, now: float, has: int) -> None:
         """Remember what its processes have at a time."""
-        if not self.rises or has > NOTED * self.rises[-1][1]:
-            self.rises.append((self.ran(now), has))
-        self.saw(has)
+        if not self.rises or has > RISE_FACTOR * self.rises[-1][1]:
+            self.rises.append((self.running_seconds(now), has))
+        self.record_peak(has)
 
-    def saw(self, peak: int) -> None:
+    def record_peak(self, peak: int) -> None:
         """Remember that its processes had so many bytes."""
         self.peak = max(self.peak, peak)
         self.most = max(self.most, peak)
@@ -99,12 +109,12 @@ class UnitCourse:
         self.paused = None
         self.signal(signal.SIGCONT)
 
-    def again(self) -> None:
+    def end_for_rerun(self) -> None:
         """End its processes now: its gate would too, but it may be late, and asks again in any case.
 
         They are asked: what they leave in a temporary folder may lie in memory. The gate kills who is deaf.
         """
-        self.client.say("again")
+        self.client.send("again")
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # one that is paused hears only now
 
@@ -116,17 +126,13 @@ class UnitCourse:
 
     def record(self, ticket: UnitTicket, now: float, outcome: str) -> UnitRun:
         """Return the record of this run."""
-        family = self.described.family if self.described else ""
+        family = self.description.family if self.description else ""
         unit = ticket.unit
         return UnitRun(unit.key, family, ticket.since, now, self.peak, unit.peak, outcome, unit.measured)
 
-    def figures(self, needed: str) -> str:
+    def describe_need(self, needed: str) -> str:
         """Return what it needed and what is allowed, in words."""
         return f"{needed} {format_bytes(self.peak)}, {format_bytes(self.allowed)} are allowed"
-
-
-SHORTEST = 0.01  # seconds that a pace is measured over: within less, a few pages would be a flood
-LATELY = 8  # looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,7 @@ class MemoryProbe:
         self._measure, self._most, self._cores = measure, most, cores
         self._falling = self._rising = 0.0
         self._compared: tuple[float, int, int] | None = None  # when, and the headroom and the use of then
-        self._late: deque[float] = deque(maxlen=LATELY)
+        self._late: deque[float] = deque(maxlen=LOOKS_COMPARED)
 
     def read(self, now: float, due: float, used: int) -> RoomReading:
         """Measure now, where it was due then, both in seconds; `used` is what the units have, in bytes."""
@@ -160,17 +166,11 @@ class MemoryProbe:
         self._late.append(max(0.0, now - due))
         at, left, had = self._compared or (now, headroom, used)
         passed = now - at
-        if self._compared is None or passed >= SHORTEST:
+        if self._compared is None or passed >= SHORTEST_PACE_SECONDS:
             self._compared = now, headroom, used
             self._falling = max(0.0, (left - headroom) / passed) if passed else 0.0
             self._rising = max(0.0, (used - had) / passed) if passed else 0.0
         return RoomReading(headroom, self._cores(), self._falling, self._rising, max(self._late))
-
-
-IDLE = 1.0  # seconds between two looks at the memory while no unit is there
-RECONSIDERS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
-ALONE_AFTER = 2  # times that the guard ended a unit, after which it has the machine to itself
-BELIEVED_AFTER = 2  # times that the kernel killed a unit while nothing else ran, after which it has failed
 
 
 class UnitScheduler:
@@ -190,11 +190,11 @@ class UnitScheduler:
     ) -> None:
         self._expectations, self._pool, self._roots = expectations, pool, roots
         self._clock, self._record = clock, record
-        self._courses: dict[int, UnitCourse] = {}
+        self._tracked: dict[int, TrackedUnit] = {}
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
         self._ending: dict[int, UnitTicket] = {}  # told to end, and not gone yet
-        self._kept = False  # memory keeps a unit waiting, and a processor is free
+        self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
         self._learned = False  # something, since the units that wait were reconsidered
@@ -210,88 +210,88 @@ class UnitScheduler:
         """Return the bytes that all units had when they were looked at."""
         return sum(one.used for one in (*self._running.values(), *self._ending.values()))
 
-    def look(self) -> None:
+    def measure_units(self) -> None:
         """Measure what every unit has."""
-        has = limits.groups_memory({one.group for one in self._courses.values() if one.group is not None})
+        has = limits.groups_memory({one.group for one in self._tracked.values() if one.group is not None})
         now = self._clock()
         for begun in (self._running, self._ending):
             for number, ticket in begun.items():
-                course = self._courses[number]
-                if course.group is not None:
-                    course.saw_now(now, has[course.group])
-                    begun[number] = replace(ticket, used=has[course.group])
+                tracked = self._tracked[number]
+                if tracked.group is not None:
+                    tracked.record_memory(now, has[tracked.group])
+                    begun[number] = replace(ticket, used=has[tracked.group])
 
-    def act(self, room: RoomReading) -> float:
+    def apply_policy(self, room: RoomReading) -> float:
         """Do what the policy decides; return the seconds until the memory must be looked at again."""
         now = self._clock()
-        if self._kept:
+        if self._short_of_memory:
             self._short += now - self._acted
         self._acted = now
         self._reconsider(now)
-        for decision in policy.decide(self._view(room)):
-            self._do(decision)
-        self._note(room)
-        view = self._view(room)
+        for decision in policy.decide(self._policy_input(room)):
+            self._apply(decision)
+        self._record_moment(room)
+        view = self._policy_input(room)
         self._pool.offer(policy.spare_tokens(view, FAMILIES["c++"].peak))
-        return IDLE if self.idle and not view.tokens else policy.next_look(view)
+        return IDLE_LOOK_SECONDS if self.idle and not view.tokens else policy.next_look(view)
 
-    def welcome(self, client: GateClient) -> None:
+    def add_gate(self, client: GateClient) -> None:
         """Expect a gate to ask for its unit."""
-        self._courses[client.number] = UnitCourse(client)
+        self._tracked[client.number] = TrackedUnit(client)
 
-    def take(self, client: GateClient, said: Said) -> bool:
+    def handle_message(self, client: GateClient, said: GateMessage) -> bool:
         """Enter what a gate says; return whether it is still there."""
         number = client.number
-        course = self._courses[number]
+        tracked = self._tracked[number]
         begun = number in self._running or number in self._ending
         match said:
-            case UnitAsks() if number not in self._waiting and number not in self._running:
-                self._ask(course, said)
+            case StartRequest() if number not in self._waiting and number not in self._running:
+                self._queue(tracked, said)
             case UnitStarted() if begun:
-                course.group = said.group if client.has_started(said.group) else None
+                tracked.group = said.group if client.has_started(said.group) else None
                 if number in self._ending:
-                    course.signal(signal.SIGKILL)
+                    tracked.signal(signal.SIGKILL)
             case UnitEnded() if begun:
-                self._end(course, said)
+                self._finish(tracked, said)
             case _:  # it left, or makes no sense
-                self._lose(course)
+                self._forget(tracked)
                 return False
         return True
 
     def stop(self) -> None:
         """Tell every gate to end what it runs, and to fail."""
-        for course in self._courses.values():
-            course.client.say("stop")
+        for tracked in self._tracked.values():
+            tracked.client.send("stop")
 
     def close(self) -> None:
         """End the connections: gates that are still there go on by themselves."""
-        for course in self._courses.values():
-            course.client.close()
+        for tracked in self._tracked.values():
+            tracked.client.close()
 
     def _reconsider(self, now: float) -> None:
         """Expect of what waits what others of its kind have shown meanwhile."""
-        if self._learned and now >= self._reconsidered + RECONSIDERS:
+        if self._learned and now >= self._reconsidered + RECONSIDER_SECONDS:
             self._learned, self._reconsidered = False, now
             for number, ticket in self._waiting.items():
                 if not ticket.unit.measured:
-                    unit = self._courses[number].expected(self._expectations)
+                    unit = self._tracked[number].expected(self._expectations)
                     self._waiting[number] = replace(ticket, unit=unit)
 
-    def _note(self, room: RoomReading) -> None:
+    def _record_moment(self, room: RoomReading) -> None:
         """Remember how things stand."""
         now, used = self._clock(), self.used
         moving = [one for one in self._running.values() if not one.paused]
         busy = sum(one.unit.weight for one in moving)
-        self._kept = bool(self._waiting) and busy + 1 <= room.cores
+        self._short_of_memory = bool(self._waiting) and busy + 1 <= room.cores
         allowed = max(0, room.headroom + used)
         for number in self._running:
-            self._courses[number].allowed = max(allowed, self._courses[number].allowed)
+            self._tracked[number].allowed = max(allowed, self._tracked[number].allowed)
         waiting, paused = len(self._waiting), len(self._running) - len(moving)
         self._record(
             TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short)
         )
 
-    def _view(self, room: RoomReading) -> PolicyInput:
+    def _policy_input(self, room: RoomReading) -> PolicyInput:
         now = self._clock()
         view = PolicyInput(
             now=now,
@@ -308,93 +308,95 @@ class UnitScheduler:
         return replace(view, lag=policy.next_look(view) + room.late)
 
     def _rested(self, one: UnitTicket, now: float) -> UnitTicket:
-        return replace(one, rested=self._courses[one.number].rest(now))
+        return replace(one, rested=self._tracked[one.number].paused_seconds(now))
 
-    def _ask(self, course: UnitCourse, asks: UnitAsks) -> None:
-        number = course.client.number
+    def _queue(self, tracked: TrackedUnit, asks: StartRequest) -> None:
+        number = tracked.client.number
         if number in self._ending:
-            self._leave(course, "ended")
-        if course.described is None:
-            course.described = units.describe_unit(asks.cwd, asks.argv, self._roots)
-        unit = course.expected(self._expectations)
-        alone = course.ended >= ALONE_AFTER or course.killed > 0
+            self._finish_run(tracked, "ended")
+        if tracked.description is None:
+            tracked.description = units.describe_unit(asks.cwd, asks.argv, self._roots)
+        unit = tracked.expected(self._expectations)
+        alone = tracked.ended >= ALONE_AFTER_RERUNS or tracked.killed > 0
         self._waiting[number] = UnitTicket(number, unit, self._clock(), alone)
 
-    def _end(self, course: UnitCourse, ended: UnitEnded) -> None:
+    def _finish(self, tracked: TrackedUnit, ended: UnitEnded) -> None:
         """Enter that a unit's compiler has ended: well, badly, or because it was killed."""
-        course.saw(ended.peak)
-        if ended.killed and course.client.number in self._ending:
-            self._leave(course, "ended")  # by us; its gate knows, and asks again
+        tracked.record_peak(ended.peak)
+        if ended.killed and tracked.client.number in self._ending:
+            self._finish_run(tracked, "ended")  # by us; its gate knows, and asks again
             return
-        ticket = self._leave(course, "killed" if ended.killed else "failed" if ended.code else "done")
+        ticket = self._finish_run(tracked, "killed" if ended.killed else "failed" if ended.code else "done")
         if ended.killed:
-            self._killed(course, ticket)
+            self._killed(tracked, ticket)
             return
-        if course.peak > course.allowed:
-            self._event("too large", ticket, course.figures("needed"))
-        if ended.code == 0 and course.described is not None:
+        if tracked.peak > tracked.allowed:
+            self._event("too large", ticket, tracked.describe_need("needed"))
+        if ended.code == 0 and tracked.description is not None:
             now = self._clock()
-            self._expectations.learn(course.described, course.peak, course.ran(now), course.half(now))
+            self._expectations.learn(
+                tracked.description, tracked.peak, tracked.running_seconds(now), tracked.half_peak_share(now)
+            )
             self._learned = True
 
-    def _killed(self, course: UnitCourse, ticket: UnitTicket) -> None:
+    def _killed(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
         """Let a unit that the kernel killed run again alone; believe in its failure when that was in vain."""
-        course.killed += 1
-        course.killed_alone += not (self._running or self._ending)
-        figures = course.figures("needed more than")
+        tracked.killed += 1
+        tracked.killed_alone += not (self._running or self._ending)
+        figures = tracked.describe_need("needed more than")
         self._event("kill", ticket, figures)
-        if course.killed_alone < BELIEVED_AFTER:
-            course.client.say("again")
+        if tracked.killed_alone < FAILED_AFTER_KILLS:
+            tracked.client.send("again")
             return
         self._event("too large", ticket, figures)
         self._event("gave up", ticket, figures)
-        course.client.say("done")
+        tracked.client.send("done")
 
-    def _leave(self, course: UnitCourse, outcome: str) -> UnitTicket:
+    def _finish_run(self, tracked: TrackedUnit, outcome: str) -> UnitTicket:
         """Take a unit off those that have begun, and remember its run."""
-        number = course.client.number
+        number = tracked.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
-        self._record(course.record(ticket, self._clock(), outcome))
-        course.group = None
+        self._record(tracked.record(ticket, self._clock(), outcome))
+        tracked.group = None
         return ticket
 
-    def _lose(self, course: UnitCourse) -> None:
+    def _forget(self, tracked: TrackedUnit) -> None:
         """Forget a gate that left, and end what is left of its unit."""
-        number = course.client.number
-        course.signal(signal.SIGKILL)
+        number = tracked.client.number
+        tracked.signal(signal.SIGKILL)
         if number in self._running or number in self._ending:
-            self._leave(course, "failed")
+            self._finish_run(tracked, "failed")
         self._waiting.pop(number, None)
-        del self._courses[number]
+        del self._tracked[number]
 
-    def _do(self, decision: Decision) -> None:
-        course = self._courses[decision.number]
+    def _apply(self, decision: Decision) -> None:
+        tracked = self._tracked[decision.number]
         match decision:
             case Admit(number):
                 ticket = self._waiting.pop(number)
                 now = self._clock()
                 self._running[number] = replace(ticket, since=now, used=0, paused=False)
-                course.begin(now)
+                tracked.start(now)
                 if ticket.alone:
                     self._event("alone", ticket)
-            case Pause(number) if course.group is not None:  # else it starts only now: wait for it
-                course.pause(self._clock())
+            case Pause(number) if tracked.group is not None:  # else it starts only now: wait for it
+                tracked.pause(self._clock())
                 self._running[number] = replace(self._running[number], paused=True)
                 self._event("pause", self._running[number])
-            case Resume(number) if course.group is not None:
+            case Resume(number) if tracked.group is not None:
                 now = self._clock()
-                course.resume(now)
+                tracked.resume(now)
                 self._running[number] = replace(self._rested(self._running[number], now), paused=False)
                 self._event("resume", self._running[number])
             case Rerun(number):
-                self._rerun(course, self._running.pop(number))
+                self._rerun(tracked, self._running.pop(number))
 
-    def _rerun(self, course: UnitCourse, ticket: UnitTicket) -> None:
+    def _rerun(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
         """End a unit now: its gate asks again."""
-        course.ended += 1
+        tracked.ended += 1
         self._ending[ticket.number] = ticket
         self._event("rerun", ticket)
-        course.again()
+        tracked.end_for_rerun()
 
     def _event(self, kind: str, ticket: UnitTicket, text: str = "") -> None:
         self._record(TimelineEvent(self._clock(), kind, ticket.unit.key, text))

@@ -15,10 +15,14 @@ from typing import TextIO
 from torchmill.toolchain.guard.clients import GateClient
 from torchmill.toolchain.guard.command import GuardStarter
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
-from torchmill.toolchain.guard.timeline import SHARE, Record, TimelineEvent, TimelineWriter
+from torchmill.toolchain.guard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
 
 BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it
 FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them
+READY = '{"record":"ready"}\n'
+SAVE_INTERVAL_SECONDS = 60.0  # seconds
+CALM_SECONDS = 0.2  # seconds to the next look: there is time
+UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
 
 
 class NonblockingPipe:
@@ -27,12 +31,12 @@ class NonblockingPipe:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._read = True  # nobody who would read is gone
-        self._kept = bytearray()
+        self._pending = bytearray()
 
     def write(self, text: str, /) -> int:
         """Take a whole line."""
-        if len(self._kept) < BUFFERED_BYTES:
-            self._kept += text.encode()
+        if len(self._pending) < BUFFERED_BYTES:
+            self._pending += text.encode()
         return len(text)
 
     def flush(self) -> None:
@@ -42,23 +46,20 @@ class NonblockingPipe:
     def close(self) -> None:
         """Give a late reader a moment."""
         until = time.monotonic() + FLUSH_TIMEOUT_SECONDS
-        while self._read and self._kept and time.monotonic() < until:
+        while self._read and self._pending and time.monotonic() < until:
             self._write(until - time.monotonic())
 
     def _write(self, seconds: float) -> None:
         ready = select.poll()
         ready.register(self._descriptor, select.POLLOUT)
-        while self._read and self._kept and ready.poll(1000 * seconds):
+        while self._read and self._pending and ready.poll(1000 * seconds):
             try:  # a pipe that is ready takes this much without waiting
-                written = os.write(self._descriptor, self._kept[: select.PIPE_BUF])
+                written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
             except OSError:
                 self._read = False
-                self._kept.clear()
+                self._pending.clear()
                 return
-            del self._kept[:written]
-
-
-READY = '{"record":"ready"}\n'
+            del self._pending[:written]
 
 
 class GuardRecorder:
@@ -77,23 +78,23 @@ class GuardRecorder:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._file = file.open("w", encoding="utf-8")
-            self._kept = TimelineWriter(self._file, SHARE)
+            self._kept = TimelineWriter(self._file, MOMENT_SHARE)
         except OSError as error:
-            self._lose(error)
+            self._give_up_file(error)
 
-    def ready(self) -> None:
+    def announce_ready(self) -> None:
         """Say that gates may come."""
         self._out.write(READY)
         self._out.flush()
 
-    def take(self, record: Record) -> None:
+    def record(self, record: Record) -> None:
         """Write a record."""
         self._told.write(record)
         if self._kept is not None:
             try:
                 self._kept.write(record)
             except OSError as error:
-                self._lose(error)
+                self._give_up_file(error)
 
     def close(self) -> None:
         """Write what was held back."""
@@ -105,18 +106,13 @@ class GuardRecorder:
             if self._file is not None:
                 self._file.close()
 
-    def _lose(self, error: OSError) -> None:
+    def _give_up_file(self, error: OSError) -> None:
         self._kept = None
         self._told.write(TimelineEvent(self._clock(), "no timeline", "", str(error)))
 
 
-RARELY = 60.0  # seconds
-CALM = 0.2  # seconds to the next look: there is time
-UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
-
-
 class GuardServer:
-    """Serve the gates of one build until its superior says `end`, or is gone.
+    """Serve the gates of one build until its starter says `end`, or is gone.
 
     Of gates that come all at once `most` are let in, and the others as those leave.
     """
@@ -124,17 +120,17 @@ class GuardServer:
     def __init__(
         self,
         listening: socket.socket,
-        superior: GuardStarter,
-        admission: UnitScheduler,
-        gauge: MemoryProbe,
+        starter: GuardStarter,
+        scheduler: UnitScheduler,
+        probe: MemoryProbe,
         most: int,
     ) -> None:
         self._most = most
-        self._listening, self._superior = listening, superior
-        self._admission, self._gauge = admission, gauge
+        self._listening, self._starter = listening, starter
+        self._scheduler, self._probe = scheduler, probe
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ, listening)
-        self._selector.register(superior, selectors.EVENT_READ, superior)
+        self._selector.register(starter, selectors.EVENT_READ, starter)
         self._count = 0  # of all gates that came
         self._there = 0  # of those that are there
         self._units_due = self._due = time.monotonic()  # when to look again
@@ -142,19 +138,19 @@ class GuardServer:
     def serve(self, rarely: Callable[[], object]) -> None:
         """Serve to the end; do `rarely` what takes a moment, now and then while the memory is not short."""
         done = time.monotonic()
-        while not (self._superior.wants_the_end or self._superior.gone):
+        while not (self._starter.asked_to_end or self._starter.gone):
             changed = False
             for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
-                if key.data is self._superior:
-                    self._superior.hear()
+                if key.data is self._starter:
+                    self._starter.read()
                 elif key.data is self._listening:
                     self._accept()
                 else:
-                    changed |= self._attend(key.data)
+                    changed |= self._read_gate(key.data)
             now = time.monotonic()
             if changed or now >= self._due:
                 self._look(now)
-                if now - done > RARELY and self._due - now >= CALM:
+                if now - done > SAVE_INTERVAL_SECONDS and self._due - now >= CALM_SECONDS:
                     rarely()
                     done = now
 
@@ -162,17 +158,17 @@ class GuardServer:
         """End the connections, and take no more."""
         self._selector.close()
         self._listening.close()
-        self._admission.close()
+        self._scheduler.close()
 
     def _look(self, now: float) -> None:
         """Look at the memory, do what follows, and set when to look again."""
         if now >= self._units_due:
             worked = time.process_time()
-            self._admission.look()
+            self._scheduler.measure_units()
             self._units_due = now + (time.process_time() - worked) / UNITS_SHARE
         # after the units: what they take meanwhile is counted twice rather than not at all
-        room = self._gauge.read(now, self._due, self._admission.used)
-        self._due = now + self._admission.act(room)
+        room = self._probe.read(now, self._due, self._scheduler.used)
+        self._due = now + self._scheduler.apply_policy(room)
 
     def _accept(self) -> None:
         while self._there < self._most:
@@ -184,20 +180,20 @@ class GuardServer:
             self._there += 1
             client = GateClient(connection, self._count)
             self._selector.register(connection, selectors.EVENT_READ, client)
-            self._admission.welcome(client)
+            self._scheduler.add_gate(client)
         self._selector.unregister(self._listening)
 
-    def _attend(self, client: GateClient) -> bool:
+    def _read_gate(self, client: GateClient) -> bool:
         """Take what a gate says; return whether it said something."""
         heard = False
-        for said in client.hear():
+        for said in client.read_messages():
             heard = True
-            if not self._admission.take(client, said):
-                self._part(client)
+            if not self._scheduler.handle_message(client, said):
+                self._disconnect(client)
                 break
         return heard
 
-    def _part(self, client: GateClient) -> None:
+    def _disconnect(self, client: GateClient) -> None:
         self._selector.unregister(client.socket)
         client.close()
         if self._there == self._most:

@@ -25,13 +25,13 @@ from torchmill.toolchain.guard.gate import install
 from torchmill.toolchain.guard.server import READY
 from torchmill.toolchain.guard.timeline import BuildAccount, Record, TimelineEvent, parse_record
 
-TOLD = {  # what the user learns at once, by kind of event
+EVENT_MESSAGES = {  # what the user learns at once, by kind of event
     "too large": "{unit} {text}: such a file is built alone",
     "kill": "{unit} was killed or ran out of memory ({text}): such a file runs again, alone",
     "no timeline": "the timeline cannot be written: {text}",
     "no history": "what this build taught cannot be kept in {history} ({text}): see that it can be written",
 }
-NAMED = 5  # of a kind: where little is allowed every single unit would be named
+LISTED_PER_KIND = 5  # of a kind: where little is allowed every single unit would be named
 START_TIMEOUT_SECONDS = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
 SILENCE_TIMEOUT_SECONDS = 30  # seconds in a row without a word, of which it has one for each: then it hangs
 
@@ -49,7 +49,7 @@ class GuardSite:
     memory: int | None = None  # bytes; None: what can be had
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
     known: tuple[KnownUnit, ...] = ()
-    wanted: bool = True  # False: the user will have no guard
+    enabled: bool = True  # False: the user will have no guard
 
     @property
     def history(self) -> Path:
@@ -67,7 +67,7 @@ class GuardedBuild:
     hooks: Mapping[str, str] = field(default_factory=dict)  # variables that lead compilers to the gate
     environment: Mapping[str, str] = field(default_factory=dict)  # these, and what else the build must know
     account: BuildAccount = field(default_factory=BuildAccount)
-    news: SimpleQueue[str] = field(default_factory=SimpleQueue)  # sentences for the user
+    messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # sentences for the user
 
 
 @contextlib.contextmanager
@@ -78,33 +78,33 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
     """
     with contextlib.ExitStack() as stack:
         try:
-            folder = stack.enter_context(_folder(site))
-            there = install.place_gate(install.gate_program(site.cache, site.compiler), site.tree / "gate")
-            (folder / "gate").symlink_to(there)  # for who knows the folder alone
+            folder = stack.enter_context(_meeting_folder(site))
+            gate = install.place_gate(install.gate_program(site.cache, site.compiler), site.tree / "gate")
+            (folder / "gate").symlink_to(gate)  # for who knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = stack.enter_context(_Guard(site, folder, fifo))
         except OSError as error:
             build = GuardedBuild()
-            build.news.put(f"this build has no memory guard ({error}): {_at_a_time(site)}")
+            build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
         else:
-            hooks = install.gate_hooks(there, caching)
+            hooks = install.gate_hooks(gate, caching)
             environment = {**hooks, GATE: str(folder)}
-            build = GuardedBuild(there, folder, fifo, hooks, environment, guard.account, guard.news)
+            build = GuardedBuild(gate, folder, fifo, hooks, environment, guard.account, guard.messages)
         yield build
 
 
-def _at_a_time(site: GuardSite) -> str:
+def _unguarded_text(site: GuardSite) -> str:
     return f"compiling {site.unguarded} {'file' if site.unguarded == 1 else 'files'} at a time"
 
 
 @contextlib.contextmanager
-def _folder(site: GuardSite) -> Iterator[Path]:
+def _meeting_folder(site: GuardSite) -> Iterator[Path]:
     """Make the folder in which gates and guard meet; with it goes whatever of the build still runs.
 
     It has a file for each unit that may run without a guard. Raises OSError where there is no place for it,
     or none is wanted.
     """
-    if not site.wanted:
+    if not site.enabled:
         raise OSError("--no-guard")
     if sys.platform == "win32":
         raise OSError("Windows has no sockets that are files")
@@ -128,15 +128,15 @@ class _Guard:
 
     def __init__(self, site: GuardSite, folder: Path, fifo: Path | None) -> None:
         self.account = BuildAccount()
-        self.news: SimpleQueue[str] = SimpleQueue()
+        self.messages: SimpleQueue[str] = SimpleQueue()
         self._site, self._fifo = site, fifo
         self._errors = folder / "errors"
         self._ready = threading.Event()  # it said so, or will never
         self._served = False
-        self._spoke = False  # within this second
+        self._heard_recently = False  # within this second
         self._ending = threading.Event()
-        self._process = self._started()
-        orders = GuardCommand(
+        self._process = self._start_process()
+        command = GuardCommand(
             folder=str(folder),
             timeline=str(site.timeline),
             history=str(site.history),
@@ -145,7 +145,7 @@ class _Guard:
             memory=site.memory,
             known=site.known,
         )
-        self._say(orders.as_line())
+        self._send(command.to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
         self._listener.start()
 
@@ -166,7 +166,7 @@ class _Guard:
     def _end(self) -> None:
         """Let it close its books; kill it where it does not."""
         self._ending.set()
-        self._say("end")
+        self._send("end")
         try:
             self._process.wait(START_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -184,7 +184,7 @@ class _Guard:
             return self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
         return "it says nothing"
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start_process(self) -> subprocess.Popen[str]:
         """Start it in a session of its own: Ctrl-C is for the build."""
         checkout = str(CHECKOUT)
         path = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
@@ -199,7 +199,7 @@ class _Guard:
                 start_new_session=True,
             )
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with contextlib.suppress(OSError):  # it is gone, which the listener notices
             if self._process.stdin is not None:
                 self._process.stdin.write(line + "\n")
@@ -208,22 +208,21 @@ class _Guard:
     def _listen(self) -> None:
         """Enter what it says in the books until it says no more."""
         for line in self._process.stdout or ():
-            self._spoke = True
+            self._heard_recently = True
             if not self._served and line == READY:
                 self._served = True
                 self._ready.set()
                 continue
             with contextlib.suppress(ValueError):
-                self._take(parse_record(line))
+                self._handle_record(parse_record(line))
         self._ready.set()
         if self._served and not self._ending.is_set():
             if self._fifo is not None:
                 jobserver.withdraw_tokens(self._fifo)
             # what it saw last says nothing of now
             self.account.now = replace(self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0)
-            self.news.put(
-                f"the guard ended unexpectedly ({self._last_words()}): {_at_a_time(self._site)} from here on"
-            )
+            fallback = _unguarded_text(self._site)
+            self.messages.put(f"the guard ended unexpectedly ({self._last_words()}): {fallback} from here on")
 
     def _watch(self) -> None:
         """Kill it where it hangs: gates would wait for it for ever, and go on by themselves when it is gone.
@@ -232,19 +231,21 @@ class _Guard:
         """
         silent = 0
         while not self._ending.wait(1.0):
-            silent = 0 if self._spoke else silent + 1
-            self._spoke = False
+            silent = 0 if self._heard_recently else silent + 1
+            self._heard_recently = False
             if silent == SILENCE_TIMEOUT_SECONDS:
                 self._process.kill()
                 return
 
-    def _take(self, record: Record) -> None:
+    def _handle_record(self, record: Record) -> None:
         self.account.add(record)
-        if not isinstance(record, TimelineEvent) or record.kind not in TOLD:
+        if not isinstance(record, TimelineEvent) or record.kind not in EVENT_MESSAGES:
             return
         count = self.account.counts[record.kind]
-        if count <= NAMED:
+        if count <= LISTED_PER_KIND:
             unit = units.unit_title(record.key) if record.key else ""
-            self.news.put(TOLD[record.kind].format(unit=unit, text=record.text, history=self._site.history))
-        if count == NAMED:
-            self.news.put("from here on such files are only counted: `invoke report` lists them")
+            self.messages.put(
+                EVENT_MESSAGES[record.kind].format(unit=unit, text=record.text, history=self._site.history)
+            )
+        if count == LISTED_PER_KIND:
+            self.messages.put("from here on such files are only counted: `invoke report` lists them")

@@ -14,9 +14,9 @@ from typing import Protocol
 from torchmill.core.units import format_bytes
 
 SUFFIX = ".timeline.jsonl"  # in place of the log's
-EVERY = 0.25  # seconds that a written moment stands for, at least
+MOMENT_SECONDS = 0.25  # seconds that a written moment stands for, at least
 _MOST = 2**63  # above all seconds and bytes
-SHARE = 1 / 2000  # of the time so far that it stands for in a file: finer than any screen
+MOMENT_SHARE = 1 / 2000  # of the time so far that it stands for in a file: finer than any screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _refuse(word: str) -> float:
     raise ValueError(f"no record of a timeline: {word}")
 
 
-class TimelineSheet(Protocol):
+class LineSink(Protocol):
     """What lines are written to."""
 
     def write(self, text: str, /) -> int:
@@ -120,7 +120,7 @@ class TimelineWriter:
     longer, and is the one of them with the least memory left. Six hours fill about 9500 lines, 1.2 MB.
     """
 
-    def __init__(self, file: TimelineSheet, share: float = 0.0) -> None:
+    def __init__(self, file: LineSink, share: float = 0.0) -> None:
         self._file, self._share = file, share
         self._due = 0.0
         self._tightest: TimelineMoment | None = None
@@ -134,7 +134,7 @@ class TimelineWriter:
         if held is None or record.allowed - record.used < held.allowed - held.used:
             self._tightest = record
         if record.at >= self._due:
-            self._due = record.at + max(EVERY, record.at * self._share)
+            self._due = record.at + max(MOMENT_SECONDS, record.at * self._share)
             self.finish()
 
     def finish(self) -> None:
