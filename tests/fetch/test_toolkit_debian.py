@@ -1,4 +1,4 @@
-"""Toolkits and compilers out of packages of a small archive of our own, by the real apt and dpkg."""
+"""Toolkits and compilers from Debian's packages."""
 
 import os
 import platform
@@ -10,7 +10,19 @@ from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.delivery_model import ToolkitSource
-from torchmill.fetch.toolkit.debian import DebianOffer, offer
+from torchmill.fetch.source.apt import BINARIES, AptArchive
+from torchmill.fetch.toolkit.debian import (
+    DebianOffer,
+    mend_links,
+    offer,
+    parse_suite,
+    pinned_versions,
+    place_compiler_file,
+    relink,
+    suite_archives,
+    toolkit_placer,
+    unpack_packages,
+)
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
@@ -211,3 +223,175 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
     )
     assert isinstance(other, ProviderRefusal)
     assert other.sentence == "Debian's bookworm has magma 2.6.2"
+
+
+@pytest.mark.parametrize(
+    ("path", "new"),
+    [
+        ("usr/lib/nvidia-cuda-toolkit/bin/nvcc", "bin/nvcc"),
+        ("usr/lib/nvidia-cuda-toolkit/bin/cicc", "nvvm/bin/cicc"),
+        ("usr/lib/nvidia-cuda-toolkit/bin/crt/link.stub", "bin/crt/link.stub"),
+        ("usr/lib/nvidia-cuda-toolkit/libdevice/libdevice.10.bc", "nvvm/libdevice/libdevice.10.bc"),
+        ("usr/bin/cuobjdump", "bin/cuobjdump"),
+        ("usr/bin/cudafe++", "bin/cudafe++"),
+        ("usr/include/crt/host_config.h", "include/crt/host_config.h"),
+        ("usr/include/nvvm.h", "nvvm/include/nvvm.h"),
+        ("usr/lib/x86_64-linux-gnu/libcublas.so.11", "lib64/libcublas.so.11"),
+        ("usr/lib/x86_64-linux-gnu/stubs/libcuda.so", "lib64/stubs/libcuda.so"),
+        ("usr/lib/x86_64-linux-gnu/libnvvm.so.4", "nvvm/lib64/libnvvm.so.4"),
+        ("usr/share/cmake/cub/cub-config.cmake", "lib64/cmake/cub/cub-config.cmake"),
+        # what would mislead nvcc or CMake, and what no build needs
+        ("usr/bin/nvcc", None),
+        ("usr/lib/nvidia-cuda-toolkit/bin/g++", None),
+        ("usr/lib/nvidia-cuda-toolkit/bin/nvcc.profile", None),
+        ("etc/nvcc.profile", None),
+        ("usr/lib/cuda/include/cuda.h", None),
+        ("usr/lib/x86_64-linux-gnu/pkgconfig/cuda.pc", None),
+        ("usr/lib/aarch64-linux-gnu/libcublas.so.11", None),
+        ("usr/share/doc/libcublas11/copyright", None),
+        ("usr/lib/nvidia-cuda-toolkit/compute-sanitizer/include/sanitizer.h", None),
+    ],
+)
+def test_a_file_of_a_toolkit(path: str, new: str | None) -> None:
+    assert toolkit_placer("x86_64")(path) == new
+
+
+def test_another_machine() -> None:
+    place = toolkit_placer("aarch64")
+    assert place("usr/lib/aarch64-linux-gnu/libcudart_static.a") == "lib64/libcudart_static.a"
+    assert place("usr/lib/x86_64-linux-gnu/libcudart_static.a") is None
+
+
+def test_a_file_of_a_compiler() -> None:
+    paths = ["usr/bin/g++-11", "usr/lib/gcc/x86_64-linux-gnu/11/cc1plus", "usr/include/c++/11/vector"]
+    assert [place_compiler_file(path) for path in paths] == [path.removeprefix("usr/") for path in paths]
+    assert place_compiler_file("usr/share/man/man1/g++-11.1.gz") is None
+    assert place_compiler_file("etc/x") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "link"),
+    [
+        ("usr/lib/x86_64-linux-gnu/libcudart.so", "libcudart.so.11.0", "libcudart.so.11.0"),
+        ("usr/lib/x86_64-linux-gnu/libnvvm.so", "libnvvm.so.4", "libnvvm.so.4"),
+        ("usr/bin/cicc", "../lib/nvidia-cuda-toolkit/bin/cicc", "../nvvm/bin/cicc"),
+        ("usr/bin/fatbinary", "/usr/lib/nvidia-cuda-toolkit/bin/fatbinary", "fatbinary"),
+        ("usr/lib/x86_64-linux-gnu/libx.so", "../../share/doc/x", None),
+        ("usr/bin/nvcc", "ptxas", None),
+        ("usr/bin/x", "../../../../../usr/bin/ptxas", "ptxas"),
+    ],
+)
+def test_a_link(path: str, target: str, link: str | None) -> None:
+    assert relink(path, target, toolkit_placer("x86_64")) == link
+
+
+BOOKWORM = parse_suite(("debian/bookworm/main", "debian/bookworm/non-free"), "x86_64")
+KEY = (("Signed-By", "/k.gpg"),)
+
+
+def read(uri: str, options: tuple[tuple[str, str], ...] = KEY) -> AptArchive:
+    return AptArchive(uri, "bookworm", ("main", "non-free"), options, BINARIES)
+
+
+def test_a_suite() -> None:
+    assert (str(BOOKWORM), BOOKWORM.architecture) == ("Debian's bookworm", "amd64")
+
+
+def test_the_archive_of_the_machine(tmp_path: Path) -> None:
+    machine = (
+        AptArchive("http://a/debian", "bookworm", ("main",), KEY),
+        AptArchive("http://a/debian", "bookworm-updates", ("main",), KEY),
+        AptArchive("http://vendor/apt", "bookworm", ("stable",)),
+    )
+    found = suite_archives(BOOKWORM, machine, tmp_path)
+    assert found == (read("http://a/debian"),)
+    assert found[0].stanza() == (
+        "Types: deb\nURIs: http://a/debian\nSuites: bookworm\nComponents: main non-free\nSigned-By: /k.gpg\n"
+    )
+
+
+def test_a_machine_of_another_suite_has_the_archive(tmp_path: Path) -> None:
+    machine = (
+        AptArchive("http://vendor/apt", "nodistro", ("main",)),
+        AptArchive("http://mirror/debian", "trixie", ("main",), KEY),
+    )
+    assert suite_archives(BOOKWORM, machine, tmp_path) == (read("http://mirror/debian"),)
+
+
+def test_another_distribution_needs_the_keys(tmp_path: Path) -> None:
+    machine = (AptArchive("http://a/ubuntu", "noble", ("main",)),)
+    assert suite_archives(BOOKWORM, machine, tmp_path) == ()
+    key = tmp_path / "debian-archive-keyring.gpg"
+    key.touch()
+    own = read("http://deb.debian.org/debian", (("Signed-By", str(key)),))
+    assert suite_archives(BOOKWORM, machine, tmp_path) == (own,)
+
+
+def test_pins() -> None:
+    assert pinned_versions(["libcub-dev", "nvidia-cuda-toolkit=11.2.2"], "11.2") == {
+        "libcub-dev": "",
+        "nvidia-cuda-toolkit": "11.2.2",
+    }
+    assert pinned_versions(["g++-{major}"], "gcc-11") == {"g++-11": ""}
+
+
+def keep(path: str) -> str | None:
+    return None if path.startswith("doc/") else path
+
+
+@needs_apt
+def test_unpack(tmp_path: Path) -> None:
+    files = {
+        "bin/tool": "#!/bin/sh\n",
+        "lib/a.so": "-> a.so.1",
+        "lib/a.so.1": "a",
+        "doc/x": "x",
+        "lib/no": "-> ../doc/x",
+    }
+    deb = DebianArchive(tmp_path).add("tool", "1", files)
+    (home := tmp_path / "home").mkdir()
+    done: list[Path] = []
+    unpack_packages([deb], home, keep, done.append)
+    assert done == [deb]
+    assert sorted(str(one.relative_to(home)) for one in home.rglob("*")) == [
+        "bin",
+        "bin/tool",
+        "lib",
+        "lib/a.so",
+        "lib/a.so.1",
+    ]
+    assert (home / "lib/a.so").read_text() == "a"
+    assert (home / "bin/tool").stat().st_mode & 0o777 == 0o755
+
+
+@needs_apt
+def test_what_is_no_package(tmp_path: Path) -> None:
+    (broken := tmp_path / "broken.deb").write_text("not a package")
+    with refused("damaged-archive"):
+        unpack_packages([broken], tmp_path, keep, print)
+
+
+@needs_apt
+def test_half_a_package(tmp_path: Path) -> None:
+    deb = DebianArchive(tmp_path).add("tool", "1", {"bin/tool": "#!" + "x" * 100_000})
+    deb.write_bytes(deb.read_bytes()[:50_000])
+    (home := tmp_path / "home").mkdir()
+    with refused("damaged-archive"):
+        unpack_packages([deb], home, keep, print)
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    home, machine = tmp_path / "home", tmp_path / "machine"
+    home.mkdir()
+    machine.mkdir()
+    (machine / "libstdc++.so.6").touch()
+    (home / "whole").symlink_to("there")
+    (home / "there").touch()
+    (home / "libstdc++.so").symlink_to("../lib/libstdc++.so.6")
+    (home / "libgone.so").symlink_to("libgone.so.1")
+    mend_links(home, [tmp_path / "nowhere", machine])
+    assert {one.name: one.resolve() for one in home.iterdir()} == {
+        "whole": home / "there",
+        "there": home / "there",
+        "libstdc++.so": machine / "libstdc++.so.6",
+    }

@@ -1,4 +1,4 @@
-"""Bringing something from the first provider that has it."""
+"""Installing from the first provider that has it."""
 
 from functools import partial
 from pathlib import Path

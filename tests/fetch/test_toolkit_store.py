@@ -1,16 +1,20 @@
-"""What is kept appears whole, once, and for all who want it."""
+"""The cache of installed toolkits, and its downloads."""
 
 import errno
+import hashlib
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
+from tests.support.silent_progress import SilentBar
 from torchmill.config.delivery_model import ProviderPackage
 from torchmill.core.errors import HostError
-from torchmill.fetch.toolkit.store import make_in_store, work_folder
+from torchmill.fetch.toolkit.store import fetch_piece, make_in_store, work_folder
 from torchmill.host.provisioned import RECORD, ProvisionRecord, list_provisioned
 
 PIECE = ProviderPackage("debian", "nvcc", "11.8.89", "nvcc.deb", "", "ab" * 32, 7)
@@ -105,3 +109,60 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
     assert list_provisioned(tmp_path, "x86_64") == {}
     assert work_folder(tmp_path, "11.8", "x86_64").parent.is_file()
+
+
+CONTENT = b"a wheel, say"
+
+
+def piece(url: str, content: bytes = CONTENT) -> ProviderPackage:
+    digest = hashlib.sha256(content).hexdigest()
+    return ProviderPackage(
+        "pypi", "nvcc", "13.0", "nvcc.whl", url.replace("/simple", "/files/nvcc.whl"), digest, len(content)
+    )
+
+
+def test_a_piece_is_downloaded_once(tmp_path: Path) -> None:
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        for _ in range(2):
+            file = fetch_piece(piece(index.url), tmp_path, SilentBar())
+            assert file == tmp_path / "downloads/pypi/nvcc.whl"
+            assert file.read_bytes() == CONTENT
+        assert len(index.asked) == 1
+
+
+def test_a_piece_that_is_not_what_the_index_says_goes(tmp_path: Path) -> None:
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        with refused("wrong-digest"):
+            fetch_piece(piece(index.url, b"something else"), tmp_path, SilentBar())
+        assert list((tmp_path / "downloads/pypi").iterdir()) == []
+        assert fetch_piece(piece(index.url), tmp_path, SilentBar()).is_file()
+
+
+def test_what_is_not_there_or_not_reached_is_told(tmp_path: Path) -> None:
+    with serving(Index()) as index:
+        with refused("download-refused"):
+            fetch_piece(piece(index.url), tmp_path, SilentBar())
+        url = index.url
+    with refused("host-unreachable"):
+        fetch_piece(piece(url), tmp_path, SilentBar())
+
+
+def test_what_lies_there_already_is_checked_too(tmp_path: Path) -> None:
+    folder = tmp_path / "downloads/pypi"
+    folder.mkdir(parents=True)
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        (folder / "nvcc.whl").write_bytes(CONTENT[:-1])
+        with refused("wrong-digest"):
+            fetch_piece(piece(index.url), tmp_path, SilentBar())
+        assert fetch_piece(piece(index.url), tmp_path, SilentBar()).read_bytes() == CONTENT
+
+
+def test_a_piece_of_which_no_digest_is_known_is_not_taken(tmp_path: Path) -> None:
+    with serving(Index()) as index:
+        index.add("nvcc.whl", CONTENT)
+        with refused("wrong-digest"):
+            fetch_piece(replace(piece(index.url), sha256=""), tmp_path, SilentBar())
+        assert list((tmp_path / "downloads/pypi").iterdir()) == []

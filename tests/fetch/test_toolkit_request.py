@@ -1,4 +1,4 @@
-"""Who may have what is wanted, and what is said where nobody has it."""
+"""Which provider may have what is requested, and the message if none has."""
 
 from tests.support.made_up_providers import source, wanted
 from torchmill.config.delivery_model import ToolkitPart, ToolkitSource

@@ -1,4 +1,4 @@
-"""Reading what apt says and keeps; nothing here asks the network."""
+"""`--from debian`: releases from Debian's source archive."""
 
 from pathlib import Path
 from textwrap import dedent

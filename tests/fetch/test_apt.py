@@ -1,4 +1,4 @@
-"""Binary packages that apt lists."""
+"""Debian's binary packages, listed and downloaded by an apt of our own."""
 
 from collections.abc import Iterable
 

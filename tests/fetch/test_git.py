@@ -1,4 +1,4 @@
-"""The git provider against real repositories on this disk."""
+"""Clone releases with git: real repositories on this disk, and what git's output means."""
 
 import contextlib
 import os
@@ -31,7 +31,14 @@ from tests.support.source_upstream import (
 from torchmill.config.model import Source
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.fetcher import fetch_source, load_source
-from torchmill.fetch.source.git_command import GitCheckout
+from torchmill.fetch.source.git_command import (
+    GitCheckout,
+    GitFailure,
+    complaint_gist,
+    diagnose_git,
+    git_environment,
+    parse_git_progress,
+)
 from torchmill.fetch.source.git_transport import GitTransport, run_git_quietly
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source_dir import check_source
@@ -571,3 +578,62 @@ def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
         assert fetch_source(request(forge), place, SilentProgress()).verified
     finally:
         subprocess.run(["umount", str(place.root)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ("fatal: write error: No space left on device\nfatal: the remote end hung up", GitFailure.FULL),
+        ("fatal: unable to access 'https://h/': Could not resolve host: h", GitFailure.UNREACHABLE),
+        ("fatal: unable to access 'https://h/': CONNECT tunnel failed, response 403", GitFailure.UNREACHABLE),
+        (
+            "fatal: unable to access 'https://h/': The requested URL returned error: 503",
+            GitFailure.UNREACHABLE,
+        ),
+        ("remote: Repository not found.\nfatal: repository 'https://h/' not found", GitFailure.MISSING),
+        ("fatal: could not read Username for 'https://h': terminal prompts disabled", GitFailure.MISSING),
+        ("error: Server does not allow request for unadvertised object 1234", GitFailure.REFUSED),
+        ("fatal: remote error: upload-pack: not our ref 1234", GitFailure.REFUSED),
+        ("fatal: detected dubious ownership in repository at '/a'", GitFailure.FOREIGN),
+        ("fatal: bad object 1234", GitFailure.OTHER),
+    ],
+)
+def test_why_git_failed(output: str, cause: GitFailure) -> None:
+    assert diagnose_git(output) is cause
+
+
+def test_the_line_that_says_most() -> None:
+    said = "Cloning\nerror: RPC failed\nfatal: unable to access 'https://me:pw@h/': no.\nhint: x"
+    assert complaint_gist(said) == "unable to access 'https://h/': no"
+
+
+def test_settings_that_a_user_gave_git_stay() -> None:
+    base = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "http.proxy",
+        "GIT_CONFIG_VALUE_0": "p",
+        "GIT_DIR": "x",
+    }
+    env = git_environment(base)
+    keys = [env[f"GIT_CONFIG_KEY_{number}"] for number in range(int(env["GIT_CONFIG_COUNT"]))]
+    assert keys[0] == "http.proxy"
+    assert len(set(keys)) == len(keys) > 10
+    assert env["GIT_TERMINAL_PROMPT"] == "0"
+    assert "GIT_DIR" not in env
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        (
+            "Receiving objects:  45% (1234/2743), 10.20 MiB | 3.10 MiB/s",
+            (1234, 2743, "Receiving objects, 10.20 MiB | 3.10 MiB/s"),
+        ),
+        ("remote: Counting objects: 100% (8/8), done.        ", (8, 8, "Counting objects")),
+        ("Updating files:   3% (3/100)", (3, 100, "Updating files")),
+        (" * [new tag]   v1 -> v1", None),
+        ("remote: Enumerating objects: 10, done.", None),
+    ],
+)
+def test_progress_of_git(line: str, step: tuple[int, int, str] | None) -> None:
+    assert parse_git_progress(line) == step

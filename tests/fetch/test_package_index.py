@@ -1,4 +1,4 @@
-"""Reading members of wheels that stay on the index."""
+"""Package indexes: the files of a project, and members of wheels that are not downloaded."""
 
 from pathlib import Path
 
@@ -8,8 +8,75 @@ from tests.support.index_server import MILLION, Index, serving, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
 from torchmill.core.console import ProgressBar
-from torchmill.fetch.package_index import project_files
+from torchmill.fetch.package_index import DEFAULT_INDEX, configured_index, project_files
 from torchmill.fetch.remote_wheel import RemoteWheel, read_remote_wheels
+
+NAME = "base-1.0.0-cp39-cp39-manylinux1_x86_64.whl"
+
+
+def test_a_json_page_is_read() -> None:
+    index = Index()
+    index.add(
+        NAME, b"x", **{"requires-python": ">=3.8", "upload-time": "2022-12-15T10:00:00Z", "yanked": "broken"}
+    )
+    with serving(index), requests.Session() as session:
+        (file,) = project_files(session, index.url, "base")
+        assert file.url == index.url.replace("/simple", f"/files/{NAME}"), "absolute, without the hash"
+    assert (file.name, file.requires_python, file.uploaded) == (NAME, ">=3.8", "2022-12-15T10:00:00Z")
+    assert file.yanked
+
+
+def test_an_html_page_says_the_same() -> None:
+    index = Index(json=False)
+    index.add(NAME, b"x", **{"requires-python": ">=3.8,<4"})
+    index.add(NAME.replace("1.0.0", "1.0.1"), b"x", **{"upload-time": "2023-01-01", "yanked": ""})
+    with serving(index), requests.Session() as session:
+        first, second = project_files(session, f"{index.url}/", "base")
+    assert (first.name, first.requires_python, first.uploaded, first.yanked) == (
+        NAME,
+        ">=3.8,<4",
+        None,
+        False,
+    )
+    assert (second.requires_python, second.uploaded, second.yanked) == (None, "2023-01-01", True)
+
+
+def test_what_a_file_is_known_by_is_read() -> None:
+    index = Index()
+    index.add(NAME, b"x", hashes={"sha256": "12ab"}, size=1)
+    index.add(NAME.replace("1.0.0", "1.0.1"), b"x", url="../../files/other.whl")
+    with serving(index), requests.Session() as session:
+        first, second = project_files(session, index.url, "base")
+        index.json = False
+        (third, _) = project_files(session, index.url, "base")
+    assert (first.sha256, first.size) == ("12ab", 1)
+    assert (second.sha256, second.size) == (None, None)
+    assert (third.sha256, third.size) == ("0", None), "a page has it at the end of the link"
+
+
+def test_an_index_that_does_not_answer_is_told() -> None:
+    with serving(Index()) as index:
+        gone = index.url
+    with (
+        requests.Session() as session,
+        refused("index-unreadable"),
+    ):
+        project_files(session, gone, "base")
+
+
+def test_an_answer_that_is_no_page_is_told() -> None:
+    with serving(Index()) as index, requests.Session() as session, refused("index-unreadable"):
+        project_files(session, index.url.replace("/simple", "/nowhere"), "base")
+
+
+def test_the_index_is_the_one_that_pip_uses() -> None:
+    assert (
+        configured_index({"PIP_INDEX_URL": "https://mirror.example/simple"})
+        == "https://mirror.example/simple"
+    )
+    nothing = {"PIP_CONFIG_FILE": "/dev/null", "HOME": "/nonexistent", "XDG_CONFIG_DIRS": "/nonexistent"}
+    assert configured_index(nothing) == DEFAULT_INDEX
+
 
 VERSION_PY = "__version__ = '1.0.0'\ncuda: Optional[str] = '11.7'\ngit_version = '{}'\n"
 

@@ -1,4 +1,4 @@
-"""A fetched tree that somebody changed is seen, also where neither times nor sizes tell of it."""
+"""A fetched tree that was changed is noticed, even if times and sizes do not show it."""
 
 import os
 import shutil

@@ -1,8 +1,17 @@
-"""The links of a CUDA_HOME."""
+"""What a CUDA_HOME needs besides the files of its packages: links, and a stub of the driver's library."""
 
 from pathlib import Path
 
-from torchmill.fetch.toolkit.layout import add_links, add_unversioned_names
+import pytest
+
+from tests.support.refusals import refused
+from torchmill.fetch.toolkit.layout import (
+    add_driver_stub,
+    add_links,
+    add_unversioned_names,
+    driver_functions,
+    stub_source,
+)
 
 
 def home(folder: Path) -> Path:
@@ -46,3 +55,46 @@ def test_a_link_that_is_there_stays(tmp_path: Path) -> None:
     add_unversioned_names(tmp_path)
     assert (tmp_path / "liba.so").readlink() == Path("liba.so.2")
     assert (tmp_path / "libnvrtc-builtins.so").readlink() == Path("libnvrtc-builtins.so.13.0")
+
+
+HEADER = """
+    #define __CUDA_API_PTDS(api) api ## _ptds
+#define cuDeviceTotalMem                    cuDeviceTotalMem_v2
+#define cuMemcpyHtoD                        __CUDA_API_PTDS(cuMemcpyHtoD_v2)
+#define cuStreamSync                        __CUDA_API_PTSZ(cuStreamSync)
+CUresult CUDAAPI cuInit(unsigned int Flags);
+CUresult CUDAAPI
+    cuDeviceTotalMem(size_t *bytes, CUdevice dev);
+ * \\sa ::cuMentioned
+"""
+
+
+def test_all_names_that_code_may_ask_for_are_found() -> None:
+    assert driver_functions([HEADER, "void CUDAAPI cuGLInit(void);"]) == (
+        "cuDeviceTotalMem",
+        "cuDeviceTotalMem_v2",
+        "cuGLInit",
+        "cuInit",
+        "cuMemcpyHtoD_v2",
+        "cuMemcpyHtoD_v2_ptds",
+        "cuStreamSync",
+        "cuStreamSync_ptsz",
+    )
+
+
+def test_functions_only_say_that_they_are_stubs() -> None:
+    assert stub_source(["cuInit"]) == "int cuInit(void) { return 34; }\n"
+
+
+def test_a_stub_that_is_there_stays(tmp_path: Path) -> None:
+    stub = tmp_path / "lib64/stubs/libcuda.so"
+    stub.parent.mkdir(parents=True)
+    stub.write_text("NVIDIA's own")
+    add_driver_stub(tmp_path)
+    assert stub.read_text() == "NVIDIA's own"
+
+
+def test_without_a_compiler_the_way_to_one_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with refused("no-c-compiler"):
+        add_driver_stub(tmp_path)
