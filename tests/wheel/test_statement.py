@@ -125,3 +125,10 @@ def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) ->
     ]
     assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
     assert made["metadata"]["invocationId"] == "https://github.com/me/wheels/actions/runs/17/attempts/2"
+
+
+def test_outside_its_checkout_the_suite_has_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "_PROJECT", tmp_path / "pyproject.toml")
+    assert builder.suite_version() == "unknown"

@@ -105,6 +105,32 @@ def test_a_change_is_caught(
 
 
 @tiny.needs_compiler
+def test_a_second_folder_of_metadata_is_a_problem(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
+    with ZipFile(second, "a") as archive:
+        archive.writestr("other-1.0.dist-info/METADATA", "")
+    assert static_checks.static_problems(second, PLAN, here) == [
+        "the wheel has 2 .dist-info folders, not one"
+    ]
+
+
+@tiny.needs_compiler
+def test_names_that_are_no_names_are_problems(
+    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+) -> None:
+    strange = tiny.rewrite(
+        torch_wheel,
+        tmp_path / "tinytorch.whl",
+        lambda name, data: re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data,
+    )
+    problems = static_checks.static_problems(strange, PLAN, here)
+    assert any(each.startswith("the file's name is not one of a wheel") for each in problems)
+    assert "METADATA says version unknown, not 1.0+cpu" in problems
+
+
+@tiny.needs_compiler
 def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])

@@ -143,6 +143,9 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
         tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
     assert "libkernels.so lacks 9.0 of 9.0\n" in str(caught.value)
     assert "libkernels.so has 7.0, 8.6" in str(caught.value)
+    with refused("wheel-check-failed") as caught:
+        tried(wheel, plan, "tinytorch", tmp_path)
+    assert "libkernels.so: GPU code in a build without CUDA" in str(caught.value)
 
 
 def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
@@ -182,3 +185,10 @@ def test_a_clean_environment_borrows_nothing() -> None:
     }
     kept = {"PATH": "/bin", "PIP_INDEX_URL": "https://mirror", "PIP_PREFER_BINARY": "1"}
     assert clean_variables({**borrowed, **kept}) == kept
+
+
+def test_what_pip_refuses_is_not_verified(template: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "tinytorch-1.0-py3-none-any.whl"
+    with refused("wheel-not-installable") as caught:
+        clean_environment.install_packages(template / "bin" / "python", [wheel], io.StringIO())
+    assert f"pip cannot install {wheel} in a clean environment: " in str(caught.value)
