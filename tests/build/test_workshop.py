@@ -106,7 +106,7 @@ def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
-    with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it names no host"):
+    with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it has no host"):
         context.preflight(job(known, tmp_path, HOST), print)
 
 

@@ -82,7 +82,7 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     gcc(tmp_path / "bin", "g++-11", "11.4.0")
     program(tmp_path / "bin", "clang++-14", "clang version 14.0.6")
     program(tmp_path / "bin", "clang++-cuda", "clang version 1.0.0")
-    program(tmp_path / "bin", "g++-9")  # broken: it says nothing
+    program(tmp_path / "bin", "g++-9")  # broken: it gave no reason
     file(tmp_path / "bin/g++-8")  # not executable
     toolset = gcc(tmp_path / "opt/rh/gcc-toolset-13/root/usr/bin", "g++", "13.1.1")
     mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")

@@ -5,6 +5,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.config.model import Compiler, Gpu, Host
 from torchmill.core.errors import ConfigError
 from torchmill.host.machine import describe_host, load_host, save_host
@@ -141,14 +142,14 @@ def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])
 def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
     path = described(tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n')
-    with pytest.raises(ConfigError, match="expected a whole number"):
+    with refused("invalid-host-file"):
         load_host(path)
 
 
 def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
+    with refused("host-file-missing"):
         load_host(tmp_path / "gone.toml")
-    with pytest.raises(ConfigError, match=r"host\.toml: .*line 1"):
+    with refused("invalid-host-file"):
         load_host(described(tmp_path, "arch = \n"))
 
 
@@ -194,5 +195,5 @@ def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be written \(Is a directory\): name a file"):
+    with refused("host-file-not-writable"):
         save_host(FULL, tmp_path)

@@ -278,14 +278,15 @@ def test_an_account_adds_up() -> None:
     assert account.counts == {"pause": 1, "resume": 1, "rerun": 1, "too large": 1, "gave up": 1}
     assert [one.at for one in account.gave_up] == [22.0]
     assert account.summary() == (
-        "3 compiles and links came by the guard, at most 3.9 GiB at a time, 1 paused, 1 ended to run again"
+        "the guard scheduled 3 compiles and links, at most 3.9 GiB of memory at a time, "
+        "1 paused, 1 ended to run again"
     )
 
 
 def test_what_came_and_went_between_two_looks_was_there() -> None:
     account = BuildAccount()
     account.add(replace(ran("a.cpp", 1.5, 1.7), peak=GIB))
-    assert account.summary() == "1 compile or link came by the guard, at most 1.0 GiB at a time"
+    assert account.summary() == "the guard scheduled 1 compile or link, at most 1.0 GiB of memory at a time"
 
 
 def test_a_run_lasts_from_its_beginning_to_its_end() -> None:

@@ -166,7 +166,7 @@ def test_no_guard_is_started_where_none_is_wanted(site: GuardSite) -> None:
     ("program", "why", "patience"),
     [
         ("echo 'no module of that name' >&2; exit 1", "no module of that name", 30.0),
-        ("exec sleep 60", "it says nothing", 0.5),
+        ("exec sleep 60", "it gave no reason", 0.5),
     ],
 )
 def test_a_guard_that_does_not_start_is_one_sentence(
@@ -189,7 +189,7 @@ def test_what_cannot_be_kept_is_told_when_the_guard_ends(site: GuardSite) -> Non
     with guard_build(site, {}) as guard:
         assert compile_(guard, site.tree).returncode == 0
     said = guard.messages.get()
-    assert said.startswith(f"what this build taught cannot be kept in {site.history} (")
+    assert said.startswith(f"what units needed cannot be saved in {site.history} (")
     assert said.endswith("): see that it can be written")
 
 
@@ -201,9 +201,7 @@ def test_of_units_that_are_too_large_only_a_few_are_named(site: GuardSite) -> No
     assert guard.account.counts["too large"] == count
     *named, last = [guard.messages.get() for _ in range(guard.messages.qsize())]
     assert len(named) == LISTED_PER_KIND
-    assert all(
-        one.startswith("f.cpp needed ") and one.endswith(": such a file is built alone") for one in named
-    )
+    assert all(one.startswith("f.cpp needed ") and one.endswith(": it is compiled alone") for one in named)
     assert "`invoke report`" in last
 
 

@@ -371,7 +371,7 @@ def test_a_server_that_cannot_start_at_all_stops_nothing(tmp_path: Path) -> None
         noted: list[str] = []
         environ = {"PATH": os.environ["PATH"], sccache.PROGRAM_VARIABLE: program}
         assert sccache.PROGRAM_VARIABLE not in sccache.start_server(program, environ, noted.append)
-        assert noted[0].startswith("sccache cannot start (")
+        assert noted[0].startswith("sccache does not start (")
 
 
 class Bucket(BaseHTTPRequestHandler):

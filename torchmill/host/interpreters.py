@@ -85,7 +85,9 @@ def resolve_interpreter(
             return proven  # what the shim runs: the shim itself may run another tomorrow
         rejected.append(f"{proven}, and it is a shim whose version is not installed")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
-    raise HostError(f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}")
+    raise HostError(
+        f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}", code="no-interpreter"
+    )
 
 
 def translated_interpreters(places: Mapping[str, Path], arch: str) -> dict[str, Path]:

@@ -68,11 +68,12 @@ class CacheHits:
         """Return it as a sentence."""
         asked = self.hits + self.misses
         share = f" ({self.hits / asked:.0%})" if asked else ""
-        said = f"{self.tool}: {self.hits} of {asked} compiles were known{share}"
+        said = f"{self.tool}: {self.hits} of {asked} hits{share}"
         if self.remote:
             said += f", {self.remote} of them in {self.shared or 'the shared cache'}"
         if self.failures:
-            said += f"; {self.shared or 'the shared cache'} failed {self.failures} times"
+            times = "once" if self.failures == 1 else f"{self.failures} times"
+            said += f"; {self.shared or 'the shared cache'} failed {times}"
         return said
 
 
@@ -90,21 +91,21 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     if first is not None and (shared is None or first.supports(shared)):
         return _ccache(site, first, shared)
     if shared is not None and not sccache.sccache_supports(shared):
-        site.note(f"{first or 'sccache'} has no way to {shared}: building without it")
+        site.note(f"{first or 'sccache'} does not support {shared}: building without the shared cache")
         return _ccache(site, first, None) if first is not None else _sccache(site, None)
     if first is None:
         return _sccache(site, shared)
     found = _sccache(site, shared)
     if not found.tool:
-        site.note(f"{first} has no way to {shared}: building without it")
+        site.note(f"{first} does not support {shared}: building without the shared cache")
         return _ccache(site, first, None)
-    site.note(f"{first} has no way to {shared}: sccache has, and is used")
+    site.note(f"{first} does not support {shared}: using sccache instead")
     return found
 
 
 def _reachable(site: CacheSite, shared: RemoteCache | None) -> RemoteCache | None:
     if shared is not None and (why := remote_cache.why_unreachable(shared, site.environ)) is not None:
-        site.note(f"{shared} cannot be reached ({why}): building without it")
+        site.note(f"{shared} cannot be reached ({why}): building without the shared cache")
         return None
     return shared
 

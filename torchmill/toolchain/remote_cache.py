@@ -74,7 +74,7 @@ def parse_remote(text: str) -> RemoteCache | None:
     if body == "gha":
         return RemoteCache("gha", read_only=bool(flag))
     if not body.isprintable() or any(sign in body for sign in " |\\"):
-        raise _setting_error(text, "it holds a blank, a bar or a backslash")
+        raise _setting_error(text, "it contains a space, a bar or a backslash")
     try:
         url = urlsplit(body)
         found = _remote(url, read_only=bool(flag))
@@ -82,7 +82,7 @@ def parse_remote(text: str) -> RemoteCache | None:
     except (ValueError, KeyError) as error:
         raise _setting_error(text, str(error)) from None
     if checked is not None and not checked[0]:
-        raise _setting_error(text, "it names no host")
+        raise _setting_error(text, "it has no host")
     return found
 
 
@@ -91,17 +91,17 @@ def _remote(url: SplitResult, *, read_only: bool) -> RemoteCache:
     more = dict(parse_qsl(url.query, keep_blank_values=True))
     path = url.path.rstrip("/")
     if url.scheme not in _SCHEMES:
-        raise ValueError(f"'{url.scheme}' is no kind of cache")
+        raise ValueError(f"'{url.scheme}' is not a supported kind of cache")
     if unknown := more.keys() - _OPTIONS.get(url.scheme, set()):
-        raise ValueError(f"'{min(unknown)}' says nothing to it")
+        raise ValueError(f"'{min(unknown)}' is not an option of this cache")
     if url.scheme == "file" and (url.netloc or not path):
         raise ValueError("a folder begins with a slash: file:///FOLDER")
     if url.scheme != "file" and not url.hostname:
-        raise ValueError("it names no host" if url.scheme in _PORTS else "it names no bucket")
+        raise ValueError("it has no host" if url.scheme in _PORTS else "it has no bucket")
     if url.scheme in {"redis", "rediss"} and path and not path[1:].isdecimal():
         raise ValueError(f"the database of Redis is a number, not '{path[1:]}'")
     if url.scheme == "s3" and url.username:
-        raise ValueError("who may use a bucket is said by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        raise ValueError("credentials for a bucket belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     return RemoteCache(
         url.scheme,
         url.netloc if url.scheme == "s3" else url.hostname or "",  # buckets have capitals
@@ -118,18 +118,18 @@ def _setting_error(text: str, why: str) -> ConfigError:
     before, sign, place = text.rpartition("@")
     who = before.partition("://")[2]
     if sign and ("@" in why or any(part in who for part in why.split("'")[1::2])):
-        why = "what stands before the @ is no user and password: in these write / ? # [ as %2F %3F %23 %5B"
+        why = "the part before the @ is not USER:PASSWORD: in these write / ? # [ as %2F %3F %23 %5B"
     shown = f"{text.partition(':')[0]}://…@{place}" if sign else text
-    return ConfigError(f"{VARIABLE} is '{shown}', but {why}: write {FORMS}")
+    return ConfigError(f"{VARIABLE} is '{shown}', but {why}: write {FORMS}", code="invalid-cache-setting")
 
 
 def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
     """Return why a cache cannot be used now; None where it can, as far as can be told without using it."""
     if remote.scheme == "gha":
         missing = [name for name in _GHA if not environ.get(name)]
-        return f"no {missing[0]}, which only a step of a workflow can export" if missing else None
+        return f"{missing[0]} is not set: only a step of a workflow can export it" if missing else None
     if remote.scheme == "file":
-        return None if Path(remote.path).is_dir() else f"{remote.path} is no folder"
+        return None if Path(remote.path).is_dir() else f"{remote.path} is not a folder"
     proxies = [environ[name] for name in environ if name.lower() in _PROXIES]
     if remote.endpoint is None or (any(proxies) and "redis" not in remote.scheme):
         return None
@@ -138,5 +138,5 @@ def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | No
     except OSError as error:  # a name that is unknown, nobody who listens, nobody who answers
         return error.strerror or str(error)
     except UnicodeError:  # "cache..example"
-        return f"{remote.host} is no name of a host"
+        return f"{remote.host} is not a valid host name"
     return None

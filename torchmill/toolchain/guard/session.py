@@ -26,10 +26,10 @@ from torchmill.toolchain.guard.server import READY
 from torchmill.toolchain.guard.timeline import BuildAccount, Record, TimelineEvent, parse_record
 
 EVENT_MESSAGES = {  # what the user learns at once, by kind of event
-    "too large": "{unit} {text}: such a file is built alone",
-    "kill": "{unit} was killed or ran out of memory ({text}): such a file runs again, alone",
+    "too large": "{unit} {text}: it is compiled alone",
+    "kill": "{unit} was killed or ran out of memory ({text}): it runs again, alone",
     "no timeline": "the timeline cannot be written: {text}",
-    "no history": "what this build taught cannot be kept in {history} ({text}): see that it can be written",
+    "no history": "what units needed cannot be saved in {history} ({text}): make that file writable",
 }
 LISTED_PER_KIND = 5  # of a kind: where little is allowed every single unit would be named
 START_TIMEOUT_SECONDS = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
@@ -182,7 +182,7 @@ class _Guard:
         """Return the last line that it wrote to stderr."""
         with contextlib.suppress(OSError, IndexError):
             return self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
-        return "it says nothing"
+        return "it gave no reason"
 
     def _start_process(self) -> subprocess.Popen[str]:
         """Start it in a session of its own: Ctrl-C is for the build."""
@@ -248,4 +248,4 @@ class _Guard:
                 EVENT_MESSAGES[record.kind].format(unit=unit, text=record.text, history=self._site.history)
             )
         if count == LISTED_PER_KIND:
-            self.messages.put("from here on such files are only counted: `invoke report` lists them")
+            self.messages.put("further files of this kind are only counted: `invoke report` lists them")

@@ -176,6 +176,6 @@ class BuildAccount:
         """Return what the guard saw and did, in one line."""
         words = {"pause": "paused", "rerun": "ended to run again", "kill": "killed for want of memory"}
         did = [f"{self.counts[kind]} {word}" for kind, word in words.items() if kind in self.counts]
-        used = f"at most {format_bytes(self.peak)} at a time"
+        used = f"at most {format_bytes(self.peak)} of memory at a time"
         what = "compile or link" if self.units == 1 else "compiles and links"
-        return ", ".join([f"{self.units} {what} came by the guard", used, *did])
+        return ", ".join([f"the guard scheduled {self.units} {what}", used, *did])
