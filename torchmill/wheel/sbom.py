@@ -67,14 +67,14 @@ def serial_number(sha256: str) -> str:
 
 def recorded_digests(record: bytes) -> dict[str, str]:
     """Return the sha256, hexadecimal, of each file that a RECORD names."""
-    found = {}
+    digests = {}
     for row in csv.reader(io.StringIO(record.decode("utf-8", "replace"))):
-        name, said = (*row, "", "")[:2]
-        if said.startswith("sha256="):
-            text = said.removeprefix("sha256=")
+        name, digest = (*row, "", "")[:2]
+        if digest.startswith("sha256="):
+            text = digest.removeprefix("sha256=")
             with contextlib.suppress(ValueError):  # an invalid digest is a problem of RECORD, not of the SBOM
-                found[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
-    return found
+                digests[name] = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex()
+    return digests
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
@@ -149,15 +149,19 @@ def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Compone
 def _required_components(headers: Message) -> Iterator[Component]:
     """Yield the requirements in METADATA, which pip installs with the wheel."""
     for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
-        wanted = Requirement(line)
-        exact = [one.version for one in wanted.specifier if one.operator == "==" and "*" not in one.version]
+        requirement = Requirement(line)
+        exact = [
+            clause.version
+            for clause in requirement.specifier
+            if clause.operator == "==" and "*" not in clause.version
+        ]
         version = exact[0] if len(exact) == 1 else None
         yield Component(
-            name=wanted.name,
+            name=requirement.name,
             version=version,
             bom_ref=f"requires:{line}",
-            purl=PackageURL("pypi", name=wanted.name, version=version),
-            scope=ComponentScope.OPTIONAL if "extra" in str(wanted.marker) else ComponentScope.REQUIRED,
+            purl=PackageURL("pypi", name=requirement.name, version=version),
+            scope=ComponentScope.OPTIONAL if "extra" in str(requirement.marker) else ComponentScope.REQUIRED,
             properties=[
                 Property(name=ROLE_PROPERTY, value="requires"),
                 Property(name=REQUIRES_PROPERTY, value=line),

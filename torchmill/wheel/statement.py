@@ -60,7 +60,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
                     "options": dict(manifest.get("options", {})),
                 },
                 "internalParameters": _internal_parameters(manifest),
-                "resolvedDependencies": [_resource_descriptor(one) for one in list_materials(manifest)],
+                "resolvedDependencies": [_resource_descriptor(each) for each in list_materials(manifest)],
             },
             "runDetails": {
                 "builder": {
@@ -184,14 +184,14 @@ def _requirements(manifest: Mapping[str, Any]) -> Iterator[Material]:
 def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
     """Yield the bundled libraries as they were on the machine, before any edit."""
     origins = manifest.get("origins", {})
-    for one in sorted(manifest.get("bundled", ()), key=lambda one: one["path"]):
-        package = origins.get(one["source"])
+    for library in sorted(manifest.get("bundled", ()), key=lambda library: library["path"]):
+        package = origins.get(library["source"])
         purl = PackageURL.from_string(package) if package else None
         yield Material(
             BUNDLED_KIND,
-            PurePath(one["source"]).name,
+            PurePath(library["source"]).name,
             (purl.version or "") if purl else "",
             purl=purl,
-            digest={"sha256": one["sha256"]},
-            notes={"path": one["path"]},
+            digest={"sha256": library["sha256"]},
+            notes={"path": library["path"]},
         )

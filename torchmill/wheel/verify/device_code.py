@@ -114,13 +114,13 @@ def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarg
     libraries = _by_library(codes)
     if not libraries:
         yield "no library has GPU code: the build left CUDA out; its log says why"
-    asked = {(SASS, target.name) for target in targets}
-    asked |= {(PTX, target.name) for target in targets if target.ptx}
+    requested = {(SASS, target.name) for target in targets}
+    requested |= {(PTX, target.name) for target in targets if target.ptx}
     largest = max(libraries, key=lambda name: sum(code.size for code in libraries[name]), default="")
     for library, pieces_of_library in libraries.items():
         fatbins = _by_fatbin(pieces_of_library)
-        if library == largest or any(asked <= pieces for pieces in fatbins):
-            yield from _library_problems(library, fatbins, asked)
+        if library == largest or any(requested <= pieces for pieces in fatbins):
+            yield from _library_problems(library, fatbins, requested)
 
 
 def device_code_sizes(codes: Iterable[DeviceCode]) -> dict[str, dict[str, int]]:
@@ -142,13 +142,13 @@ def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in total.items())
 
 
-def _library_problems(library: str, fatbins: Sequence[set[Piece]], asked: set[Piece]) -> Iterator[str]:
-    if missing := asked - set[Piece]().union(*fatbins):
-        yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(asked)}"
-    others = [more for pieces in fatbins if (more := _surplus(pieces, asked))]
+def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: set[Piece]) -> Iterator[str]:
+    if missing := requested - set[Piece]().union(*fatbins):
+        yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
+    others = [more for pieces in fatbins if (more := _surplus(pieces, requested))]
     if 2 * len(others) > len(fatbins):
         more = set[Piece]().union(*others)
-        yield f"{library} has {_format_pieces(more)}, not asked for, beside {_format_pieces(asked)}"
+        yield f"{library} has {_format_pieces(more)}, not asked for, beside {_format_pieces(requested)}"
 
 
 def _device_code_of(library: str, images: Iterable[ElfImage]) -> Iterator[DeviceCode]:
@@ -204,12 +204,13 @@ def _by_fatbin(codes: Iterable[DeviceCode]) -> list[set[Piece]]:
     ]
 
 
-def _surplus(pieces: Iterable[Piece], asked: set[Piece]) -> set[Piece]:
+def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
     """Return the pieces that were not asked for, without arch-specific code of a capability that was."""
     return {
         (kind, name)
         for kind, name in pieces
-        if (kind, name) not in asked and not (not is_plain_target(name) and (SASS, name[:-1]) in asked)
+        if (kind, name) not in requested
+        and not (not is_plain_target(name) and (SASS, name[:-1]) in requested)
     }
 
 
