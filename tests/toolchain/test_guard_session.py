@@ -190,7 +190,7 @@ def test_what_cannot_be_kept_is_told_when_the_guard_ends(site: GuardSite) -> Non
         assert compile_(guard, site.tree).returncode == 0
     said = guard.messages.get()
     assert said.startswith(f"what units needed cannot be saved in {site.history} (")
-    assert said.endswith("): see that it can be written")
+    assert said.endswith("): make that file writable")
 
 
 def test_of_units_that_are_too_large_only_a_few_are_named(site: GuardSite) -> None:
