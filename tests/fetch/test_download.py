@@ -1,0 +1,89 @@
+"""What a download sends to which host, and which certificates it trusts."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.refusals import refused
+from tests.support.silent_progress import SilentBar
+from torchmill.fetch.download import download_file, http_session
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Redirects to `target` if there is one, else serves four bytes; notes who was named to it."""
+
+    target = ""
+    users: list[str | None]
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.users.append(self.headers.get("Authorization"))
+        self.send_response(302 if self.server.target else 200)
+        if self.server.target:
+            self.send_header("Location", self.server.target)
+        self.send_header("Content-Length", "0" if self.server.target else "4")
+        self.end_headers()
+        if not self.server.target:
+            self.wfile.write(b"file")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (http.server's name)
+        """Say nothing."""
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Answer) as server:
+        server.users = []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+
+
+def bring(url: str, folder: Path) -> Path:
+    return download_file(url, folder, SilentBar(), otherwise="wait", refused="check it")
+
+
+def test_a_user_in_the_address_is_named_to_its_host_and_not_to_one_it_redirects_to(tmp_path: Path) -> None:
+    with running() as first, running() as other:
+        first.target = f"http://localhost:{other.server_port}/a.zip"
+        file = bring(f"http://me:p%40ss@127.0.0.1:{first.server_port}/a.zip", tmp_path)
+    assert file.read_bytes() == b"file"
+    assert first.users == ["Basic bWU6cEBzcw=="]
+    assert other.users == [None]
+
+
+def test_a_password_is_in_no_message(tmp_path: Path) -> None:
+    with running() as server:
+        port = server.server_port
+    with refused("host-unreachable") as raised:
+        bring(f"http://me:s3cret@127.0.0.1:{port}/a.zip", tmp_path)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_certificates_are_those_that_the_system_trusts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    company = tmp_path / "company.pem"
+    company.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(company))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    with http_session() as session:
+        settings = session.merge_environment_settings("https://example.org", {}, False, None, None)
+    assert settings["verify"] == str(company)
