@@ -271,7 +271,7 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
             ToolkitRequest("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", SilentProgress()
         )
         assert isinstance(answer, conda.CondaOffer), answer
-        assert (answer.wanted.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
+        assert (answer.request.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
         home = tmp_path / version / asked_for / "home"
         home.mkdir(parents=True)
         answer.fill(home)

@@ -208,7 +208,7 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
     archive.add("libmagma2", "2.6.2+ds-1", {"usr/lib/libmagma.so.2": "shared"}, "magma", "libcublas11")
     answer = ask(archive, ToolkitRequest("magma", "2.6", "11.8", "x86_64"), "libmagma-dev")
     assert ([one.name for one in answer.pieces], answer.full) == (["libmagma-dev"], "2.6.2")
-    assert answer.wanted.name == "magma-2.6.2-cu118"
+    assert answer.request.name == "magma-2.6.2-cu118"
     home = archive.folder / "home"
     home.mkdir()
     answer.fill(home)

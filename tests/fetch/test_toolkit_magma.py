@@ -21,7 +21,7 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.model import Facts
 from torchmill.fetch.toolkit import magma
-from torchmill.fetch.toolkit.provision import ProvisionContext, bring
+from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.host.provisioned import list_provisioned
 
@@ -60,23 +60,23 @@ def test_headers_and_the_static_library_have_a_place(path: str, where: str | Non
 
 
 def test_its_name_says_what_its_code_is_for(tmp_path: Path, shipped: Facts) -> None:
-    made = bring(asked("2.6"), offering(tmp_path, shipped))
+    made = install_from_providers(asked("2.6"), offering(tmp_path, shipped))
     assert (made.name, list_provisioned(tmp_path, ARCH)) == (NAME, {NAME: made})
     assert (made.record.kind, made.record.version, made.home.name) == ("magma", "2.6.1", f"{NAME}-{ARCH}")
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it is kept"))
-    assert bring(asked(listed="7.5;8.9"), unable) == made
-    assert bring(asked(""), unable) == made
+    assert install_from_providers(asked(listed="7.5;8.9"), unable) == made
+    assert install_from_providers(asked(""), unable) == made
 
 
 def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts) -> None:
-    first = bring(asked(), offering(tmp_path, shipped))
+    first = install_from_providers(asked(), offering(tmp_path, shipped))
 
     def older(folder: Path) -> None:
         install(folder)
         (folder / "lib/libmagma.a").unlink()
         static(folder / "lib/libmagma.a", (piece(61),))
 
-    second = bring(asked(listed="6.1"), offering(tmp_path, shipped, older))
+    second = install_from_providers(asked(listed="6.1"), offering(tmp_path, shipped, older))
     assert (
         {first.name, second.name} == set(list_provisioned(tmp_path, ARCH)) == {NAME, "magma-2.6.1-cu118-6.1"}
     )
@@ -85,14 +85,14 @@ def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts
 def test_what_is_known_not_to_serve_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it does not serve"), "5.0", "7.0")
     with refused("no-provider") as raised:
-        bring(asked(listed="7.0;8.0"), unable)
+        install_from_providers(asked(listed="7.0;8.0"), unable)
     assert "\n  conda: its code is for 5.0;7.0, and none for 8.0\n" in str(raised.value)
     assert "(`--from PATH`)" in str(raised.value)
 
 
 def test_what_turns_out_not_to_serve_is_not_kept(tmp_path: Path, shipped: Facts) -> None:
     with refused("magma-lacks-capability"):
-        bring(asked(listed="5.0;7.0"), offering(tmp_path, shipped))
+        install_from_providers(asked(listed="5.0;7.0"), offering(tmp_path, shipped))
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -118,7 +118,7 @@ def test_what_is_another_thing_is_refused(
         spoil(folder)
 
     with refused(code):
-        bring(asked(), offering(tmp_path, shipped, spoilt))
+        install_from_providers(asked(), offering(tmp_path, shipped, spoilt))
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -150,7 +150,7 @@ def test_a_folder_is_copied(installed: Path, tmp_path: Path) -> None:
     answer = ask(installed, tmp_path, "2.6")
     assert filled(answer, tmp_path / "home") == WHOLE
     assert not isinstance(answer, ProviderRefusal)
-    assert (answer.wanted.name, answer.full, answer.provider) == ("magma-2.6.1-cu118", "2.6.1", "given")
+    assert (answer.request.name, answer.full, answer.provider) == ("magma-2.6.1-cu118", "2.6.1", "given")
     (piece,) = answer.pieces
     assert (piece.url, piece.size) == (str(installed), (installed / "lib/libmagma.a").stat().st_size)
 

@@ -9,7 +9,7 @@ from tests.support.machines import made_up_programs, script
 from tests.support.made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
 from tests.support.refusals import refused
 from torchmill.config.delivery_model import ProviderPackage
-from torchmill.fetch.toolkit.provision import bring, bytes_taken
+from torchmill.fetch.toolkit.provision import bytes_taken, install_from_providers
 from torchmill.host.provisioned import list_provisioned
 
 pytestmark = made_up_programs
@@ -19,13 +19,13 @@ KNOWN = [source(name) for name in ("conda", "debian", "pypi")]
 
 def test_the_first_provider_that_has_it_gives_it(tmp_path: Path) -> None:
     conda, debian, pypi = MadeUp("conda"), MadeUp("debian", {"11.8": toolkit}), MadeUp("pypi")
-    made = bring(wanted(), shop(tmp_path, KNOWN, conda, debian, pypi))
+    made = install_from_providers(wanted(), shop(tmp_path, KNOWN, conda, debian, pypi))
     assert made == list_provisioned(tmp_path, ARCH)["11.8"]
     assert (made.record.provider, made.record.full) == ("debian", "11.8.89")
     assert [piece.file for piece in made.record.pieces] == ["11.8.pkg"]
     assert (len(conda.asked), len(debian.asked), len(pypi.asked)) == (1, 1, 0)
     assert list((tmp_path / "downloads/debian").iterdir()) == [], "it is whole"
-    assert bring(wanted(), shop(tmp_path, KNOWN, conda)) == made
+    assert install_from_providers(wanted(), shop(tmp_path, KNOWN, conda)) == made
     assert len(conda.asked) == 1, "it is kept"
 
 
@@ -33,7 +33,7 @@ def test_where_nobody_has_it_every_reason_is_told(tmp_path: Path) -> None:
     known = [source("conda"), source("debian", "toolkit", "11.8")]
     debian = MadeUp("debian")
     with refused("no-provider") as raised:
-        bring(wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi")))
+        install_from_providers(wanted("11.7"), shop(tmp_path, known, MadeUp("conda"), debian, MadeUp("pypi")))
     assert str(raised.value).splitlines()[1:4] == [
         "  conda: its host cannot be reached (no answer in 5 s)",
         "  debian: it has CUDA 11.8",
@@ -49,10 +49,12 @@ def test_a_library_is_kept_under_its_whole_version(tmp_path: Path) -> None:
             (folder / name).touch()
 
     known = [source("pypi", "cudnn", cuda="11")]
-    first = bring(wanted("8.5", "cudnn", "11"), shop(tmp_path, known, MadeUp("pypi", {"8.5.0.96": cudnn})))
+    first = install_from_providers(
+        wanted("8.5", "cudnn", "11"), shop(tmp_path, known, MadeUp("pypi", {"8.5.0.96": cudnn}))
+    )
     assert first.name == "cudnn-8.5.0.96-cu11"
     unable = MadeUp("pypi", {"8.5.0.96": partial(pytest.fail, "it is kept")})
-    assert bring(wanted("", "cudnn", "11"), shop(tmp_path, known, unable)) == first
+    assert install_from_providers(wanted("", "cudnn", "11"), shop(tmp_path, known, unable)) == first
 
 
 @pytest.mark.parametrize("missing", ["bin/nvcc", "include/cuda_runtime_api.h", "lib64/libcudart.so"])
@@ -62,7 +64,7 @@ def test_what_is_not_whole_does_not_appear(tmp_path: Path, missing: str) -> None
         (folder / missing).unlink()
 
     with refused("incomplete-toolkit"):
-        bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn})))
+        install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn})))
     assert list_provisioned(tmp_path, ARCH) == {}
     assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
 
@@ -73,7 +75,7 @@ def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with refused("interrupted"):
-        bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped})))
+        install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped})))
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -84,7 +86,7 @@ def test_a_compiler_must_run_here_as_its_version(tmp_path: Path) -> None:
 
     for put in (partial(toolkit, version="11.7"), foreign):
         with refused("nvcc-does-not-run"):
-            bring(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": put})))
+            install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": put})))
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -93,17 +95,21 @@ def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
         script(folder / "bin", "g++-11", "true")
 
     known = [source("debian", "compiler", "gcc-11")]
-    made = bring(wanted("gcc-11", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-11": gcc})))
+    made = install_from_providers(
+        wanted("gcc-11", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-11": gcc}))
+    )
     assert made.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
     known = [source("debian", "compiler", "gcc-12")]
     with refused("incomplete-toolkit"):
-        bring(wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc})))
+        install_from_providers(
+            wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc}))
+        )
 
 
 def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     huge = MadeUp("debian", {"11.8": partial(pytest.fail, "begun")}, size=2**60)
     with refused("disk-full"):
-        bring(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))
+        install_from_providers(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))
 
 
 def test_what_is_unpacked_takes_more_than_what_is_downloaded() -> None:

@@ -18,7 +18,7 @@ from torchmill.config.delivery_model import ToolkitSource
 from torchmill.config.facts_reader import read_toolkit_sources
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.toolkit import pypi
-from torchmill.fetch.toolkit.provision import ProvisionContext, bring
+from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.pypi import place_wheel_member, platform_runs, usable_wheels
 from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
 from torchmill.host.programs import make_runner
@@ -99,7 +99,7 @@ def test_a_toolkit_is_what_its_list_names(tmp_path: Path) -> None:
         ("nvidia-cuda-runtime", "13.0.96"),
     ]
     assert {piece.file.rpartition("-")[2] for piece in offer.pieces} == {"any.whl", f"{HERE}.whl"}
-    assert (offer.full, offer.provider, offer.wanted.version) == ("13.0.2", "pypi", "13.0")
+    assert (offer.full, offer.provider, offer.request.version) == ("13.0.2", "pypi", "13.0")
 
 
 @pytest.mark.usefixtures("index")
@@ -132,7 +132,7 @@ def test_a_toolkit_is_brought_into_the_cache(tmp_path: Path) -> None:
     shop = ProvisionContext(
         {"pypi": pypi}, [*source("toolkit", *PINNED)], tmp_path, make_runner(os.environ), SilentProgress()
     )
-    brought = bring(ToolkitRequest("toolkit", "13.0", None, ARCH), shop)
+    brought = install_from_providers(ToolkitRequest("toolkit", "13.0", None, ARCH), shop)
     assert brought.home == tmp_path / "toolkits" / f"13.0-{ARCH}"
     assert (brought.record.full, len(brought.record.pieces)) == ("13.0.2", 4)
     stubs = brought.home / "lib64/stubs/libcuda.so"
@@ -183,7 +183,7 @@ def test_a_library_is_the_newest_that_begins_as_asked(
     answer = library(index, tmp_path, asked)
     assert isinstance(answer, pypi.PypiOffer)
     assert [piece.file for piece in answer.pieces] == [f"nvidia_cudnn_cu11-{file}-py3-none-{HERE}.whl"]
-    assert answer.wanted == ToolkitRequest("cudnn", exact, "11", ARCH)
+    assert answer.request == ToolkitRequest("cudnn", exact, "11", ARCH)
 
 
 def test_versions_that_there_are_stand_for_one_that_is_not(index: Index, tmp_path: Path) -> None:

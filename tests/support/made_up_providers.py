@@ -34,7 +34,7 @@ def wanted(version: str = "11.8", kind: str = "toolkit", major: str | None = Non
 
 @dataclass(frozen=True)
 class MadeUpOffer:
-    wanted: ToolkitRequest
+    request: ToolkitRequest
     provider: str
     full: str
     pieces: Sequence[ProviderPackage]
@@ -61,16 +61,16 @@ class MadeUp:
 
     def offer(
         self,
-        wanted: ToolkitRequest,
+        request: ToolkitRequest,
         sources: Sequence[ToolkitSource],  # noqa: ARG002 (the protocol's)
         cache: Path,
         progress: ProgressDisplay,  # noqa: ARG002 (the same)
     ) -> ProviderOffer | ProviderRefusal:
-        self.asked.append(wanted)
-        exact = next((version for version in self.has if version.startswith(wanted.version)), None)
+        self.asked.append(request)
+        exact = next((version for version in self.has if version.startswith(request.version)), None)
         if exact is None:
             return ProviderRefusal(self.name, self.sentence)
-        found = replace(wanted, version=exact)
+        found = replace(request, version=exact)
         piece = ProviderPackage(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
         return MadeUpOffer(found, self.name, f"{exact}.89", (piece,), self.has[exact], cache)
 

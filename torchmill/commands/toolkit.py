@@ -24,7 +24,7 @@ from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.fetch.toolkit import provision
-from torchmill.fetch.toolkit.provision import ProvisionContext, bring
+from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, ToolkitProvider, ToolkitRequest, version_key
 from torchmill.host import cuda_toolkits, provisioned
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
@@ -209,7 +209,7 @@ def answer_request(
         partial(unserved_capabilities, facts),
     )
     if asked:
-        return describe_brought([bring(one, shop) for one in asked])
+        return describe_brought([install_from_providers(one, shop) for one in asked])
     machine = (os.environ, Path("/"), Path.home(), run)
     if said.complete:
         return describe_completion(

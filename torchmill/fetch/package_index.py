@@ -38,7 +38,7 @@ class IndexFile:
 
     @property
     def digest(self) -> str:
-        """Return what tells it from another file of its name: an index keeps what it has under an address."""
+        """Return a short digest of its URL, which differs from that of another file of its name."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:12]
 
 
@@ -68,7 +68,7 @@ def project_files(session: requests.Session, index: str, project: str) -> tuple[
 def find_project_files(
     session: requests.Session, index: str, project: str, cure: str
 ) -> tuple[IndexFile, ...] | None:
-    """Return the files of a project; None where the index knows no such project.
+    """Return the files of a project; None if the index has no such project.
 
     Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
     """
@@ -134,7 +134,7 @@ def _fragment(link: str) -> str | None:
 
 
 class _Links(HTMLParser):
-    """Collect the links of a page; a mirror may say the time of the upload in data-upload-time."""
+    """Collect the links of a page; a mirror may give the upload time in data-upload-time."""
 
     def __init__(self, base: str) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ _CUDA = re.compile(r"^cuda\b[^=]*=\s*'(\d+\.\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class RemoteWheel:
-    """A wheel on the index and what stands in it."""
+    """A wheel on the index, with its metadata."""
 
     name: str  # of the file
     version: str
@@ -55,7 +55,7 @@ class RemoteWheel:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """What is remembered of a wheel: members that say something, as they are."""
+    """The members of a wheel that are cached."""
 
     metadata: str
     version: str  # version.py
@@ -68,9 +68,9 @@ def read_remote_wheels(
     bar: ProgressBar,
     session: Callable[[], requests.Session] = requests.Session,
 ) -> tuple[RemoteWheel, ...]:
-    """Return what every wheel among the files says, several at a time.
+    """Read every wheel among the files, several at a time.
 
-    What was read stays in `cache`. Raises NetworkError.
+    Results are kept in the folder `cache`. Raises NetworkError.
     """
     wanted = [file for file in files if file.name.endswith(".whl")]
     local = threading.local()
@@ -92,7 +92,7 @@ def read_remote_wheels(
 
 
 def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWheel | None:
-    """Return what a wheel says; None where its name is no wheel's."""
+    """Read one wheel; None if its file name is not a wheel's."""
     try:
         _, version, build, _ = parse_wheel_filename(file.name)
     except InvalidWheelFilename:
@@ -159,7 +159,7 @@ def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipF
 
 
 def _members(archive: zipfile.ZipFile, package: str) -> _Members:
-    """Return what is of interest; a wheel may lack METADATA or version.py, which then says nothing."""
+    """Read the members of interest; a missing METADATA or version.py is ""."""
     sizes = {info.filename: info.file_size for info in archive.infolist()}
     metadata = next((name for name in sizes if name.endswith(".dist-info/METADATA")), None)
     version = f"{package}/version.py"

@@ -20,7 +20,7 @@ _ONE_LINE = re.compile(
     r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
 )
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
-_TRUST_FIELDS = ("signed-by", "trusted")  # fields that say whom to believe
+_TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
 
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
@@ -66,7 +66,7 @@ class Apt:
 
     @property
     def downloads(self) -> Path:
-        """Return where tarballs are kept."""
+        """Return the folder of downloaded tarballs."""
         return self.folder / "downloads"
 
     @property
@@ -113,7 +113,7 @@ class Apt:
         return found[0] if found else None  # apt lists the newest first
 
     def download(self, package: SourcePackage) -> Path:
-        """Return the package's upstream tarball, fetched unless it is here and whole.
+        """Return the package's upstream tarball, downloaded unless it is there and intact.
 
         Raises CommandError; SourceError for one whose checksum is not the listed one.
         """
@@ -259,10 +259,10 @@ def apt_settings(apt: Apt, architecture: str) -> dict[str, object]:
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
     """Return the newest version of those of the packages that the archives have, by their names."""
     try:
-        said = apt.run("apt-cache", "show", "--no-all-versions", *names)
+        output = apt.run("apt-cache", "show", "--no-all-versions", *names)
     except CommandError:  # none of them, or no lists yet
         return {}
-    return {package.name: package for package in parse_show(said)}
+    return {package.name: package for package in parse_show(output)}
 
 
 def package_closure(

@@ -39,7 +39,7 @@ _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 
 @dataclass(frozen=True, slots=True)
 class GitTarget:
-    """What is to be checked out, found out before anything is downloaded."""
+    """The commit to check out, resolved before anything is downloaded."""
 
     commit: str
     refs: tuple[str, ...]  # how to ask for it; none: by its id
@@ -47,17 +47,17 @@ class GitTarget:
 
 
 def fetch_git(
-    request: SourceRequest, slot: SourceDir, whole: Source | None, progress: ProgressDisplay
+    request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay
 ) -> Source:
-    """Fetch what is asked for, with its submodules, and return it; `whole` is what the slot holds already.
+    """Fetch the request with its submodules and return it; `current` is the complete source in the slot.
 
     Raises NetworkError, SourceError, HostError.
     """
     transport = GitTransport(request, slot.partial)
     target = resolve_commit(request, transport)
     confirm_commit(request, target)
-    if whole is not None and whole.provider == "git" and whole.commit == target.commit:
-        return whole
+    if current is not None and current.provider == "git" and current.commit == target.commit:
+        return current
     top = _prepare(request, slot)
     with (
         (slot.partial / "fetch.log").open("a", encoding="utf-8") as log,
@@ -81,7 +81,7 @@ def fetch_git(
 
 
 def resolve_commit(request: SourceRequest, transport: GitTransport) -> GitTarget:
-    """Find out which commit is meant. Raises SourceError where the repository does not have it."""
+    """Return the commit of the requested tag or ref. Raises SourceError if the repository lacks it."""
     urls = mirror_candidates(request.package.repository, request.mirror)
     name = request.ref or request.release.tag
     tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
@@ -107,7 +107,7 @@ def resolve_commit(request: SourceRequest, transport: GitTransport) -> GitTarget
 
 
 def confirm_commit(request: SourceRequest, target: GitTarget) -> None:
-    """Raise SourceError where the tag is not the commit that was recorded."""
+    """Raise SourceError if the tag is not at the recorded commit."""
     known = request.release.commit
     if request.ref is None and known is not None and known != target.commit:
         raise SourceError(
@@ -156,7 +156,7 @@ class Submodule:
 
     @property
     def checkout(self) -> GitCheckout:
-        """Return where it is laid out."""
+        """Return its work tree and git folder."""
         return GitCheckout(
             self.parent.worktree / self.pin.path, self.parent.folder / "modules" / self.pin.name
         )

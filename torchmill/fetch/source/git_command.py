@@ -93,7 +93,7 @@ class GitCheckout:
         return ["git", f"--git-dir={self.folder}", *arguments]
 
     def git(self, *arguments: str) -> str:
-        """Return what git says. Raises CommandError."""
+        """Return the output of git. Raises CommandError."""
         return process.capture(self.argv(*arguments), cwd=self.worktree, env=git_environment(os.environ))
 
 
@@ -145,7 +145,7 @@ def foreign_owner_error(tree: Path) -> SourceError:
 
 
 def complaint_gist(output: str) -> str:
-    """Return the line of git's complaint that says most."""
+    """Return the most telling line of git's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for sign in ("fatal:", "error:"):
         for line in lines:
@@ -194,7 +194,7 @@ class SubmodulePin:
 
 
 def git_folder(tree: Path) -> Path | None:
-    """Return the folder that keeps a work tree's history, or None where there is none."""
+    """Return the folder that keeps a work tree's history, or None if there is none."""
     place = tree / ".git"
     if place.is_dir():
         return place
@@ -206,7 +206,7 @@ def git_folder(tree: Path) -> Path | None:
 
 
 def read_head(tree: Path) -> str | None:
-    """Return the commit that is checked out in `tree`, or None where there is none.
+    """Return the commit that is checked out in `tree`, or None if there is none.
 
     Starts no program unless a branch is checked out.
     """
@@ -262,7 +262,7 @@ def _submodule_names(repository: GitCheckout) -> dict[str, str]:
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
-    """Name what would be lost if the tree were made anew: files that are in no commit.
+    """Return the files that are in no commit, and would be lost if the tree were fetched again.
 
     What .gitignore covers is not named. Raises SourceError where git does not work in the tree.
     """

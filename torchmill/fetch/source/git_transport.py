@@ -34,7 +34,7 @@ _LEFT_BEHIND = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", 
 
 
 def seed_history(slot: SourceDir) -> bool:
-    """Give the partial folder the history of a tree that was fetched before, and tell whether there was one.
+    """Copy the history of a tree that was fetched before into the partial folder; False if there is none.
 
     Commits, branches and stashes of that tree come along, and git then fetches only what is new. Objects
     never change, so they are linked where the disk allows it.
@@ -96,7 +96,7 @@ def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GitTransport:
-    """The network as one fetch sees it."""
+    """Fetches commits for one request; remembers which hosts answered."""
 
     request: SourceRequest
     where: Path  # the folder that is worked in, for messages
@@ -161,7 +161,7 @@ class GitTransport:
 
 
 def pinned_commit(repository: GitCheckout) -> str | None:
-    """Return the commit that was brought in last, whole."""
+    """Return the commit that was fetched completely last."""
     try:
         return (repository.folder / PINNED_REF).read_text(encoding="utf-8").strip()
     except OSError:

@@ -55,7 +55,7 @@ def source_requests(
 
 
 def is_commit(ref: str | None) -> bool:
-    """Tell whether a ref is a whole commit id, which means the same everywhere and for ever."""
+    """Tell whether a ref is a full commit id, which never moves."""
     return ref is not None and _SHA.fullmatch(ref) is not None
 
 

@@ -69,12 +69,12 @@ class SourceDir:
 
     @property
     def partial(self) -> Path:
-        """Return the folder in which git works until the tree is whole; kept for the next try."""
+        """Return the folder where git works until the tree is complete; kept for the next try."""
         return self.home / f".partial-{self.tag}"
 
     @property
     def unpacked(self) -> Path:
-        """Return the folder in which archives are unpacked; begun anew at each try."""
+        """Return the folder where archives are unpacked; emptied at each try."""
         return self.home / f".unpacked-{self.tag}"
 
     @property
@@ -84,7 +84,7 @@ class SourceDir:
 
     @property
     def old(self) -> Path:
-        """Return where the tree waits while its successor takes its place."""
+        """Return where the old tree is while the new one replaces it."""
         return self.home / f".old-{self.tag}"
 
     def recover(self) -> None:
@@ -104,7 +104,7 @@ class SourceDir:
             shutil.rmtree(self.unpacked, ignore_errors=True)
 
     def publish(self, made: Path, source: Source, asked: Mapping[str, str | None]) -> Source:
-        """Put the folder `made` (its tree is whole) in place of what is there, and return its source."""
+        """Move the folder `made`, with a complete tree, into place, and return its source."""
         source = replace(source, path=self.tree)
         held = None if source.provider == "git" else digest_contents(made / "tree")
         _write(made / RECORD, FetchRecord(source, asked, take_fingerprint(made / "tree"), held))
@@ -137,7 +137,7 @@ def read_record(folder: Path) -> FetchRecord | None:
 
 
 def refresh_record(folder: Path, record: FetchRecord, seen: TreeFingerprint) -> None:
-    """Note that the tree as it looks now was found to be whole, and that it was wanted last."""
+    """Record that the tree, as it looks now, is intact, and that it was requested last."""
     if seen == record.fingerprint:
         os.utime(folder / RECORD)
     else:
@@ -204,7 +204,7 @@ def _write(file: Path, record: FetchRecord) -> None:
 
 
 def check_source(source: Source) -> None:
-    """Raise SourceError, naming the cure, where the tree is gone, half-updated, changed or elsewhere."""
+    """Raise SourceError, with the command that helps, if the tree is missing, changed or moved."""
     record = read_record(source.path.parent)
     if record is None or not source.path.is_dir():
         raise SourceError(
@@ -224,9 +224,9 @@ def check_source(source: Source) -> None:
 
 
 def verify_source(source: Source, cache: StatCache) -> None:
-    """Raise SourceError as `check` does, also for what times and sizes do not show.
+    """Raise SourceError as `check_source` does, also for changes that keep times and sizes.
 
-    A tree that looks as it did when it was last found unchanged is not looked through again.
+    A tree that looks as at its last full check is not read again.
     """
     seen = stat_folder(source.path)
     what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
@@ -313,7 +313,7 @@ def refuse_uncommitted(tree: Path) -> None:
 
 
 def refuse_unrecorded(slot: SourceDir) -> None:
-    """Raise SourceError where the slot has a tree without a record, and nothing proves that it can go."""
+    """Raise SourceError if the slot has a tree without a record that may hold somebody's work."""
     if not slot.tree.exists():
         return
     if git_folder(slot.tree) is None:

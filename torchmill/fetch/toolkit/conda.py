@@ -29,7 +29,7 @@ SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls 
 
 _FOLDERS = ("bin", "include", "nvvm")
 _LIBRARIES = ("lib", "lib64")
-_NOT_OURS = ("pkgconfig", "python")  # in a folder of libraries: they tell where the package would lie
+_NOT_OURS = ("pkgconfig", "python")  # in a folder of libraries: they contain the path of the package
 # Of what a solution holds: the compiler and the libraries, no profilers and debuggers, no compiler of C++.
 _TAKEN = re.compile(
     r"(?:cuda-(?:cccl|crt|cudart|culibos|cuobjdump|cupti|cuxxfilt|driver|libraries|nvcc|nvdisasm|nvml|nvprune"
@@ -75,7 +75,7 @@ _GIST_LENGTH = 300  # characters of what the solver reports
 class CondaOffer:
     """Packages that make up a toolkit."""
 
-    wanted: ToolkitRequest
+    request: ToolkitRequest
     full: str
     pieces: tuple[ProviderPackage, ...]
     cache: Path
@@ -84,18 +84,18 @@ class CondaOffer:
 
     def fill(self, folder: Path) -> None:
         """Download, check and unpack the packages. Raises NetworkError, SourceError, HostError."""
-        place = place_conda_file if self.wanted.kind == TOOLKIT else magma.place_magma_file
+        place = place_conda_file if self.request.kind == TOOLKIT else magma.place_magma_file
         for piece in self.pieces:
             with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
                 _unpack(_file(piece, self.cache, bar), piece.name, folder, place)
-        if self.wanted.kind != TOOLKIT:
+        if self.request.kind != TOOLKIT:
             return
-        layout.add_links(folder, self.wanted.arch)
+        layout.add_links(folder, self.request.arch)
         layout.add_driver_stub(folder)
 
 
 def offer(
-    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
+    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the packages of the first channels that have all of a toolkit."""
     try:
@@ -106,21 +106,21 @@ def offer(
         )
     why = "no channel is known that has it"
     for source in sources:
-        with contextlib.closing(progress.task(f"{wanted} on {', '.join(source.where)}")):
-            found = _solved(wanted, source, cache / "downloads" / "channels")
+        with contextlib.closing(progress.task(f"{request} on {', '.join(source.where)}")):
+            found = _solved(request, source, cache / "downloads" / "channels")
         if not isinstance(found, str):
             pieces = tuple(_piece(record) for record in found)
             unchecked = [piece.file for piece in pieces if not piece.sha256]
             if not unchecked:
                 full = _full(source.packages, pieces)
-                exact = wanted if wanted.kind == TOOLKIT else replace(wanted, version=full)
+                exact = request if request.kind == TOOLKIT else replace(request, version=full)
                 return CondaOffer(exact, full, pieces, cache, progress)
-            found = f"the channel tells no sha256 of {', '.join(unchecked)}, so they could not be checked"
+            found = f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
         why = found
     return ProviderRefusal(PROVIDER, why)
 
 
-def _solved(wanted: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
+def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
     from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
@@ -136,9 +136,9 @@ def _solved(wanted: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[
                 return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
         work = rattler.solve(
             channels,
-            [_spec(spec, wanted.version) for spec in source.packages],
+            [_spec(spec, request.version) for spec in source.packages],
             gateway=rattler.Gateway(cache_dir=cache),
-            platforms=[Subdir(SUBDIRS[wanted.arch]), Subdir("noarch")],
+            platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
             virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
         )
         records = asyncio.run(work)
@@ -149,7 +149,7 @@ def _solved(wanted: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[
     except SolverError as error:
         return f"{named} does not have all of it ({_gist(error)})"
     named_so = {spec.split()[0] for spec in source.packages}
-    ours = is_taken if wanted.kind == TOOLKIT else named_so.__contains__
+    ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
     chosen = [record for record in records if ours(record.name.normalized)]
     return sorted(chosen, key=lambda record: record.name.normalized)
 
@@ -174,13 +174,13 @@ def _piece(record: RepoDataRecord) -> ProviderPackage:
 
 
 def _full(packages: Sequence[str], pieces: Sequence[ProviderPackage]) -> str:
-    """Return the version of the package that stands for the whole, the first that was asked for."""
+    """Return the version of the first package of the list, which stands for all."""
     name = packages[0].split()[0]
     return next((piece.version for piece in pieces if piece.name == name), "")
 
 
 def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
-    """Return the file of a package, checked; that of a channel on this machine stays where it is.
+    """Return the file of a package, checked; that of a local channel is used in place.
 
     Raises NetworkError, SourceError.
     """

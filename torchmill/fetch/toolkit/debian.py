@@ -55,9 +55,9 @@ _WAYS = "run the command again to resume, or use another provider (`--from`)"
 
 @dataclass(frozen=True, slots=True)
 class DebianOffer:
-    """The packages of one suite that make what is wanted."""
+    """The packages of one suite that make up a request."""
 
-    wanted: ToolkitRequest
+    request: ToolkitRequest
     suite: DebianSuite
     apt: Apt
     packages: tuple[BinaryPackage, ...]
@@ -67,8 +67,8 @@ class DebianOffer:
 
     @property
     def full(self) -> str:
-        """Return what its authors call the version of the whole: "11.8.0"."""
-        return _full(self.packages[0]) if self.wanted.kind != MAGMA else self.wanted.version
+        """Return the version that its authors gave it: "11.8.0"."""
+        return _full(self.packages[0]) if self.request.kind != MAGMA else self.request.version
 
     @property
     def pieces(self) -> Sequence[ProviderPackage]:
@@ -83,7 +83,7 @@ class DebianOffer:
 
         Raises NetworkError, SourceError; HostError for no room, and for a compiler that does not work here.
         """
-        title = f"{self.wanted}, {len(self.packages)} packages of {self.suite}"
+        title = f"{self.request}, {len(self.packages)} packages of {self.suite}"
         with contextlib.closing(self.progress.task(title)) as bar:
             with report_disk_full(self.store):
                 self._download(bar)
@@ -107,7 +107,7 @@ class DebianOffer:
                 lambda share: bar.update(int(share * total), total, "downloading"),
             )
         except CommandError as error:
-            raise explain_apt_error(error.output, self.store, str(self.wanted), _WAYS) from None
+            raise explain_apt_error(error.output, self.store, str(self.request), _WAYS) from None
         for one in lacking:
             file = self.store / one.file
             if not _is_whole(file, one):
@@ -118,9 +118,9 @@ class DebianOffer:
                 )
 
     def _unpack(self, folder: Path, bar: ProgressBar) -> None:
-        arch, is_compiler = self.wanted.arch, self.wanted.kind == COMPILER
+        arch, is_compiler = self.request.arch, self.request.kind == COMPILER
         places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
-        place = places.get(self.wanted.kind) or toolkit_placer(arch)
+        place = places.get(self.request.kind) or toolkit_placer(arch)
         sizes = {self.store / one.file: one.size for one in self.packages}
         done, total = 0, sum(sizes.values())
 
@@ -132,17 +132,17 @@ class DebianOffer:
         bar.update(done, total, "unpacking")
         unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
         mend_links(folder, library_folders(arch) if is_compiler else ())
-        if self.wanted.kind == MAGMA:
+        if self.request.kind == MAGMA:
             return
         if is_compiler:
-            program = folder / "bin" / self.wanted.version.replace("gcc", "g++")
-            try_compiler(program, arch, f"{self.wanted} of {self.suite}")
+            program = folder / "bin" / self.request.version.replace("gcc", "g++")
+            try_compiler(program, arch, f"{self.request} of {self.suite}")
         else:
             complete_toolkit(folder, self.full, arch)
 
 
 def offer(
-    wanted: ToolkitRequest,
+    request: ToolkitRequest,
     sources: Sequence[ToolkitSource],
     cache: Path,
     progress: ProgressDisplay,
@@ -156,11 +156,11 @@ def offer(
         if shutil.which(program) is None:
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
     machine = machine_archives(etc)
-    places = [(source, parse_suite(source.where, wanted.arch)) for source in sources]
+    places = [(source, parse_suite(source.where, request.arch)) for source in sources]
     answers = []
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
         archives = suite_archives(where, machine, _KEYRINGS)
-        answer = _ask(wanted, where, source.packages, archives, cache, progress)
+        answer = _ask(request, where, source.packages, archives, cache, progress)
         if isinstance(answer, DebianOffer):
             return answer
         answers.append(answer)
@@ -168,7 +168,7 @@ def offer(
 
 
 def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
-    wanted: ToolkitRequest,
+    request: ToolkitRequest,
     where: DebianSuite,
     names: Sequence[str],
     archives: Sequence[AptArchive],
@@ -176,21 +176,21 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     progress: ProgressDisplay,
 ) -> DebianOffer | str:
     """Return what one suite has among some packages, or why it cannot serve."""
-    pinned = pinned_versions(names, wanted.version)
+    pinned = pinned_versions(names, request.version)
     if not archives:
         return f"{where} is in no line of {_ETC}, and its keys ({_KEYRINGS / where.keyring}) are missing"
     apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
-    with contextlib.closing(progress.task(f"{wanted}, {where}")) as bar, hold_apt(cache / DEBIAN):
+    with contextlib.closing(progress.task(f"{request}, {where}")) as bar, hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
         apt.configure(archives, apt_settings(apt, where.architecture))
         packages, complaints = _listed(apt, tuple(pinned))
-    why = _unfit(where, packages, pinned, complaints) or _too_new(wanted, where, packages)
-    if wanted.kind == MAGMA and not why:
+    why = _unfit(where, packages, pinned, complaints) or _too_new(request, where, packages)
+    if request.kind == MAGMA and not why:
         packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
         version = packages[0].upstream
-        why = "" if version_begins(version, wanted.version) else f"{where} has {MAGMA} {version}"
-        wanted = replace(wanted, version=version)
-    return why or DebianOffer(wanted, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
+        why = "" if version_begins(version, request.version) else f"{where} has {MAGMA} {version}"
+        request = replace(request, version=version)
+    return why or DebianOffer(request, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
 
 
 def _unfit(
@@ -206,10 +206,10 @@ def _unfit(
     return ""
 
 
-def _too_new(wanted: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
+def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[BinaryPackage]) -> str:
     """Return why this machine is too old for a compiler; of NVIDIA's programs the packages ask too much."""
     library, has = platform.libc_ver()
-    if wanted.kind != COMPILER or wanted.arch != platform.machine() or library != "glibc":
+    if request.kind != COMPILER or request.arch != platform.machine() or library != "glibc":
         return ""
     needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
     return (
@@ -267,7 +267,7 @@ _COMPILER = re.compile(r"usr/((?:bin|include|lib|libexec)/.+)")
 
 
 def toolkit_placer(arch: str) -> Place:
-    """Return what tells where a file of a toolkit goes in CUDA_HOME, or None for one that is left out."""
+    """Return a function from a file's path in its package to its path in CUDA_HOME; None: left out."""
     rules = [(re.compile(pattern.replace("TRIPLE", TRIPLES[arch])), place) for pattern, place in _TOOLKIT]
 
     def place(path: str) -> str | None:
@@ -286,9 +286,9 @@ def place_compiler_file(path: str) -> str | None:
 
 
 def relink(path: str, target: str, place: Place) -> str | None:
-    """Return what a link must say where it is placed, None where it leads to what is left out.
+    """Return the target of a link in its new place; None if it leads to a file that is left out.
 
-    `path` is the link's in its package, `target` what it says there.
+    `path` and `target` are the link's in its package.
     """
     whole = PurePosixPath("/", path).parent / target  # an absolute target stands by itself
     parts: list[str] = []
@@ -359,31 +359,31 @@ class DebianSuite:
 
 
 def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
-    """Read what facts say of a place: ("debian/bookworm/main", "debian/bookworm/non-free")."""
+    """Parse the suite of a source in the facts: ("debian/bookworm/main", "debian/bookworm/non-free")."""
     parts = [one.split("/") for one in where]
     return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
 
 
 def suite_archives(
-    wanted: DebianSuite, machine: Sequence[AptArchive], keyrings: Path
+    suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path
 ) -> tuple[AptArchive, ...]:
     """Return where a suite is read: an archive that the machine uses, else the distribution's own.
 
     None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
     """
-    for names in ({wanted.name}, _NAMES[wanted.distribution]):
+    for names in ({suite.name}, _NAMES[suite.distribution]):
         there = [one for one in machine if one.suite in names and "main" in one.components]
         if there:
-            return tuple(dict.fromkeys(_reading(one, wanted) for one in there))
-    keyring = keyrings / wanted.keyring
+            return tuple(dict.fromkeys(_reading(one, suite) for one in there))
+    keyring = keyrings / suite.keyring
     if not keyring.exists():
         return ()
-    own = AptArchive(_ARCHIVES[wanted.distribution], "", (), (("Signed-By", str(keyring)),))
-    return (_reading(own, wanted),)
+    own = AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))
+    return (_reading(own, suite),)
 
 
-def _reading(archive: AptArchive, wanted: DebianSuite) -> AptArchive:
-    return replace(archive, suite=wanted.name, components=wanted.components, lists=BINARIES)
+def _reading(archive: AptArchive, suite: DebianSuite) -> AptArchive:
+    return replace(archive, suite=suite.name, components=suite.components, lists=BINARIES)
 
 
 def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
@@ -473,7 +473,7 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place:
 
 
 def mend_links(folder: Path, libraries: Iterable[Path]) -> None:
-    """Lead links that lead nowhere to the machine's libraries of those names, or remove them."""
+    """Point dangling links to the machine's libraries of those names, or remove them."""
     places = list(libraries)
     for link in list(_dangling(folder)):
         name = link.readlink().name

@@ -64,7 +64,7 @@ def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
 
 
 def stub_source(names: Iterable[str]) -> str:
-    """Return C that defines functions which only say that they are stubs."""
+    """Return C code of functions that return CUDA_ERROR_STUB_LIBRARY."""
     return "".join(f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in names)
 
 

@@ -46,12 +46,12 @@ class UserMagma:
 
     def offer(
         self,
-        wanted: ToolkitRequest,
+        request: ToolkitRequest,
         sources: Sequence[ToolkitSource],  # noqa: ARG002 (as all providers)
         cache: Path,
         progress: ProgressDisplay,
     ) -> ProviderOffer | ProviderRefusal:
-        """Return what lies there; an archive is downloaded first, because its headers say what it is.
+        """Return what is in the place; an archive is downloaded first, to read its headers.
 
         Raises ConfigError for a place that can hold none, NetworkError, SourceError.
         """
@@ -62,13 +62,13 @@ class UserMagma:
                 PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is no MAGMA"
             )
         version = libraries.parse_header_version(MAGMA, text)
-        if not version_begins(version, wanted.version):
+        if not version_begins(version, request.version):
             return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
-        exact = replace(wanted, version=version)
+        exact = replace(request, version=version)
         return UserMagmaOffer(exact, here, replace(piece, version=version), progress)
 
     def _brought(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
-        """Return the folder or archive on this machine, and what a record says of it."""
+        """Return the local folder or archive, and its entry in the record."""
         parts = urlsplit(self.place)
         if parts.scheme in {"http", "https"}:
             return self._downloaded(cache, progress)
@@ -102,7 +102,7 @@ class UserMagma:
 class UserMagmaOffer:
     """MAGMA in a folder or an archive."""
 
-    wanted: ToolkitRequest
+    request: ToolkitRequest
     here: Path
     piece: ProviderPackage
     progress: ProgressDisplay
@@ -111,7 +111,7 @@ class UserMagmaOffer:
     @property
     def full(self) -> str:
         """Return the version."""
-        return self.wanted.version
+        return self.request.version
 
     @property
     def pieces(self) -> Sequence[ProviderPackage]:
@@ -124,7 +124,7 @@ class UserMagmaOffer:
         shutil.rmtree(beside, ignore_errors=True)
         try:
             if self.here.is_file():
-                with contextlib.closing(self.progress.task(f"{self.wanted} in {self.here}")) as bar:
+                with contextlib.closing(self.progress.task(f"{self.request} in {self.here}")) as bar:
                     unpack_archive(self.here, beside, bar)
             _copy(beside if self.here.is_file() else self.here, folder)
         finally:
@@ -148,7 +148,7 @@ def user_magma(place: str, requested: Sequence[str]) -> UserMagma:
 
 
 def _header(here: Path) -> str | None:
-    """Return the header that tells the version, of a folder or an archive; None where there is none."""
+    """Return the header with the version, from a folder or an archive; None if there is none."""
     if here.is_dir():
         file = here / _VERSION_HEADER
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
@@ -226,40 +226,40 @@ def place_magma_file(path: str) -> str | None:
 
 
 def serving_magma(
-    there: Mapping[str, ProvisionedFolder], wanted: ToolkitRequest, unserved: Unserved
+    there: Mapping[str, ProvisionedFolder], request: ToolkitRequest, unserved: Unserved
 ) -> ProvisionedFolder | None:
-    """Return what is kept of a version for a toolkit and serves the capabilities asked for."""
+    """Return the installed MAGMA that is requested and serves the capabilities, or None."""
     names = [
         one.name
-        for one in provisioned.provisioned_magma(there, wanted.cuda or "")
-        if one.version == wanted.version and not unserved(one.code, wanted.capabilities)
+        for one in provisioned.provisioned_magma(there, request.cuda or "")
+        if one.version == request.version and not unserved(one.code, request.capabilities)
     ]
     return there[names[0]] if names else None
 
 
-def name_magma(wanted: ToolkitRequest, folder: Path, unserved: Unserved, whose: str) -> str:
-    """Return under which name what lies in a folder is kept; `whose` says where it is from: "debian has".
+def name_magma(request: ToolkitRequest, folder: Path, unserved: Unserved, whose: str) -> str:
+    """Return the name to install the content of a folder under; `whose` says where it is from: "debian has".
 
     Raises SourceError where it is of another version, or has no code for the capabilities asked for.
     """
     version = libraries.header_version(MAGMA, folder / "include")
-    if version != wanted.version:
+    if version != request.version:
         raise SourceError(
-            f"what {whose} as {wanted} is version {version or 'unknown'}: request that version",
+            f"what {whose} as {request} is version {version or 'unknown'}: request that version",
             code="wrong-magma-version",
         )
     code = library_code(folder)
     if not code:
         raise SourceError(
-            f"what {whose} as {wanted} has no GPU code that all of its objects share: {_OTHER}",
+            f"what {whose} as {request} has no GPU code that all of its objects share: {_OTHER}",
             code="magma-without-gpu-code",
         )
-    if missed := unserved(code, wanted.capabilities):
+    if missed := unserved(code, request.capabilities):
         raise SourceError(
-            f"what {whose} as {wanted} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
+            f"what {whose} as {request} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
             code="magma-lacks-capability",
         )
-    return provisioned.magma_name(wanted.name, code)
+    return provisioned.magma_name(request.name, code)
 
 
 _OTHER = "use another origin (`--from`)"

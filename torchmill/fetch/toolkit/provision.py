@@ -63,7 +63,7 @@ _REQUIRED_FILES = {
 _UNPACKED_RATIO = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
 
 
-def _nothing(code: str, wanted: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
+def _nothing(code: str, request: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
     return ()
 
 
@@ -80,78 +80,82 @@ class ProvisionContext:
     unserved: magma.Unserved = _nothing
 
 
-def bring(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder:
+def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder:
     """Return what is requested, installed from the first provider that has it unless it is there already.
 
     Raises HostError that lists why no provider has it, or names a full disk; SourceError and NetworkError
     if the provider's files are incomplete or do not arrive; InterruptedBuildError if the user stops it.
     """
-    if (installed := _installed(wanted, shop)) is not None:
+    if (installed := _installed(request, context)) is not None:
         return installed
-    offer = _first_offer(wanted, shop)
-    if (installed := _installed(offer.wanted, shop)) is not None:
+    offer = _first_offer(request, context)
+    if (installed := _installed(offer.request, context)) is not None:
         return installed
-    _require_room(offer, shop.cache)
+    _require_room(offer, context.cache)
     try:
-        with contextlib.closing(shop.progress.task(f"{offer.wanted} from {offer.provider}")) as bar:
-            return _install(offer, shop, bar)
+        with contextlib.closing(context.progress.task(f"{offer.request} from {offer.provider}")) as bar:
+            return _install_offer(offer, context, bar)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"installing {offer.wanted} was interrupted: run the same command to resume it",
+            f"installing {offer.request} was interrupted: run the same command to resume it",
             code="interrupted",
         ) from None
 
 
-def _installed(wanted: ToolkitRequest, shop: ProvisionContext) -> ProvisionedFolder | None:
-    there = list_provisioned(shop.cache, wanted.arch)
+def _installed(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder | None:
+    there = list_provisioned(context.cache, request.arch)
     return (
-        magma.serving_magma(there, wanted, shop.unserved) if wanted.kind == MAGMA else there.get(wanted.name)
+        magma.serving_magma(there, request, context.unserved)
+        if request.kind == MAGMA
+        else there.get(request.name)
     )
 
 
-def _first_offer(wanted: ToolkitRequest, shop: ProvisionContext) -> ProviderOffer:
+def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
     """Return the offer of the first provider that has it."""
     lacking = []
-    for name, provider in shop.providers.items():
-        found = _serving_sources(wanted, name, candidate_sources(wanted, name, shop.sources), shop.unserved)
+    for name, provider in context.providers.items():
+        found = _serving_sources(
+            request, name, candidate_sources(request, name, context.sources), context.unserved
+        )
         if not isinstance(found, ProviderRefusal):
-            answer = provider.offer(wanted, found, shop.cache, shop.progress)
+            answer = provider.offer(request, found, context.cache, context.progress)
             if not isinstance(answer, ProviderRefusal):
                 return answer
             found = answer
         lacking.append(found)
-    raise HostError(refusal_message(wanted, lacking), code="no-provider")
+    raise HostError(refusal_message(request, lacking), code="no-provider")
 
 
 def _serving_sources(
-    wanted: ToolkitRequest,
+    request: ToolkitRequest,
     name: str,
     found: tuple[ToolkitSource, ...] | ProviderRefusal,
     unserved: magma.Unserved,
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return those sources of a provider whose code for GPUs serves what is wanted, as far as is known."""
-    if isinstance(found, ProviderRefusal) or not wanted.capabilities:
+    """Return the sources whose GPU code serves the request, as far as the facts list it."""
+    if isinstance(found, ProviderRefusal) or not request.capabilities:
         return found
     code = {one: ";".join(one.capabilities) for one in found}
-    able = tuple(one for one in found if not code[one] or not unserved(code[one], wanted.capabilities))
-    missed = unserved(code[found[0]], wanted.capabilities)
+    able = tuple(one for one in found if not code[one] or not unserved(code[one], request.capabilities))
+    missed = unserved(code[found[0]], request.capabilities)
     return able or ProviderRefusal(
         name, f"its code is for {code[found[0]]}, and none for {', '.join(missed)}"
     )
 
 
 def _require_room(offer: ProviderOffer, cache: Path) -> None:
-    """Raise HostError where the disk cannot hold both what is downloaded and what is in it."""
+    """Raise HostError if the disk cannot hold both the downloads and their content."""
     there = [downloads_folder(cache, piece.provider) / piece.file for piece in offer.pieces]
     existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     needed = bytes_taken(offer.pieces) - sum(file.stat().st_size for file in there if file.is_file())
-    if offer.wanted.completes:
-        needed += copied_bytes(Path(offer.wanted.completes), existing, offer.wanted.arch)
+    if offer.request.completes:
+        needed += copied_bytes(Path(offer.request.completes), existing, offer.request.arch)
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise HostError(
-            f"{offer.wanted} needs at least {format_bytes(needed)} in {cache}, whose disk has "
-            f"{format_bytes(free)} free: make room (`invoke status` shows what is kept, `invoke clean` "
+            f"{offer.request} needs at least {format_bytes(needed)} in {cache}, whose disk has "
+            f"{format_bytes(free)} free: make room (`invoke status` shows what is there, `invoke clean` "
             "removes it), or set XDG_CACHE_HOME to a folder on another disk",
             code="disk-full",
         )
@@ -162,54 +166,54 @@ def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
     return int(sum(piece.size * (1 + _UNPACKED_RATIO.get(piece.provider, 1)) for piece in pieces))
 
 
-def _install(offer: ProviderOffer, shop: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
+def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
     count, total = len(offer.pieces), format_bytes(sum(piece.size for piece in offer.pieces))
     what = f"{count} package{'s' if count > 1 else ''}, {total}"
 
     def fill(folder: Path) -> ProvisionRecord:
         bar.update(0, None, what)
         offer.fill(folder)
-        _require_complete(offer, folder, shop)
-        wanted, pieces = offer.wanted, tuple(offer.pieces)
+        _require_complete(offer, folder, context)
+        request, pieces = offer.request, tuple(offer.pieces)
         return ProvisionRecord(
-            wanted.kind, wanted.version, offer.full, offer.provider, pieces, wanted.completes
+            request.kind, request.version, offer.full, offer.provider, pieces, request.completes
         )
 
     def note(text: str) -> None:
-        shop.progress.task(text).close()
+        context.progress.task(text).close()
 
     def named(folder: Path) -> str:
-        if offer.wanted.kind != MAGMA:
-            return offer.wanted.name
-        return magma.name_magma(offer.wanted, folder, shop.unserved, f"{offer.provider} has")
+        if offer.request.kind != MAGMA:
+            return offer.request.name
+        return magma.name_magma(offer.request, folder, context.unserved, f"{offer.provider} has")
 
-    wanted = offer.wanted
+    request = offer.request
     made = make_in_store(
-        shop.cache, wanted.name, wanted.arch, fill, note, lambda: _installed(wanted, shop), named
+        context.cache, request.name, request.arch, fill, note, lambda: _installed(request, context), named
     )
     for piece in offer.pieces:
-        (downloads_folder(shop.cache, piece.provider) / piece.file).unlink(missing_ok=True)
+        (downloads_folder(context.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{what}, in {made.home}")
     return made
 
 
-def _require_complete(offer: ProviderOffer, folder: Path, shop: ProvisionContext) -> None:
+def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionContext) -> None:
     """Raise SourceError if files are missing, or nvcc does not run as the version that was requested."""
-    wanted = offer.wanted
-    compiler = (str(provisioned_cxx(folder, wanted.version).relative_to(folder)),)
-    signs = (compiler,) if wanted.kind == COMPILER else _REQUIRED_FILES[wanted.kind]
+    request = offer.request
+    compiler = (str(provisioned_cxx(folder, request.version).relative_to(folder)),)
+    signs = (compiler,) if request.kind == COMPILER else _REQUIRED_FILES[request.kind]
     missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
-    if wanted.completes:
-        left = lacking_toolkit_parts(folder, wanted.version, shop.parts)
+    if request.completes:
+        left = lacking_toolkit_parts(folder, request.version, context.parts)
         missing += [part.called for part in left if not part.without]
     if missing:
         raise SourceError(
-            f"{wanted} from {offer.provider} has no {', '.join(missing)}: use another provider (`--from`)",
+            f"{request} from {offer.provider} has no {', '.join(missing)}: use another provider (`--from`)",
             code="incomplete-toolkit",
         )
-    if wanted.kind == TOOLKIT and (output := _unexpected_nvcc(folder, wanted.version, shop.run)):
+    if request.kind == TOOLKIT and (output := _unexpected_nvcc(folder, request.version, context.run)):
         raise SourceError(
-            f"the nvcc of {wanted} from {offer.provider} does not run here as that version (it prints: "
+            f"the nvcc of {request} from {offer.provider} does not run here as that version (it prints: "
             f"{output}): use another provider (`--from`)",
             code="nvcc-does-not-run",
         )
@@ -246,21 +250,21 @@ def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:
 
 
 def complete_lacking(
-    found: FoundToolkit, lacks: Sequence[ToolkitPart], arch: str, shop: ProvisionContext
+    found: FoundToolkit, lacks: Sequence[ToolkitPart], arch: str, context: ProvisionContext
 ) -> ProvisionedFolder:
     """Return a complete toolkit made of one that lacks parts, which builds then use instead.
 
     Raises HostError for a compiler that does not run here, and for missing parts that every build needs and
-    no package has; otherwise as `bring`.
+    no package has; otherwise as `install_from_providers`.
     """
-    if output := _unexpected_nvcc(found.home, found.version, shop.run):
+    if output := _unexpected_nvcc(found.home, found.version, context.run):
         raise HostError(
             f"the nvcc in {found.home}/bin does not run here as CUDA {found.version} (it prints: {output}): "
             "it is of another machine, or damaged: install a complete toolkit with "
             f"`invoke toolkit --cuda {found.version}`",
             code="nvcc-does-not-run",
         )
-    packages, left = parts_supply(found.version, arch, lacks, shop.sources)
+    packages, left = parts_supply(found.version, arch, lacks, context.sources)
     stopping = [part for part in left if not part.without]
     if stopping or not packages:
         raise HostError(
@@ -270,8 +274,8 @@ def complete_lacking(
             code="part-not-on-pypi",
         )
     source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
-    wanted = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
-    return bring(wanted, replace(shop, sources=(source,)))
+    request = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
+    return install_from_providers(request, replace(context, sources=(source,)))
 
 
 _FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
@@ -331,6 +335,6 @@ def _walked(home: Path, arch: str) -> Iterator[str]:
 def _conda(prefix: Path) -> Iterator[str]:
     """Yield the paths of the files that NVIDIA's packages have put into an environment."""
     for file in sorted((prefix / "conda-meta").glob("*.json")):
-        said = json.loads(file.read_text(encoding="utf-8"))
-        if conda.is_taken(said["name"]):
-            yield from said["files"]
+        package = json.loads(file.read_text(encoding="utf-8"))
+        if conda.is_taken(package["name"]):
+            yield from package["files"]

@@ -62,7 +62,7 @@ class UsableWheel:
 
     @property
     def sha256(self) -> str:
-        """Return the digest that the index says. Raises AbsentError where it says none."""
+        """Return the digest in the index. Raises AbsentFromIndexError if it has none."""
         if self.file.sha256 is None:
             raise AbsentFromIndexError(
                 f"its index lists no sha256 of {self.file.name}, which could not be checked"
@@ -70,7 +70,7 @@ class UsableWheel:
         return self.file.sha256
 
     def piece(self) -> ProviderPackage:
-        """Return what is to be downloaded. Raises AbsentError where it could not be checked."""
+        """Return the package to download. Raises AbsentFromIndexError if it could not be checked."""
         file = self.file
         return ProviderPackage(
             PROVIDER, self.project, str(self.version), file.name, file.url, self.sha256, file.size or 0
@@ -107,7 +107,7 @@ def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
 def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tuple[Requirement, ...]:
     """Return what a wheel that only requires others asks for.
 
-    Raises NetworkError; AbsentError for a file that is not the listed one.
+    Raises NetworkError; AbsentFromIndexError for a file that is not the listed one.
     """
     try:
         response = session.get(wheel.file.url, timeout=INDEX_TIMEOUT_SECONDS)
@@ -156,7 +156,7 @@ _EXECUTABLE = 0o111
 class PypiOffer:
     """Wheels that make up a toolkit or a library."""
 
-    wanted: ToolkitRequest
+    request: ToolkitRequest
     full: str
     pieces: tuple[ProviderPackage, ...]
     cache: Path
@@ -168,31 +168,31 @@ class PypiOffer:
 
         Raises NetworkError, SourceError, HostError.
         """
-        if self.wanted.completes:
-            provision.place_inherited(Path(self.wanted.completes), folder, self.wanted.arch)
-        libraries = "lib64" if self.wanted.kind == TOOLKIT else "lib"
+        if self.request.completes:
+            provision.place_inherited(Path(self.request.completes), folder, self.request.arch)
+        libraries = "lib64" if self.request.kind == TOOLKIT else "lib"
         for piece in self.pieces:
             with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
                 unpack_wheel(fetch_piece(piece, self.cache, bar), folder, libraries)
-        if self.wanted.kind == TOOLKIT:
-            layout.add_links(folder, self.wanted.arch)
+        if self.request.kind == TOOLKIT:
+            layout.add_links(folder, self.request.arch)
             layout.add_driver_stub(folder)
         else:
             layout.add_unversioned_names(folder / libraries)
 
 
 def offer(
-    wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
+    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the wheels that make up what is wanted, of the index that pip uses."""
-    bar = progress.task(f"{wanted} on the package index")
+    """Return the wheels that make up a request, from the index that pip uses."""
+    bar = progress.task(f"{request} on the package index")
     try:
         with requests.Session() as session:
-            index = _Index(session, configured_index(), wanted.arch, _glibc(), bar)
-            found = _toolkit if wanted.kind == TOOLKIT else _library
-            exact, wheels = found(wanted, sources[0].packages, index)
+            index = _Index(session, configured_index(), request.arch, _glibc(), bar)
+            found = _toolkit if request.kind == TOOLKIT else _library
+            exact, wheels = found(request, sources[0].packages, index)
         pieces = tuple(wheel.piece() for wheel in wheels)
-        full = wanted.version if wanted.completes else str(wheels[0].version)
+        full = request.version if request.completes else str(wheels[0].version)
         return PypiOffer(exact, full, pieces, cache, progress)
     except NetworkError as error:
         return ProviderRefusal(PROVIDER, str(error))
@@ -203,7 +203,7 @@ def offer(
 
 
 def _glibc() -> Glibc:
-    """Return the version of this machine's C library; (0, 0) where it is another one."""
+    """Return the version of this machine's C library; (0, 0) if it is not glibc."""
     name, version = platform.libc_ver()
     numbers = version.split(".")
     return (int(numbers[0]), int(numbers[1])) if name == "glibc" and len(numbers) > 1 else (0, 0)
@@ -229,7 +229,7 @@ class _Index:
         return self.pages[project]
 
     def best(self, project: str, versions: SpecifierSet) -> UsableWheel:
-        """Return the best wheel among some versions. Raises AbsentError, NetworkError."""
+        """Return the best wheel among some versions. Raises AbsentFromIndexError, NetworkError."""
         fitting = [wheel for wheel in self.wheels(project) if wheel.version in versions]
         if not fitting:
             raise AbsentFromIndexError(
@@ -239,7 +239,7 @@ class _Index:
 
 
 def _toolkit(
-    wanted: ToolkitRequest, packages: Sequence[str], index: _Index
+    request: ToolkitRequest, packages: Sequence[str], index: _Index
 ) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheels of a toolkit, the one that names the others first."""
     asked = [Requirement(line) for line in packages]
@@ -250,10 +250,10 @@ def _toolkit(
         if one.extras:
             first = index.best(canonicalize_name(one.name), one.specifier)
             for further in wheel_requirements_of(first, index.session):
-                if any(_holds(further, extra, wanted.arch) for extra in one.extras):
+                if any(_holds(further, extra, request.arch) for extra in one.extras):
                     name = canonicalize_name(further.name)
                     bounds[name] = bounds.get(name, SpecifierSet()) & further.specifier
-    return wanted, [index.best(name, versions) for name, versions in bounds.items()]
+    return request, [index.best(name, versions) for name, versions in bounds.items()]
 
 
 def _holds(requirement: Requirement, extra: str, arch: str) -> bool:
@@ -269,18 +269,18 @@ def _holds(requirement: Requirement, extra: str, arch: str) -> bool:
 
 
 def _library(
-    wanted: ToolkitRequest, packages: Sequence[str], index: _Index
+    request: ToolkitRequest, packages: Sequence[str], index: _Index
 ) -> tuple[ToolkitRequest, list[UsableWheel]]:
     """Return the wheel of a library, and its exact version: the newest that begins as asked."""
     (project,) = packages
     wheels = index.wheels(project)
-    fitting = [wheel for wheel in wheels if str(wheel.version) == wanted.version]
-    fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), wanted.version)]
+    fitting = [wheel for wheel in wheels if str(wheel.version) == request.version]
+    fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]
     if not fitting:
         has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
-        raise AbsentFromIndexError(f"it has {_near(wanted.version, has) or f'none for {wanted.arch}'}", has)
+        raise AbsentFromIndexError(f"it has {_near(request.version, has) or f'none for {request.arch}'}", has)
     found = fitting[-1]
-    exact = ToolkitRequest(wanted.kind, found.version.base_version, wanted.cuda, wanted.arch)
+    exact = ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch)
     return exact, [found]
 
 

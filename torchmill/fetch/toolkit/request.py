@@ -30,11 +30,11 @@ class ToolkitRequest:
     cuda: str | None  # "11": the toolkits that a library goes with, of MAGMA "11.8"; None of all else
     arch: str  # "x86_64", "aarch64"
     capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": whatever it is for
-    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are wanted
+    completes: str = ""  # the folder of a toolkit of this version that lacks parts: these are request
 
     @property
     def name(self) -> str:
-        """Return what it is called where it is kept: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
+        """Return the name of its folder, without the arch: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
 
         Of MAGMA it is the beginning, "magma-2.6.1-cu118": what its code is for follows.
         """
@@ -45,7 +45,7 @@ class ToolkitRequest:
         return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
 
     def __str__(self) -> str:
-        """Return how messages call it: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        """Return its name in messages: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
         if self.completes:
             return f"what CUDA {self.version} in {self.completes} lacks"
         if self.kind in LIBRARIES:
@@ -57,7 +57,7 @@ class ProviderOffer(Protocol):
     """What a provider would download to install a request; only lists were downloaded so far."""
 
     @property
-    def wanted(self) -> ToolkitRequest:
+    def request(self) -> ToolkitRequest:
         """Return what it is, its version written out."""
 
     @property
@@ -66,7 +66,7 @@ class ProviderOffer(Protocol):
 
     @property
     def full(self) -> str:
-        """Return the provider's own version of the whole: "11.8.89"; where there is none, the version."""
+        """Return the provider's own version ("11.8.89"), or the requested one if it has none."""
 
     @property
     def pieces(self) -> Sequence[ProviderPackage]:
@@ -92,7 +92,11 @@ class ToolkitProvider(Protocol):
     """One of conda, debian, pypi, or a place of the user's."""
 
     def offer(
-        self, wanted: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
+        self,
+        request: ToolkitRequest,
+        sources: Sequence[ToolkitSource],
+        cache: Path,
+        progress: ProgressDisplay,
     ) -> ProviderOffer | ProviderRefusal:
         """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
 
@@ -101,25 +105,27 @@ class ToolkitProvider(Protocol):
 
 
 def candidate_sources(
-    wanted: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource]
+    request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource]
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources of a provider that may have it; a refusal if, by the facts, none has.
 
     New versions of libraries appear all the time, so the facts do not list them all.
     """
-    kind = [one for one in sources if one.provider == provider and one.kind == wanted.kind]
-    here = [one for one in kind if wanted.arch in one.arches]
-    fitting = [one for one in here if one.cuda in {None, wanted.cuda}]
-    any_version = wanted.kind in LIBRARIES
-    named = tuple(one for one in fitting if any_version or not one.versions or wanted.version in one.versions)
+    kind = [one for one in sources if one.provider == provider and one.kind == request.kind]
+    here = [one for one in kind if request.arch in one.arches]
+    fitting = [one for one in here if one.cuda in {None, request.cuda}]
+    any_version = request.kind in LIBRARIES
+    named = tuple(
+        one for one in fitting if any_version or not one.versions or request.version in one.versions
+    )
     if named:
         return named
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
-        return ProviderRefusal(provider, f"it has {versions_in_words(wanted.kind, has)}", has)
-    what = f"{wanted.kind} for CUDA {wanted.cuda}" if here else wanted.kind
+        return ProviderRefusal(provider, f"it has {versions_in_words(request.kind, has)}", has)
+    what = f"{request.kind} for CUDA {request.cuda}" if here else request.kind
     return ProviderRefusal(
-        provider, f"it has no {what}" + (f" for {wanted.arch}" if kind and not here else "")
+        provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else "")
     )
 
 
@@ -131,8 +137,8 @@ def parts_supply(
     lines = [(Requirement(line).name, line) for one in known for line in one.packages]
     major = f"-cu{version.partition('.')[0]}"
     parts = tuple(lacks)
-    wanted = {part.package for part in parts}
-    found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in wanted}
+    names = {part.package for part in parts}
+    found = {name.removesuffix(major): line for name, line in lines if name.removesuffix(major) in names}
     return tuple(found.values()), tuple(part for part in parts if part.package not in found)
 
 
@@ -146,30 +152,30 @@ def versions_in_words(kind: str, versions: Sequence[str]) -> str:
     return f"CUDA {', '.join(versions)}" if kind == "toolkit" else ", ".join(versions)
 
 
-def refusal_message(wanted: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
+def refusal_message(request: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
     """Return the message for what no provider has: the reason of each, and what to do."""
-    lines = [f"{wanted} is not available for {wanted.arch}:"]
+    lines = [f"{request} is not available for {request.arch}:"]
     lines += [f"  {one.provider}: {one.sentence}" for one in lacking]
     has = sorted({version for one in lacking for version in one.has}, key=version_key)
-    return "\n".join([*lines, f"  {_remedy(wanted, has)}"])
+    return "\n".join([*lines, f"  {_remedy(request, has)}"])
 
 
-def _remedy(wanted: ToolkitRequest, has: Sequence[str]) -> str:
-    if wanted.completes:
-        return f"install a complete one: `invoke toolkit --cuda {wanted.version}`"
-    if wanted.kind == COMPILER:
+def _remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
+    if request.completes:
+        return f"install a complete one: `invoke toolkit --cuda {request.version}`"
+    if request.kind == COMPILER:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
-    if wanted.kind == MAGMA:
+    if request.kind == MAGMA:
         return (
             "give one that you have for this toolkit, as the folder where it is installed or as an "
             "archive (`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
         )
-    if wanted.kind in LIBRARIES:
-        another = f"`invoke toolkit --library {wanted.kind}-cu{wanted.cuda}=VERSION`"
+    if request.kind in LIBRARIES:
+        another = f"`invoke toolkit --library {request.kind}-cu{request.cuda}=VERSION`"
         return f"install another version ({another}), or install it with the system's package manager"
     installed = "install it by other means, and set CUDA_HOME to its folder"
-    newer = [one for one in has if one.partition(".")[0] == wanted.version.partition(".")[0]]
-    newer = [one for one in newer if version_key(one) > version_key(wanted.version)]
+    newer = [one for one in has if one.partition(".")[0] == request.version.partition(".")[0]]
+    newer = [one for one in newer if version_key(one) > version_key(request.version)]
     if not newer:
         return installed
     return (

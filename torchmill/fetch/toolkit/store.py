@@ -1,4 +1,4 @@
-"""Place downloads and toolkits in the user's cache; each appears whole."""
+"""Place downloads and toolkits in the user's cache; each appears complete or not at all."""
 
 from __future__ import annotations
 
