@@ -26,7 +26,7 @@ rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
 zstandard = pytest.importorskip("zstandard", reason="needs zstandard")
 extract = pytest.importorskip("rattler.package_streaming").extract
-stand_ins = pytest.importorskip("conda_stand_ins")
+stand_ins = pytest.importorskip("tests.support.conda_stand_ins")
 
 PYTHON = stand_ins.VERSION
 SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "")

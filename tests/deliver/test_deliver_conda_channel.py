@@ -16,7 +16,7 @@ from torchmill.deliver.conda import channel, package
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 pytest.importorskip("rattler_build", reason="needs py-rattler-build")
-stand_ins = pytest.importorskip("conda_stand_ins")
+stand_ins = pytest.importorskip("tests.support.conda_stand_ins")
 
 SUBDIR = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}.get(platform.machine(), "osx-arm64")
 
