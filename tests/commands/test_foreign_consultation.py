@@ -12,8 +12,8 @@ from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost
-from torchmill.commands import cross_build, doctor
-from torchmill.commands.doctor import ContainerFacts
+from torchmill.commands import cross_build, cross_doctor
+from torchmill.commands.cross_doctor import ContainerFacts
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options
 from torchmill.host.machine import load_host
@@ -32,7 +32,7 @@ def found(facts: Facts, seen: ContainerFacts, *, emulated: bool = True) -> dict[
     host = load_host(HOSTS / "debian-12.toml")
     computed = build_plan.compute_plan(facts, cell, host, Options())
     expected = cross_build.estimate_pace(facts, computed, emulated=emulated)
-    every = doctor.container_findings(BuildQuestion(facts, cell, host, computed), seen, expected)
+    every = cross_doctor.container_findings(BuildQuestion(facts, cell, host, computed), seen, expected)
     return {one.subject: one for one in every}
 
 

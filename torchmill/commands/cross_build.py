@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torchmill.build.containers import run
 from torchmill.build.containers.engine import Engine, explain_no_emulation, find_engine, read_binfmt_entries
@@ -30,8 +31,15 @@ from torchmill.config.cost_model import CostRange
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
-from torchmill.core.errors import BuildError, ConfigError, HostError, InterruptedBuildError, SourceError
-from torchmill.core.paths import Layout
+from torchmill.core.errors import (
+    BuildError,
+    ConfigError,
+    HostError,
+    ImpossibleBuildError,
+    InterruptedBuildError,
+    SourceError,
+)
+from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
@@ -297,3 +305,55 @@ def _assure(made: PreparedRun, machine: str) -> None:
             f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
             f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CrossPreview:
+    """What would run, or why nothing can."""
+
+    missing: str  # "" where there is an engine
+    sentences: tuple[str, ...] = ()
+    container: Container | None = None
+    steps: ContainerCommands | None = None
+
+    def as_text(self) -> str:
+        """Return it for a person to read."""
+        if self.container is None or self.steps is None:
+            return f"\nin a container, which cannot be had: {self.missing}"
+        lines = ["", "in a container", *(f"  {sentence}" for sentence in self.sentences)]
+        commands = (*self.steps.before, self.steps.main, self.steps.after)
+        return "\n".join([*lines, *(f"  {shlex.join(argv)}" for argv in commands)])
+
+    def as_data(self) -> Mapping[str, Any]:
+        """Return it as JSON-ready data."""
+        if self.container is None or self.steps is None:
+            return {"missing": self.missing}
+        return {
+            "image": self.container.image,
+            "arch": self.container.arch,
+            "mounts": [
+                {"source": one.source, "target": one.target, "writable": one.writable}
+                for one in self.container.mounts
+            ],
+            "variables": dict(self.container.variables),
+            "passed": list(self.container.passed),
+            "commands": [list(argv) for argv in (*self.steps.before, self.steps.main, self.steps.after)],
+            "sentences": list(self.sentences),
+        }
+
+
+def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> CrossPreview:
+    """Return the container of a cell on this machine, or what there is none for.
+
+    Raises ConfigError where a path cannot be given to one.
+    """
+    root = CHECKOUT
+    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
+    asked = choose_options(options)
+    try:
+        made = prepare_run(root, facts, goal, asked, machine)
+    except (HostError, ImpossibleBuildError) as error:
+        return CrossPreview(str(error))
+    missing = (f"missing: {why}" for why in find_hindrances(facts, machine, made))
+    sentences = (*describe_run(facts, machine, asked, made), *missing)
+    return CrossPreview("", sentences, made.container, made.steps)

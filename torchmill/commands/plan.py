@@ -3,80 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from torchmill.build.containers.run import Container, ContainerCommands
-from torchmill.build.cross.container import CrossBuild
-from torchmill.commands import cross_build
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.cost_model import MeasuredRun
-from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Release
-from torchmill.core.errors import HostError, ImpossibleBuildError
-from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
 from torchmill.host.machine import load_host, measure_host
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.options import options_of_task
 
-
-@dataclass(frozen=True, slots=True)
-class CrossPreview:
-    """What would run, or why nothing can."""
-
-    missing: str  # "" where there is an engine
-    sentences: tuple[str, ...] = ()
-    container: Container | None = None
-    steps: ContainerCommands | None = None
-
-    def as_text(self) -> str:
-        """Return it for a person to read."""
-        if self.container is None or self.steps is None:
-            return f"\nin a container, which cannot be had: {self.missing}"
-        lines = ["", "in a container", *(f"  {sentence}" for sentence in self.sentences)]
-        commands = (*self.steps.before, self.steps.main, self.steps.after)
-        return "\n".join([*lines, *(f"  {shlex.join(argv)}" for argv in commands)])
-
-    def as_data(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready data."""
-        if self.container is None or self.steps is None:
-            return {"missing": self.missing}
-        return {
-            "image": self.container.image,
-            "arch": self.container.arch,
-            "mounts": [
-                {"source": one.source, "target": one.target, "writable": one.writable}
-                for one in self.container.mounts
-            ],
-            "variables": dict(self.container.variables),
-            "passed": list(self.container.passed),
-            "commands": [list(argv) for argv in (*self.steps.before, self.steps.main, self.steps.after)],
-            "sentences": list(self.sentences),
-        }
-
-
-def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> CrossPreview:
-    """Return the container of a cell on this machine, or what there is none for.
-
-    Raises ConfigError where a path cannot be given to one.
-    """
-    root = CHECKOUT
-    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
-    asked = cross_build.choose_options(options)
-    try:
-        made = cross_build.prepare_run(root, facts, goal, asked, machine)
-    except (HostError, ImpossibleBuildError) as error:
-        return CrossPreview(str(error))
-    missing = (f"missing: {why}" for why in cross_build.find_hindrances(facts, machine, made))
-    sentences = (*cross_build.describe_run(facts, machine, asked, made), *missing)
-    return CrossPreview("", sentences, made.container, made.steps)
+if TYPE_CHECKING:
+    from torchmill.commands.cross_build import CrossPreview
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +75,8 @@ def preview_plan(  # noqa: PLR0917 - what a plan follows from
     computed = compute_plan(facts, cell, host, options, fetched)
     container = None
     if layout is not None and cell.build.arch != host.arch:
+        from torchmill.commands.cross_build import preview_cross_build
+
         container = preview_cross_build(facts, cell, host, options)
     return PlanPreview(facts, computed, host, usable_memory(host, options), runs, container)
 

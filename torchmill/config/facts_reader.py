@@ -33,8 +33,9 @@ from torchmill.config.model import (
     Package,
     Toolkit,
 )
-from torchmill.config.toml_reader import TomlTable, read_tables, read_toml
+from torchmill.config.toml_reader import TomlTable, read_tables, read_toml, remembering
 from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout
 
 
 def read_causes(path: Path, problems: list[str]) -> tuple[FailureCause, ...]:
@@ -338,9 +339,11 @@ def _unit(table: TomlTable) -> KnownUnit:
 def load_facts(root: Path) -> Facts:
     """Read the facts of a checkout, or those that TORCHMILL_CONFIGS names instead.
 
-    Raises ConfigError as `load` does.
+    What the files hold is remembered in the user's cache. Raises ConfigError as `read_facts` does.
     """
-    return read_facts(Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs")))
+    folder = Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs"))
+    with remembering(Layout.of_checkout(root).cache / "facts.json"):
+        return read_facts(folder)
 
 
 def read_facts(folder: Path) -> Facts:
