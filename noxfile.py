@@ -1,5 +1,6 @@
 """Register a session for each build of the matrix, and the project's own lint, tests and demo."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -31,6 +32,7 @@ MATRIX_ASKED = "--json" in sys.argv
 nox.options.error_on_missing_interpreters = True
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
+logging.getLogger("py_serializable").setLevel(logging.WARNING)  # nox shows what libraries log
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
 
 

@@ -21,7 +21,6 @@ from torchmill.build.disk_space import BuildFolders
 from torchmill.commands import cross_build
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.commands.cross_build import CrossPace
-from torchmill.commands.doctor import DoctorReport
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options
 from torchmill.core.errors import HostError
@@ -47,8 +46,8 @@ class ContainerFacts:
 
 def examine_way_into_container(
     facts: Facts, layout: Layout, host: Host, cell: Cell, options: Options
-) -> DoctorReport:
-    """Return what this machine lacks to build a cell of another architecture in a container."""
+) -> tuple[Finding, ...]:
+    """Return what this machine has and lacks to build a cell of another architecture in a container."""
     fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     inner = container.guest_layout(layout, cell.build.arch)
@@ -58,9 +57,7 @@ def examine_way_into_container(
     seen = look_for_container(facts, cell, asked.image, host.system)
     emulated = seen.ground is None or seen.ground.arch != cell.build.arch
     said = container_findings(question, seen, cross_build.estimate_pace(facts, computed, emulated=emulated))
-    return DoctorReport(
-        f"{cell.build.identifier(host.arch)} ({cell.release})", tuple(said), "cannot be built here yet"
-    )
+    return tuple(said)
 
 
 def look_for_container(facts: Facts, cell: Cell, image: str, system: str) -> ContainerFacts:

@@ -167,7 +167,8 @@ def examine_for_any_arch(  # noqa: PLR0917 - what is examined, and for what
         return examine_host(facts, layout, host, identifier, release, options)
     from torchmill.commands.cross_doctor import examine_way_into_container
 
-    return examine_way_into_container(facts, layout, host, cell, options)
+    findings = examine_way_into_container(facts, layout, host, cell, options)
+    return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
 def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:

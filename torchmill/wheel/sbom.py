@@ -7,7 +7,6 @@ import contextlib
 import csv
 import io
 import json
-import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from email.message import Message
@@ -32,9 +31,6 @@ _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, n
 # Chosen once at random; serial numbers derive from it.
 _SERIAL_NAMESPACE = uuid.UUID("6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11")
 _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
-
-# CycloneDX's library logs every class it serialises, and nox shows users what libraries log.
-logging.getLogger("py_serializable").setLevel(logging.WARNING)
 
 
 def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, record: bytes) -> bytes:
