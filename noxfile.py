@@ -79,23 +79,24 @@ def add_session(facts: Facts, cell: matrix.Cell, native: str, installed: Contain
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def session(session: nox.Session) -> None:
-        from torchmill.build import context, up_to_date
+        from torchmill.build.context import create_context, missing_base_session
+        from torchmill.build.up_to_date import find_delivered_wheel
 
         with reported(session):
             if not python:
                 interpreters.resolve_interpreter(build.python)
             venv = own_environment(session, build.python)
-            job = context.create_context(ROOT, facts, cell, session.posargs, venv)
-            if (base := context.missing_base_session(job)) is not None:
+            context = create_context(ROOT, facts, cell, session.posargs, venv)
+            if (base := missing_base_session(context)) is not None:
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
-            artifact = up_to_date.find_delivered_wheel(job)
+            artifact = find_delivered_wheel(context)
             if artifact is not None:
-                session.log(f"{artifact.wheel.name} is there and nothing changed")
+                session.log(f"{artifact.wheel.name} is up to date")
                 return
             from torchmill.build import pipeline, progress_line
 
             with progress_line.show_build_progress() as line:
-                artifact = pipeline.build_wheel(job, install=partial(install, session), line=line)
+                artifact = pipeline.build_wheel(context, install=partial(install, session), line=line)
             session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.build.containers.image import (
     manylinux_image,
     python_image,
@@ -14,7 +15,6 @@ from torchmill.build.containers.image import (
 )
 from torchmill.config import facts_reader
 from torchmill.config.delivery_model import ImageFacts
-from torchmill.core.errors import ConfigError
 
 OURS = facts_reader.read_facts(Path(__file__).parents[2] / "build_configs").images
 DIGEST = "sha256:" + "0" * 64
@@ -36,15 +36,14 @@ def test_a_manylinux_image_is_as_old_as_the_official_wheels(glibc: str | None, i
 
 
 def test_a_toolkit_or_a_python_that_no_image_has_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no cuda image for aarch64 with CUDA 12\.1; there is 11\.7, 11\.8"
-    ):
+    with refused("no-base-image") as caught:
         toolkit_image(OURS, "cuda", "aarch64", "12.1")
-    with pytest.raises(ConfigError, match=r"no python image for x86_64 with Python 3\.4; there is 3\.10"):
+    assert "CUDA 12.1; there is 11.7, 11.8" in str(caught.value)
+    with refused("no-base-image"):
         python_image(OURS, "x86_64", "3.4")
-    with pytest.raises(ConfigError, match="no system image for riscv64: give one of your own with --base"):
+    with refused("no-base-image"):
         system_image(OURS, "riscv64")
-    with pytest.raises(ConfigError, match=r"images\.toml is missing"):
+    with refused("no-image-facts"):
         system_image(ImageFacts(), "x86_64")
 
 
@@ -76,7 +75,7 @@ def test_what_is_given_is_expected_to_be_like_the_known_one() -> None:
 
 @pytest.mark.parametrize("reference", ["", "Debian", "a b", "a\nRUN evil", "a@sha256:12", "-a", "../x", "a:"])
 def test_what_is_no_name_of_an_image_is_refused(reference: str) -> None:
-    with pytest.raises(ConfigError, match="is no name of an image"):
+    with refused("invalid-image-name"):
         user_image(OURS, reference, system_image(OURS, "x86_64"))
 
 
@@ -90,5 +89,6 @@ def test_what_is_no_name_of_an_image_is_refused(reference: str) -> None:
     ],
 )
 def test_an_image_that_nothing_of_ours_runs_on_is_refused(reference: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
+    with refused("unsupported-image") as caught:
         user_image(OURS, reference, system_image(OURS, "x86_64"))
+    assert reason in str(caught.value)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.build.containers import image
 from torchmill.build.containers.engine import Engine
 from torchmill.config.model import Facts
-from torchmill.core.errors import BuildError, HostError
+from torchmill.core.errors import BuildError
 
 
 def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64") -> image.ImageBuild:
@@ -46,14 +47,17 @@ def test_a_base_that_a_step_refused_is_told_in_its_words(tmp_path: Path, before:
     script = (
         f"echo '{before}torchmill: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
     )
-    with pytest.raises(HostError, match=r"localhost/a:1 was not built: the base image has no python3\.10$"):
+    with refused("base-image-refused") as caught:
         image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+    assert str(caught.value) == "localhost/a:1 was not built: the base image has no python3.10"
 
 
 def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> None:
     script = "echo 'STEP 1/2: RUN echo \"torchmill: not this\"'; echo 'Error: no such image'; exit 125"
-    with pytest.raises(BuildError, match=r"not built: Error: no such image; all of it is in .*a\.log"):
+    with refused("image-build-failed") as caught:
         image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+    assert "not built: Error: no such image; " in str(caught.value)
+    assert str(tmp_path / "a.log") in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +79,9 @@ def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> Non
 def test_a_step_that_failed_is_told_in_its_own_words(tmp_path: Path, wrapping: tuple[str, ...]) -> None:
     said = ("E: Unable to locate package gcc-99", *wrapping)
     script = f"cat <<'END'\n{chr(10).join(said)}\nEND\nexit 1"
-    with pytest.raises(BuildError, match=r"not built: E: Unable to locate package gcc-99; all of it is in"):
+    with refused("image-build-failed") as caught:
         image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
+    assert "not built: E: Unable to locate package gcc-99; " in str(caught.value)
 
 
 def test_a_failure_that_is_known_is_told_with_its_cure(tmp_path: Path, shipped: Facts) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.refusals import refused
 from torchmill.build.containers import engine
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import HostError
 
 DEAD = 'echo "Cannot connect to the Docker daemon at unix:///var/run/docker.sock." >&2; exit 1'
 
@@ -52,24 +53,27 @@ def test_no_engine_names_the_three_and_how_to_install_one(tmp_path: Path) -> Non
 
 def test_an_engine_that_does_not_answer_is_told_with_its_words(tmp_path: Path) -> None:
     _program(tmp_path, "docker", DEAD)
-    with pytest.raises(
-        HostError, match=r"docker is installed but does not answer .Cannot connect.*start its daemon"
-    ):
+    with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)}, "docker")
-    with pytest.raises(HostError, match="or install one that needs no daemon"):
+    assert "docker is installed but does not answer (Cannot connect" in str(caught.value)
+    assert str(caught.value).endswith("start its daemon")
+    with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)})
+    assert "or install one that needs no daemon" in str(caught.value)
 
 
 def test_an_engine_that_is_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ANSWER_TIMEOUT_SECONDS", 0.2)
     _program(tmp_path, "docker", "exec /bin/sleep 60")
-    with pytest.raises(HostError, match="no answer in"):
+    with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)}, "docker")
+    assert "no answer in" in str(caught.value)
 
 
 def test_the_engine_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:
     _program(tmp_path, "docker", "echo 28")
-    with pytest.raises(HostError, match="podman is not on PATH"):
+    with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)}, "podman")
-    with pytest.raises(ConfigError, match="container engine 'nerdctl' is unknown; there is docker, podman"):
+    assert str(caught.value).startswith("podman is not on PATH")
+    with refused("unknown-container-engine"):
         engine.find_engine({"PATH": str(tmp_path)}, "nerdctl")

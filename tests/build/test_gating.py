@@ -120,7 +120,7 @@ def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(
     found = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
     assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
     (sentence,) = noted
-    assert sentence.endswith("so the guard sees not all compilers: compiling 4 at a time")
+    assert sentence.endswith("so it hides compilers from the guard: compiling 4 at a time")
 
 
 def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) -> None:

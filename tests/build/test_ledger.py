@@ -24,7 +24,7 @@ def changes(entry: StageRecord | None, parts: dict[str, str], recall: StatCache)
 def test_each_part_that_differs_is_named(recall: StatCache) -> None:
     entry = StageRecord(PARTS, "made")
     assert changes(entry, PARTS, recall) == []
-    assert changes(None, PARTS, recall) == ["it was not done yet"]
+    assert changes(None, PARTS, recall) == ["not done yet"]
     assert changes(entry, PARTS | {"compiler": "x", WHOLE: "y"}, recall) == ["compiler"]
     assert changes(entry, PARTS | {WHOLE: "y"}, recall) == [WHOLE]
     assert changes(entry, PARTS | {"switch B": "1"}, recall) == ["switch B"]

@@ -130,7 +130,7 @@ def test_at_the_same_time_and_one_of_them_stopped(pair: Pair) -> None:
             one.kill()
     assert one.returncode != 0
     assert other.returncode == 0, said
-    assert "going on in " in said
+    assert "reusing " in said
     again = {f"{Path(source).name}.o" for source in pair.compiled(pair.second) - OF_PYTHON}
     assert not again & before, "nothing is compiled twice that depends on no Python"
     done = pair.sample.nox("-s", first)
@@ -169,7 +169,7 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(known: Fact
     empty_old_trees(begun, noted.append)
     left = [name for name, folder in folders.items() if (folder / "source").exists()]
     assert left == ["d"], "the one that was used last"
-    assert noted == [f"removed {folders[name]}, the tree that was unused longest" for name in "cb"]
+    assert noted == [f"removed {folders[name]}, the least recently used tree" for name in "cb"]
     assert all((folder / "source").exists() for folder in foreign)
     assert all((folder / LOCK_FILE).exists() for folder in folders.values())
 

@@ -16,8 +16,8 @@ from torchmill.host import environments
 pytestmark = pytest.mark.slow
 
 SESSION = f"wheel-{THIS}-cpu"
-SKIPPED = "is there and nothing changed"
-AGAIN = "not as it was when "
+SKIPPED = "is up to date"
+AGAIN = "is out of date: "
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None
     sample.env = before
     text = done.stdout + done.stderr
     assert (SKIPPED in text) == (done.returncode == 0), text
-    told = next((line.partition(" was made: ")[2] for line in text.splitlines() if AGAIN in line), text)
+    told = next((line.partition(AGAIN)[2] for line in text.splitlines() if AGAIN in line), text)
     return "" if SKIPPED in text else told
 
 
@@ -199,7 +199,7 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     assert reason(built, nox=noxfile) == ""
     made, manifest = wheel(built), built.manifest(wheel(built).name)
     text = (made.parent / f"{made.name}.json").read_text()
-    better(checkout, "verify")
+    better(checkout, "wheel/verify")
     assert "verify: code that verifies" in reason(built, nox=noxfile)
     done = built.nox("-f", noxfile, "-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -208,7 +208,7 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     assert again["stages"]["verify"] != manifest["stages"]["verify"]
     assert again["edges"] == manifest["edges"]
     assert reason(built, nox=noxfile) == ""
-    better(checkout, "pack")
+    better(checkout, "wheel/pack")
     assert "pack: code that packs" in reason(built, nox=noxfile)
     (made.parent / f"{made.name}.json").write_text(text)
     assert reason(built) == ""

@@ -33,57 +33,61 @@ _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # as
 
 
 def compiler_environment(
-    job: BuildContext, guard: GuardedBuild, cache: CompilerCache, note: Callable[[str], None]
+    context: BuildContext, guard: GuardedBuild, cache: CompilerCache, note: Callable[[str], None]
 ) -> dict[str, str]:
     """Return the whole environment of the build; more compilers are started only where the gate holds all.
 
     What goes past the gate is noted, and what the compiler cache has to do without.
     """
     if guard.gate is None:
-        return build_environment(job, cache.variables)
+        return build_environment(context, cache.variables)
     own_server = sccache.server_variables(guard.folder) if cache.tool == "sccache" else {}
-    found = build_environment(job, {**cache.variables, **own_server, **guard.environment})
+    found = build_environment(context, {**cache.variables, **own_server, **guard.environment})
     if own_server:
         found = sccache.start_server(cache.program, found, note)
-    found |= _stand_ins(job, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found)
+    found |= _stand_ins(
+        context, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found
+    )
     if guard.fifo is not None:
         found |= jobserver.jobserver_environment(guard.fifo, found)
     # the gate stands behind these
     cached = {name: cache.variables[name] for name in install.LAUNCHERS if name in cache.variables}
     leading = {**cached, **guard.hooks}
-    past = [*find_replaced_hooks(leading, found), *_forgotten(job, leading)]
+    past = [*find_replaced_hooks(leading, found), *_forgotten(context, leading)]
     for sentence in past:
-        note(f"{sentence}: compiling {job.plan.jobs} at a time")
-    if not past and "MAX_JOBS" not in job.options.settings:
-        memory = usable_memory(job.host, job.options)
-        found["MAX_JOBS"] = str(guarded_slots(job.options.jobs or job.host.cores, memory))
+        note(f"{sentence}: compiling {context.plan.jobs} at a time")
+    if not past and "MAX_JOBS" not in context.options.settings:
+        memory = usable_memory(context.host, context.options)
+        found["MAX_JOBS"] = str(guarded_slots(context.options.jobs or context.host.cores, memory))
     return found
 
 
 def _stand_ins(
-    job: BuildContext, there: Path, cache: CompilerCache, environ: Mapping[str, str]
+    context: BuildContext, there: Path, cache: CompilerCache, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what leads compilers that know no launcher to the gate, behind the cache if that knows of it."""
-    folder = job.tree.folder / "bin"
+    folder = context.tree.folder / "bin"
     found: dict[str, str] = {}
-    by_path = job.package.compilers == "path"
+    by_path = context.package.compilers == "path"
     if by_path:
         found |= install.make_stand_ins(folder, there, cache.program or None, environ)
-    if job.plan.build.cuda:  # also where CMake knows launchers: libraries within have makefiles of their own
+    if (
+        context.plan.build.cuda
+    ):  # also where CMake knows launchers: libraries within have makefiles of their own
         cuda = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
         found |= install.make_nvcc_stand_in(folder, there, cuda, environ)
         found |= install.surround_nvcc(folder, environ) if by_path else {}
     return found
 
 
-def _forgotten(job: BuildContext, hooks: Mapping[str, str]) -> Iterator[str]:
+def _forgotten(context: BuildContext, hooks: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence where the tree was configured by a run that had no gate."""
-    file = job.tree.source / "build" / "CMakeCache.txt"
+    file = context.tree.source / "build" / "CMakeCache.txt"
     if file.is_file():
         launchers = {hooks[name] for name in install.LAUNCHERS}
         languages = languages_past_gate(file.read_text(encoding="utf-8", errors="replace"), launchers)
         if languages:
-            where = f"{job.tree.folder} was configured without a gate for {' and '.join(languages)}"
+            where = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
             yield f"{where} (delete it for the guard to see those compilers)"
 
 
@@ -91,7 +95,7 @@ def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) 
     """Yield a sentence for each variable that should lead to the gate and is the user's own."""
     for name, value in hooks.items():
         if variables.get(name) != value:
-            yield f"{name} stays {variables.get(name)!r}, as you set it, so the guard sees not all compilers"
+            yield f"{name} stays {variables.get(name)!r}, as you set it, so it hides compilers from the guard"
 
 
 def languages_past_gate(configured: str, launchers: Collection[str]) -> tuple[str, ...]:
@@ -123,19 +127,19 @@ class CompileResult:
     cache: CacheHits | None = None  # what the compiler cache did; None: there was none, or it does not say
 
 
-def compile_wheel(job: BuildContext, line: ProgressLine) -> CompileResult:
+def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
     """Run the build and return what it left.
 
     Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
     """
-    shutil.rmtree(job.outputs.raw, ignore_errors=True)
-    job.outputs.raw.mkdir(parents=True)
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(context.outputs.raw, ignore_errors=True)
+    context.outputs.raw.mkdir(parents=True)
+    context.log.parent.mkdir(parents=True, exist_ok=True)
     edges = 0
     with contextlib.suppress(OSError):  # the guard tells of it
-        timeline_file(job).unlink()  # one of an earlier build would be taken for this one's
-    cache = set_up_compiler_cache(job, line.note)
-    with guard_build(_site(job), cache.variables) as guard, job.log.open("w", 1, "utf-8") as log:
+        timeline_file(context).unlink()  # one of an earlier build would be taken for this one's
+    cache = set_up_compiler_cache(context, line.note)
+    with guard_build(_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
 
         def seen(text: str) -> None:
             nonlocal edges
@@ -144,14 +148,14 @@ def compile_wheel(job: BuildContext, line: ProgressLine) -> CompileResult:
             line.edge(text, guard.account)
             _tell(guard, line)
 
-        variables = compiler_environment(job, guard, cache, line.note)
+        variables = compiler_environment(context, guard, cache, line.note)
         before = _children_cpu()
         try:
             with watch_shared_cache(
                 cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put
             ):
-                for command in job.plan.compile:
-                    _run(job, command, variables, log, seen, guard.account)
+                for command in context.plan.compile:
+                    _run(context, command, variables, log, seen, guard.account)
         finally:
             _tell(guard, line)
         spent = _children_cpu() - before
@@ -162,35 +166,35 @@ def compile_wheel(job: BuildContext, line: ProgressLine) -> CompileResult:
         line.note(books.summary())
     if known is not None:
         line.note(str(known))
-        record_hits(known, timeline_file(job), guard.account.now.at)
-    return CompileResult(_only_wheel(job), edges, spent, variables["MAX_JOBS"], books, cache=known)
+        record_hits(known, timeline_file(context), guard.account.now.at)
+    return CompileResult(_only_wheel(context), edges, spent, variables["MAX_JOBS"], books, cache=known)
 
 
-def timeline_file(job: BuildContext) -> Path:
+def timeline_file(context: BuildContext) -> Path:
     """Return the file that holds what the guard saw and did."""
-    return job.log.with_suffix(SUFFIX)
+    return context.log.with_suffix(SUFFIX)
 
 
-def _site(job: BuildContext) -> GuardSite:
+def _site(context: BuildContext) -> GuardSite:
     return GuardSite(
-        tree=job.tree.folder,
-        cache=job.layout.cache,
-        timeline=timeline_file(job),
-        compiler=shlex.split(job.host.tools.get("c++", "c++")),
-        unguarded=_unwatched(job),
-        cores=job.options.jobs,
-        memory=job.options.memory,
-        roots=(str(job.tree.source.resolve()),),
-        known=relevant_units(job.facts.units, job.package.name, job.plan.release.version),
-        enabled=job.options.guard,
+        tree=context.tree.folder,
+        cache=context.layout.cache,
+        timeline=timeline_file(context),
+        compiler=shlex.split(context.host.tools.get("c++", "c++")),
+        unguarded=_unwatched(context),
+        cores=context.options.jobs,
+        memory=context.options.memory,
+        roots=(str(context.tree.source.resolve()),),
+        known=relevant_units(context.facts.units, context.package.name, context.plan.release.version),
+        enabled=context.options.guard,
     )
 
 
-def _unwatched(job: BuildContext) -> int:
+def _unwatched(context: BuildContext) -> int:
     """Return how many compilers may run where the guard is gone: what was asked for, if memory carries it."""
-    need = largest_compile(job.facts, job.plan.build, job.plan.release.version)
-    memory = usable_memory(job.host, job.options)
-    return min(job.plan.jobs, count_jobs(job.host.cores, memory, int(need.high)).count)
+    need = largest_compile(context.facts, context.plan.build, context.plan.release.version)
+    memory = usable_memory(context.host, context.options)
+    return min(context.plan.jobs, count_jobs(context.host.cores, memory, int(need.high)).count)
 
 
 def _tell(guard: GuardedBuild, line: ProgressLine) -> None:
@@ -199,51 +203,55 @@ def _tell(guard: GuardedBuild, line: ProgressLine) -> None:
 
 
 def _run(  # noqa: PLR0917 - one command and those who watch it
-    job: BuildContext,
+    context: BuildContext,
     command: Command,
     variables: Mapping[str, str],
     log: TextIO,
     seen: Callable[[str], None],
     account: BuildAccount,
 ) -> None:
-    argv = [tree.fill_placeholders(word, job.placeholders) for word in command.argv]
-    cwd = Path(tree.fill_placeholders(command.cwd, job.placeholders))
+    argv = [tree.fill_placeholders(word, context.placeholders) for word in command.argv]
+    cwd = Path(tree.fill_placeholders(command.cwd, context.placeholders))
     try:
         stream(argv, cwd=cwd, env=variables, log=log, on_line=seen)
     except CommandError as error:
         log.flush()
-        raise _failure(job, error, account) from error
+        raise _failure(context, error, account) from error
 
 
-def _failure(job: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
+def _failure(context: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
     """Return the failure of the build in one message, its cause first."""
     go_on = [
-        f"  the whole log: {job.log}",
-        f"  the tree:      {job.tree.source}",
-        f"  to go on where it stopped: nox -s {job.plan.identifier}",
+        f"  the whole log: {context.log}",
+        f"  the tree:      {context.tree.source}",
+        f"  to continue where it stopped: nox -s {context.plan.identifier}",
     ]
     if account.gave_up:
         unit = account.gave_up[-1]
-        cure = "give the machine, its container or its job more, or add swap"
+        cure = "give the machine, its container or its job more memory, or add swap"
         too_large = (
             f"{units.unit_title(unit.key)} was killed or ran out of memory, even alone: it {unit.text}; "
-            f"{cure} (`invoke jobs` says what binds, `dmesg` what was killed and why)"
+            f"{cure} (`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
-        return MemoryBuildError("\n".join([f"{job.plan.identifier}: {too_large}", *go_on]))
-    with job.log.open(encoding="utf-8", errors="replace") as lines:
-        said = causes.diagnose(job.facts.causes, lines, job.plan.release.torch_version)
+        return MemoryBuildError(
+            "\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory"
+        )
+    with context.log.open(encoding="utf-8", errors="replace") as lines:
+        said = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
     headline = said.headline if said.number else error
     return BuildError(
-        "\n".join([f"{job.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(said)])
+        "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(said)]),
+        code="compile-failed",
     )
 
 
-def _only_wheel(job: BuildContext) -> Path:
-    wheels = list(job.outputs.raw.glob("*.whl"))
+def _only_wheel(context: BuildContext) -> Path:
+    wheels = list(context.outputs.raw.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
-            f"{job.plan.identifier}: the build left {len(wheels)} wheels in {job.outputs.raw}, not one: "
-            f"see {job.log}"
+            f"{context.plan.identifier}: expected one wheel in {context.outputs.raw}, "
+            f"found {len(wheels)}: see {context.log}",
+            code="not-one-wheel",
         )
     return wheels[0]
 

@@ -145,7 +145,8 @@ def create_context(
         from torchmill.plan.doctor.system import fetch_command
 
         raise SourceError(
-            f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`"
+            f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`",
+            code="source-not-fetched",
         )
     source_dir.verify_source(fetched, recall)
     computed = build_plan.compute_plan(facts, cell, machine, options, fetched)
@@ -157,40 +158,40 @@ def create_context(
     )
 
 
-def with_measured_host(job: BuildContext) -> BuildContext:
-    """Return the job with all that is to be known of the machine before something is done on it."""
-    return job if job.host.complete else replace(job, host=measure_host(job.layout.root))
+def with_measured_host(context: BuildContext) -> BuildContext:
+    """Return the context with all that is to be known of the machine before something is done on it."""
+    return context if context.host.complete else replace(context, host=measure_host(context.layout.root))
 
 
-def missing_base_session(job: BuildContext) -> list[str] | None:
+def missing_base_session(context: BuildContext) -> list[str] | None:
     """Return nox's arguments for the build that must come first, None when its wheel is there."""
-    if job.base is None or job.options.torch is not None or base_wheel(job) is not None:
+    if context.base is None or context.options.torch is not None or base_wheel(context) is not None:
         return None
-    build, options = job.plan.build, job.options
-    base = replace(build, package=job.base.name, session=job.base.session)
+    build, options = context.plan.build, context.options
+    base = replace(build, package=context.base.name, session=context.base.session)
     # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
     words = format_options(replace(options, settings={}))
-    return ["-s", base.identifier(job.host.arch), *(("--", *words) if words else ())]
+    return ["-s", base.identifier(context.host.arch), *(("--", *words) if words else ())]
 
 
-def base_wheel(job: BuildContext) -> Path | None:
+def base_wheel(context: BuildContext) -> Path | None:
     """Return the wheel in dist/ that a dependent package is built against."""
-    if job.base is None or job.plan.torch is None:
+    if context.base is None or context.plan.torch is None:
         return None
-    stem = f"{wheel_name.distribution_name(job.base)}-{job.plan.torch.partition('==')[2]}"
-    build = job.plan.build  # what containers made for other machines lies there, too
+    stem = f"{wheel_name.distribution_name(context.base)}-{context.plan.torch.partition('==')[2]}"
+    build = context.plan.build  # what containers made for other machines lies there, too
     pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
-    return max(job.layout.dist.glob(pattern), default=None)
+    return max(context.layout.dist.glob(pattern), default=None)
 
 
-def _base_digest(job: BuildContext) -> str:
+def _base_digest(context: BuildContext) -> str:
     """Return the sha256 of the wheel that a dependent package is built against, "" where there is none."""
-    own = Path(job.options.torch) if job.options.torch and job.options.torch != "PyPI" else None
-    wheel = own or (base_wheel(job) if job.options.torch is None else None)
-    return (wheel and job.recall.digest(wheel)) or ""
+    own = Path(context.options.torch) if context.options.torch and context.options.torch != "PyPI" else None
+    wheel = own or (base_wheel(context) if context.options.torch is None else None)
+    return (wheel and context.recall.digest(wheel)) or ""
 
 
-def preflight(job: BuildContext, note: Callable[[str], None]) -> None:
+def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
     Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
@@ -199,38 +200,44 @@ def preflight(job: BuildContext, note: Callable[[str], None]) -> None:
     from torchmill.build import disk_space
     from torchmill.plan.doctor import examination
 
-    folders = disk_space.BuildFolders(job.tree.folder, job.outputs.folder, job.venv)
-    machine = examination.survey_host(job.facts, job.host, os.environ)
-    machine = disk_space.with_disk_space(machine, job.facts, job.layout, folders, job.source)
-    if sentence := describe_passed_over(os.environ, machine, job.plan.toolkit):
+    folders = disk_space.BuildFolders(context.tree.folder, context.outputs.folder, context.venv)
+    machine = examination.survey_host(context.facts, context.host, os.environ)
+    machine = disk_space.with_disk_space(machine, context.facts, context.layout, folders, context.source)
+    if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
         note(sentence)
-    findings = examination.examine_build(job.facts, job.cell, machine, job.plan, job.source)
+    findings = examination.examine_build(context.facts, context.cell, machine, context.plan, context.source)
     if not examination.can_start(findings):
         lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
-        raise HostError(f"{job.plan.identifier} cannot be built on this machine yet:\n{lines}")
+        raise HostError(
+            f"{context.plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready"
+        )
     for one in findings:
         if one.verdict == "warning":
             note(one.sentence())
 
 
-def set_up_compiler_cache(job: BuildContext, note: Callable[[str], None]) -> CompilerCache:
+def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:
     """Return the compiler cache of the build; what it has to do without is noted."""
-    log, root, kept = job.log.with_suffix(".ccache"), job.layout.root, job.layout.cache
-    environ = {**os.environ, **compiler_variables(job.plan.set)}
-    site = CacheSite(job.host, root, kept, log, environ, note, job.recall.digest, job.plan.toolkit)
+    log, root, kept = context.log.with_suffix(".ccache"), context.layout.root, context.layout.cache
+    environ = {**os.environ, **compiler_variables(context.plan.set)}
+    site = CacheSite(
+        context.host, root, kept, log, environ, note, context.recall.digest, context.plan.toolkit
+    )
     return compiler_cache.set_up_cache(site)
 
 
-def build_environment(job: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
+def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the build: the user's, less what would leak in, plus the plan's.
 
     `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
     """
-    patterns = (*job.plan.unset, *UNSET_PATTERNS)
+    patterns = (*context.plan.unset, *UNSET_PATTERNS)
     kept = {
         name: value
         for name, value in os.environ.items()
         if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
-    planned = {name: tree.fill_placeholders(value, job.placeholders) for name, value in job.plan.set.items()}
+    planned = {
+        name: tree.fill_placeholders(value, context.placeholders) for name, value in context.plan.set.items()
+    }
     return {**ours, **kept, **planned}

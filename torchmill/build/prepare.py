@@ -50,54 +50,56 @@ def _without_python(kit: Path) -> None:
                 script.symlink_to(Path("..") / program.relative_to(kit))
 
 
-def prepare_tree(job: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]) -> None:
+def prepare_tree(
+    context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
+) -> None:
     """Make the tree, which is held, ready for an interpreter; raises SuiteError."""
-    tree = job.tree
-    if job.shares_tree:
-        provide_shared_tools(tree.kit, job.plan.kit, install)
-    made_of = job.tree_key if job.shares_tree else f"{job.compile_key} {user.identity}"
+    tree = context.tree
+    if context.shares_tree:
+        provide_shared_tools(tree.kit, context.plan.kit, install)
+    made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
     wanted = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
     if is_prepared(tree, wanted):
-        unfit = _refitted(job, user, note)
+        unfit = _refitted(context, user, note)
         if unfit is None:
             return
-        note(f"{tree.folder} is made anew: {unfit}")
+        note(f"recreating {tree.folder}: {unfit}")
     note(f"copying the source to {tree.source}")
     if cost := estimate.expected_duration(
-        job.facts, job.plan, estimate.read_own_runs(job.facts, job.layout.dist)
+        context.facts, context.plan, estimate.read_own_runs(context.facts, context.layout.dist)
     ):
         note(cost)
-    with fetcher.hold_source(job.layout, job.source):
-        copy_source(tree, job.source)
-    if job.shares_tree:
-        retarget.claim_tree(tree, user, job.venv)
-    _run_once(job)
-    files.write_atomically(tree.patched_file, json.dumps(_differing(job, {})))
+    with fetcher.hold_source(context.layout, context.source):
+        copy_source(tree, context.source)
+    if context.shares_tree:
+        retarget.claim_tree(tree, user, context.venv)
+    _run_once(context)
+    files.write_atomically(tree.patched_file, json.dumps(_differing(context, {})))
     tree.key_file.write_text(wanted, encoding="utf-8")
 
 
-def _refitted(job: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
+def _refitted(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
     """Take from a prepared tree what may not be kept; return why that is not possible, None where it was."""
-    tree = job.tree
+    tree = context.tree
     if retarget.has_future_objects(tree):
-        return "it was compiled later than the clock says that it is"
-    if changed := _changed(job):
-        gone = retarget.delete_outdated_objects(tree, changed) if job.shares_tree else None
-        what = f"{changed[0]}{_more(changed)} is another than it was"
+        return "object files are dated in the future (was the clock set back?)"
+    if changed := _changed(context):
+        gone = retarget.delete_outdated_objects(tree, changed) if context.shares_tree else None
+        what = f"{changed[0]}{_more(changed)} changed"
         if gone is None:
             return what
-        note(f"{what}: {gone} files are compiled again")
-    if edited := sorted(_differing(job, _noted(tree.patched_file))):
-        what = f"{edited[0]}{_more(edited)} in {tree.source} was edited"
-        note(f"{what}, and is so in every wheel of this tree: make a patch of it")
-    if not job.shares_tree:
-        note(f"going on in {tree.folder}")
+        note(f"{what}: recompiling {gone} objects")
+    if edited := sorted(_differing(context, _noted(tree.patched_file))):
+        what = f"{edited[0]}{_more(edited)} in {tree.source} has local edits"
+        note(f"{what}, which every wheel of this tree will contain: turn them into a patch")
+    if not context.shares_tree:
+        note(f"reusing {tree.folder}")
         return None
-    gone = retarget.retarget_tree(tree, user, job.venv)
+    gone = retarget.retarget_tree(tree, user, context.venv)
     if gone is None:
-        return "nobody wrote down what in it depends on the Python that it was used for last"
-    less = f", less {gone} files compiled for another Python" if gone else ""
-    note(f"going on in {tree.folder}{less}")
+        return "no record of which objects depend on the Python that used it last"
+    less = f", recompiling {gone} objects that depend on Python" if gone else ""
+    note(f"reusing {tree.folder}{less}")
     return None
 
 
@@ -105,43 +107,45 @@ def _more(names: Sequence[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
-def _run_once(job: BuildContext) -> None:
+def _run_once(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
-    variables = build_environment(job, {})
-    for command in job.plan.prepare:
-        argv = [fill_placeholders(word, job.placeholders) for word in command.argv]
+    variables = build_environment(context, {})
+    for command in context.plan.prepare:
+        argv = [fill_placeholders(word, context.placeholders) for word in command.argv]
         try:
-            capture(argv, cwd=job.tree.source, env=variables)
+            capture(argv, cwd=context.tree.source, env=variables)
         except CommandError as error:
-            raise BuildError(f"{job.plan.identifier}: {command.title} failed: {error}") from error
+            raise BuildError(
+                f"{context.plan.identifier}: {command.title} failed: {error}", code="preparation-failed"
+            ) from error
 
 
-def _changed(job: BuildContext) -> list[str]:
+def _changed(context: BuildContext) -> list[str]:
     """Return the files outside of the tree that are others than those which were read.
 
     Of a build that was killed nobody noted what it read: there the time of a change must tell.
     """
-    known = _noted(job.tree.outside_file)
-    own = tuple(f"{folder}/" for folder in (job.tree.folder, job.venv))
-    recorded = retarget.read_recorded_inputs(job.tree.source) or ()
+    known = _noted(context.tree.outside_file)
+    own = tuple(f"{folder}/" for folder in (context.tree.folder, context.venv))
+    recorded = retarget.read_recorded_inputs(context.tree.source) or ()
     late = retarget.inputs_newer_than_objects(
         recorded, lambda file: file not in known and not file.startswith(own)
     )
-    return sorted({*machine_inputs.find_changed_inputs(known, job.recall), *late})
+    return sorted({*machine_inputs.find_changed_inputs(known, context.recall), *late})
 
 
-def _differing(job: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
+def _differing(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
     """Return the source files, with digests, that are neither as fetched nor as the patches left them."""
     found = {}
-    for folder, folders, names in os.walk(job.source.path):
+    for folder, folders, names in os.walk(context.source.path):
         folders[:] = set(folders) - {".git"}  # its index, git itself writes anew
         for name in names:
             fetched = Path(folder, name)
-            path = fetched.relative_to(job.source.path)
-            copy = job.tree.source / path
+            path = fetched.relative_to(context.source.path)
+            copy = context.tree.source / path
             if _look(copy) != _look(fetched) and fetched.is_file():
-                digest = job.recall.digest(copy) or ""
-                if digest not in {patched.get(str(path)), job.recall.digest(fetched)}:
+                digest = context.recall.digest(copy) or ""
+                if digest not in {patched.get(str(path)), context.recall.digest(fetched)}:
                     found[str(path)] = digest
     return found
 
@@ -164,26 +168,27 @@ def _noted(file: Path) -> Mapping[str, str]:
     return {}
 
 
-def record_external_inputs(job: BuildContext, user: TreeUser, began: float) -> Mapping[str, str]:
+def record_external_inputs(context: BuildContext, user: TreeUser, began: float) -> Mapping[str, str]:
     """Note in the tree what was read outside of it by a build that began then, and return that.
 
     An interpreter's own is no part of the note: when that changes, the tree is handed over.
     """
     read = machine_inputs.read_external_inputs(
-        job.tree.source, [job.tree.folder, job.venv], job.recall, began
+        context.tree.source, [context.tree.folder, context.venv], context.recall, began
     )
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
-    files.write_atomically(job.tree.outside_file, json.dumps(lasting))
+    files.write_atomically(context.tree.outside_file, json.dumps(lasting))
     return read
 
 
-def refuse_foreign_objects(job: BuildContext, user: TreeUser) -> None:
+def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
     """Raise BuildError where an object was compiled with the headers of another interpreter."""
-    found = retarget.find_foreign_object(retarget.read_recorded_inputs(job.tree.source) or (), user)
+    found = retarget.find_foreign_object(retarget.read_recorded_inputs(context.tree.source) or (), user)
     if found is not None:
-        job.tree.key_file.unlink()  # whatever it was that went wrong, the next run begins anew
+        context.tree.key_file.unlink()  # whatever it was that went wrong, the next run begins anew
         raise BuildError(
-            f"{job.plan.identifier}: {found[0]} was compiled with {found[1]}, which is another Python's: "
-            "run the same command again, and it begins with a fresh tree"
+            f"{context.plan.identifier}: {found[0]} was compiled with {found[1]}, which belongs to "
+            "another Python: run the same command again to start with a fresh tree",
+            code="foreign-object",
         )

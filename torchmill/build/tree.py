@@ -125,4 +125,6 @@ def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
     try:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"'{text}' in build_configs: {error} stands for nothing") from None
+        raise ConfigError(
+            f"'{text}' in build_configs: unknown placeholder {error}", code="unknown-placeholder"
+        ) from None

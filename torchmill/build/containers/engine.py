@@ -141,7 +141,10 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
     Raises ConfigError for a name that is none of the three, HostError where none of them answers.
     """
     if asked and asked not in QUESTIONS:
-        raise ConfigError(f"container engine '{asked}' is unknown; there is {', '.join(QUESTIONS)}")
+        raise ConfigError(
+            f"unknown container engine '{asked}': choose from {', '.join(QUESTIONS)}",
+            code="unknown-container-engine",
+        )
     names = (asked,) if asked else tuple(QUESTIONS)
     silent: list[SilentEngine] = []
     for name in names:
@@ -150,7 +153,7 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
             return found
         if found is not None:
             silent.append(found)
-    raise HostError(_refusal(names, silent))
+    raise HostError(_refusal(names, silent), code="no-container-engine")
 
 
 def _ask(environ: Mapping[str, str], name: str) -> Engine | SilentEngine | None:

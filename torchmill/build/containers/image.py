@@ -81,13 +81,16 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
     said = REFERENCE.fullmatch(reference)
     if said is None:
         raise ConfigError(
-            f"--base '{reference}' is no name of an image: write HOST/NAME:TAG or HOST/NAME@sha256:DIGEST, "
-            "such as docker.io/library/debian:bookworm-slim"
+            f"--base '{reference}' is no valid image name: write HOST/NAME:TAG or HOST/NAME@sha256:DIGEST, "
+            "such as docker.io/library/debian:bookworm-slim",
+            code="invalid-image-name",
         )
     words = re.split(r"[^a-z0-9]+", reference.lower())
     for word, reason in images.unsupported.items():
         if any(part.startswith(word) for part in words):
-            raise ConfigError(f"--base {reference}: {reason}; take an image like {like.named}")
+            raise ConfigError(
+                f"--base {reference}: {reason}; take an image like {like.named}", code="unsupported-image"
+            )
     image, tag, digest = said["image"], said["tag"] or "", said["digest"] or ""
     for known in images.bases:
         roles = known.role == like.role and known.toolkit == like.toolkit
@@ -109,10 +112,14 @@ def _first(
 
 def _none(images: ImageFacts, role: str, arch: str, said: str = "") -> BaseImage:
     if not images.bases:
-        raise ConfigError("build_configs/images.toml is missing: without it no image can be built on another")
+        raise ConfigError(
+            "build_configs/images.toml is missing: without it no image can be built on another",
+            code="no-image-facts",
+        )
     raise ConfigError(
         f"build_configs/images.toml has no {role} image for {arch}{said}: "
-        "give one of your own with --base, or add it there"
+        "give one of your own with --base, or add it there",
+        code="no-base-image",
     )
 
 
@@ -175,10 +182,14 @@ def build_image(
             lines = [line.strip() for line in error.output.splitlines() if line.strip()]
             refusals = [match["why"] for line in lines if (match := REFUSAL.fullmatch(line))]
             if refusals:
-                raise HostError(f"{job.tag} was not built: {refusals[-1]}") from None
+                raise HostError(
+                    f"{job.tag} was not built: {refusals[-1]}", code="base-image-refused"
+                ) from None
             silent = f"{job.engine.name} ended with exit code {error.returncode}"
             why = _why(lines, catalogue) or silent
-            raise BuildError(f"{job.tag} was not built: {why}; all of it is in {log}") from None
+            raise BuildError(
+                f"{job.tag} was not built: {why}; the whole log: {log}", code="image-build-failed"
+            ) from None
     listed = capture(job.engine.command("images", "--format", "{{.Size}}", job.tag), env=environ)
     return BuiltImage(job.tag, listed.strip().partition("\n")[0])
 

@@ -141,7 +141,8 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
         arch, rootless, remote = json.loads(process.capture(engine.command(*_QUESTIONS[engine.name])))
     except (CommandError, ValueError) as error:
         raise HostError(
-            f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work"
+            f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work",
+            code="container-engine-unclear",
         ) from None
     if engine.name == "docker":
         rootless = any("name=rootless" in one for one in rootless or ())

@@ -175,7 +175,8 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
         name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
         raise ImpossibleBuildError(
             f"{goal.identifier} cannot be built here: {name} runs in no container; build it on such a "
-            "machine, or on one of GitHub's runners (wheels.yml)"
+            "machine, or on one of GitHub's runners (wheels.yml)",
+            code="not-in-a-container",
         )
 
 
@@ -195,12 +196,16 @@ def plan_container(order: ContainerOrder, place: ContainerPlace, ground: EngineH
         raise HostError(
             "the container engine that answers runs on another machine, which does not see the files of this "
             "one: run the same command there, in a checkout of its own, or let the engine of this machine "
-            "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)"
+            "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
+            code="remote-container-engine",
         )
     arch = order.goal.arch
     mounts = tuple(_mounts(order, place, arch))
     if (wrong := find_unmountable([one.source for one in mounts])) is not None:
-        raise ConfigError(f"{wrong}: a container cannot be given a path with a comma or a quote: rename it")
+        raise ConfigError(
+            f"{wrong}: a container cannot be given a path with a comma or a quote: rename it",
+            code="unmountable-path",
+        )
     return Container(
         name=f"torchmill-{arch}-{order.goal.session}-{place.process}",
         image=order.image,
