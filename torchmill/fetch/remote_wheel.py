@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
 
 import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -18,6 +17,7 @@ from remotezip import RemoteZip, RemoteZipError
 
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
+from torchmill.core.files import write_atomically
 from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile
 
 READERS = 12  # connections at a time
@@ -120,21 +120,13 @@ def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWhe
 
 def _remembered(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
     """Return the members of a wheel from the cache, else from the index."""
-    known = cache / f"{file.name}-{file.digest}.json"
-    if known.exists():
-        data: Mapping[str, Any] = json.loads(known.read_text(encoding="utf-8"))
-        return _Members(data["metadata"], data["version"], data["libraries"])
-    members = _fetched(file, session)
-    cache.mkdir(parents=True, exist_ok=True)
-    half = known.with_suffix(".part")
-    half.write_text(json.dumps(asdict(members)), encoding="utf-8")
-    half.rename(known)
-    return members
-
-
-def _fetched(file: IndexFile, session: requests.Session) -> _Members:
+    cached = cache / f"{file.name}-{file.digest}.json"
+    if cached.exists():
+        return _Members(**json.loads(cached.read_text(encoding="utf-8")))
     with _opened(file, session) as archive:
-        return _members(archive, file.name.partition("-")[0])
+        members = _members(archive, file.name.partition("-")[0])
+    write_atomically(cached, json.dumps(asdict(members)))
+    return members
 
 
 def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:

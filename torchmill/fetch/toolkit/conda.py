@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -112,7 +112,8 @@ def offer(
             pieces = tuple(_piece(record) for record in found)
             unchecked = [piece.file for piece in pieces if not piece.sha256]
             if not unchecked:
-                full = _full(source.packages, pieces)
+                first = source.packages[0].split()[0]  # its version stands for all
+                full = next((piece.version for piece in pieces if piece.name == first), "")
                 exact = request if request.kind == TOOLKIT else replace(request, version=full)
                 return CondaOffer(exact, full, pieces, cache, progress)
             found = f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
@@ -136,7 +137,11 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
                 return f"{urlsplit(channel.base_url).hostname} cannot be reached ({closed})"
         work = rattler.solve(
             channels,
-            [_spec(spec, request.version) for spec in source.packages],
+            # a package with its bounds, or any version of it
+            [
+                spec.replace("{version}", request.version) if request.version else spec.split(maxsplit=1)[0]
+                for spec in source.packages
+            ],
             gateway=rattler.Gateway(cache_dir=cache),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
             virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
@@ -154,11 +159,6 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     return sorted(chosen, key=lambda record: record.name.normalized)
 
 
-def _spec(text: str, version: str) -> str:
-    """Return what is asked of the channel: a package with its bounds, or any version of it."""
-    return text.replace("{version}", version) if version else text.split(maxsplit=1)[0]
-
-
 def _gist(error: Exception) -> str:
     """Return what is wrong on one line."""
     text = " ".join(str(error).split())
@@ -171,12 +171,6 @@ def _piece(record: RepoDataRecord) -> ProviderPackage:
     return ProviderPackage(
         PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size
     )
-
-
-def _full(packages: Sequence[str], pieces: Sequence[ProviderPackage]) -> str:
-    """Return the version of the first package of the list, which stands for all."""
-    name = packages[0].split()[0]
-    return next((piece.version for piece in pieces if piece.name == name), "")
 
 
 def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
@@ -224,7 +218,7 @@ def merge_package(
 ) -> None:
     """Move the files of an unpacked package to where they belong, its links after them."""
     links = []
-    for path in _files(root):
+    for path in (Path(folder, name) for folder, _, names in os.walk(root) for name in sorted(names)):
         name = str(path.relative_to(root))
         target = None if name in left_out else place(name)
         if target is None:
@@ -241,8 +235,3 @@ def merge_package(
             continue  # packages have each library twice: the prefix' own folder links to the target's
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(home / to, link.parent))
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        yield from (Path(folder, name) for name in sorted(names))

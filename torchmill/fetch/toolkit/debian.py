@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -131,7 +131,9 @@ class DebianOffer:
 
         bar.update(done, total, "unpacking")
         unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
-        mend_links(folder, library_folders(arch) if is_compiler else ())
+        # the packages of a compiler lead to libraries of the machine's own
+        system = [Path(lib, TRIPLES[arch]) for lib in ("/usr/lib", "/lib")] if is_compiler else []
+        mend_links(folder, system)
         if self.request.kind == MAGMA:
             return
         if is_compiler:
@@ -307,11 +309,6 @@ def relink(path: str, target: str, place: Place) -> str | None:
     return "/".join([".."] * (len(here) - shared) + list(to[shared:]))
 
 
-def library_folders(arch: str) -> tuple[Path, ...]:
-    """Return where a machine of this kind has the libraries that the packages of a compiler lead to."""
-    return tuple(Path(folder, TRIPLES[arch]) for folder in ("/usr/lib", "/lib"))
-
-
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 # Names by which a machine's lists show that their archive is the distribution's, other suites and all.
@@ -371,19 +368,14 @@ def suite_archives(
 
     None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
     """
+    archives: list[AptArchive] = []
     for names in ({suite.name}, _NAMES[suite.distribution]):
-        there = [one for one in machine if one.suite in names and "main" in one.components]
-        if there:
-            return tuple(dict.fromkeys(_reading(one, suite) for one in there))
+        archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
     keyring = keyrings / suite.keyring
-    if not keyring.exists():
-        return ()
-    own = AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))
-    return (_reading(own, suite),)
-
-
-def _reading(archive: AptArchive, suite: DebianSuite) -> AptArchive:
-    return replace(archive, suite=suite.name, components=suite.components, lists=BINARIES)
+    if not archives and keyring.exists():
+        archives = [AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))]
+    read = (replace(one, suite=suite.name, components=suite.components, lists=BINARIES) for one in archives)
+    return tuple(dict.fromkeys(read))
 
 
 def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
@@ -475,14 +467,10 @@ def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place:
 def mend_links(folder: Path, libraries: Iterable[Path]) -> None:
     """Point dangling links to the machine's libraries of those names, or remove them."""
     places = list(libraries)
-    for link in list(_dangling(folder)):
+    paths = [Path(inner, name) for inner, _, names in os.walk(folder) for name in names]
+    for link in [path for path in paths if path.is_symlink() and not path.exists()]:
         name = link.readlink().name
         link.unlink()
         there = next((place / name for place in places if (place / name).exists()), None)
         if there is not None:
             link.symlink_to(there)
-
-
-def _dangling(folder: Path) -> Iterator[Path]:
-    for place, _, names in os.walk(folder):
-        yield from (link for name in names if (link := Path(place, name)).is_symlink() and not link.exists())

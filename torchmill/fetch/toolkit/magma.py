@@ -74,7 +74,8 @@ class UserMagma:
             return self._downloaded(cache, progress)
         path = Path(unquote(parts.path) if parts.scheme == "file" else self.place).expanduser().resolve()
         if path.is_dir():
-            return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), "", _size(path))
+            size = sum(file.stat().st_size for file in _libraries(path) if not file.is_symlink())
+            return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), "", size)
         if path.is_file() and path.name.endswith(SUFFIXES):
             size = path.stat().st_size
             return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), hash_file(path), size)
@@ -177,10 +178,6 @@ def _zipped(archive: Path) -> bytes | None:
             name for name in packed.namelist() if PurePosixPath(name).parts[-2:] == _VERSION_HEADER.parts
         ]
         return packed.read(names[0]) if names else None
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in _libraries(folder) if not file.is_symlink())
 
 
 def _libraries(root: Path) -> list[Path]:

@@ -185,21 +185,19 @@ def offer(
     request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
     """Return the wheels that make up a request, from the index that pip uses."""
-    bar = progress.task(f"{request} on the package index")
-    try:
-        with requests.Session() as session:
-            index = _Index(session, configured_index(), request.arch, _glibc(), bar)
-            found = _toolkit if request.kind == TOOLKIT else _library
-            exact, wheels = found(request, sources[0].packages, index)
-        pieces = tuple(wheel.piece() for wheel in wheels)
-        full = request.version if request.completes else str(wheels[0].version)
-        return PypiOffer(exact, full, pieces, cache, progress)
-    except NetworkError as error:
-        return ProviderRefusal(PROVIDER, str(error))
-    except AbsentFromIndexError as error:
-        return ProviderRefusal(PROVIDER, str(error), error.has)
-    finally:
-        bar.close()
+    with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
+        try:
+            with requests.Session() as session:
+                index = _Index(session, configured_index(), request.arch, _glibc(), bar)
+                select = _toolkit if request.kind == TOOLKIT else _library
+                exact, wheels = select(request, sources[0].packages, index)
+            pieces = tuple(wheel.piece() for wheel in wheels)
+        except NetworkError as error:
+            return ProviderRefusal(PROVIDER, str(error))
+        except AbsentFromIndexError as error:
+            return ProviderRefusal(PROVIDER, str(error), error.has)
+    full = request.version if request.completes else str(wheels[0].version)
+    return PypiOffer(exact, full, pieces, cache, progress)
 
 
 def _glibc() -> Glibc:
