@@ -59,9 +59,12 @@ def test_old_spellings_mean_the_opposite(scripts: dict[str, ModuleType]) -> None
 
 
 def test_only_switches_that_both_know_can_differ(scripts: dict[str, ModuleType]) -> None:
-    differing = scripts["harness"].switch_differences
-    assert differing({"USE_A": True, "USE_B": False}, {"USE_A": True, "USE_C": True}) == []
-    assert differing({"USE_A": True}, {"USE_A": False}) == ["USE_A is off, the plan says on"]
+    harness = scripts["harness"]
+    expected = {"switches": {"USE_A": "1", "NO_B": "1", "BLAS": "MKL"}}
+    result = harness.compare_switches(expected, {"USE_A": "ON", "USE_C": "ON"}, "the build")
+    assert result == "1 of 2 switches are in the build"
+    with pytest.raises(harness.CheckError, match=r"^USE_B is on, the plan says off$"):
+        harness.compare_switches(expected, {"USE_A": "ON", "USE_B": True}, "the build")
 
 
 def test_nan_is_close_to_nothing(scripts: dict[str, ModuleType]) -> None:
@@ -170,6 +173,7 @@ def test_the_planned_magma_answers(
     result = scripts["harness"].outcome(scripts["torch_checks"].check_magma, expected)
     assert result["ok"] == ok, result
     assert asked == (["magma", "default"] if linked else ["magma"])
+    assert scripts["torch_checks"].check_magma in dict(scripts["torch_checks"].CHECKS).values()
 
 
 def test_without_a_driver_torch_says_so_and_goes_on(

@@ -8,24 +8,21 @@ The first checks tell whether a GPU answers at all; where none does, the others 
 import os
 import tempfile
 
-from harness import CheckError, expect, expect_close, expect_equal, run
-from torch_checks import check_cuda_version, check_cudnn, check_nccl
+from harness import CheckError, LazyModule, expect, expect_close, expect_equal, run
+from torch_checks import check_cuda_version, check_cudnn, check_nccl, solve
 
+torch, torchvision = LazyModule("torch"), LazyModule("torchvision")
 MEBIBYTE = 1 << 20
 FACTORS = {"float32": 1e-4, "float16": 2e-2}  # the largest difference allowed, relative to the largest result
 WORDS = ("a convolution", "its gradient by the image", "its gradient by the kernel")
 
 
 def check_import(expected):
-    import torch
-
     return os.path.dirname(torch.__file__)
 
 
 def check_device(expected):
     """Start CUDA, which fails with a driver that does not fit."""
-    import torch
-
     torch.cuda.init()
     expect(torch.cuda.device_count() > 0, "No CUDA GPUs are available")
     total = torch.ones(8, device="cuda").sum().item()  # the first kernel: is there code for this GPU?
@@ -34,18 +31,14 @@ def check_device(expected):
 
 
 def describe_gpu(number):
-    import torch
-
-    found = torch.cuda.get_device_properties(number)
-    return "{} ({}.{}), {} MiB".format(found.name, found.major, found.minor, found.total_memory // MEBIBYTE)
+    gpu = torch.cuda.get_device_properties(number)
+    return "{} ({}.{}), {} MiB".format(gpu.name, gpu.major, gpu.minor, gpu.total_memory // MEBIBYTE)
 
 
 def on_gpu(check):
     """Return a check that runs only where a GPU answers."""
 
     def tried(expected):
-        import torch
-
         if not torch.cuda.is_available():
             raise CheckError("no GPU answers")
         torch.manual_seed(0)
@@ -55,15 +48,11 @@ def on_gpu(check):
 
 
 def check_toolkit(expected):
-    import torch
-
     return check_cuda_version(expected) if expected.get("cuda") else str(torch.version.cuda)
 
 
 def check_code(expected):
     """Tell whether this GPU runs machine code of the wheel, or PTX that the driver compiled."""
-    import torch
-
     if not hasattr(torch.cuda, "get_arch_list"):
         return "this release does not report its list"
     major, minor = torch.cuda.get_device_capability()
@@ -84,16 +73,12 @@ def expect_alike(one, other, what):
 
 def disable_tf32():
     """Disable TF32, where a release has it."""
-    import torch
-
     for backend in (getattr(torch.backends.cuda, "matmul", None), torch.backends.cudnn):
         if hasattr(backend, "allow_tf32"):
             backend.allow_tf32 = False
 
 
 def check_matmul(expected):
-    import torch
-
     disable_tf32()
     one, other = torch.randn(257, 511), torch.randn(511, 129)
     error = expect_alike(one.cuda().mm(other.cuda()), one.mm(other), "a matrix product")
@@ -105,21 +90,17 @@ def check_matmul(expected):
 
 def check_convolution(expected):
     """Convolve and differentiate, with cuDNN and without it."""
-    import torch
-
     disable_tf32()
     image, kernel = torch.randn(2, 8, 33, 31), torch.randn(16, 8, 3, 3)
-    wanted = convolved(image, kernel, "cpu")
+    on_cpu = convolved(image, kernel, "cpu")
     for enabled in (True, False):
         with torch.backends.cudnn.flags(enabled=enabled):
-            for found, right, what in zip(convolved(image, kernel, "cuda"), wanted, WORDS):  # noqa: B905
-                expect_alike(found, right, "{}, {} cuDNN".format(what, "with" if enabled else "without"))
+            for result, right, what in zip(convolved(image, kernel, "cuda"), on_cpu, WORDS):  # noqa: B905
+                expect_alike(result, right, "{}, {} cuDNN".format(what, "with" if enabled else "without"))
     return "with cuDNN and without"
 
 
 def convolved(image, kernel, device):
-    import torch
-
     image, kernel = (one.to(device).clone().requires_grad_() for one in (image, kernel))
     result = torch.nn.functional.conv2d(image, kernel, stride=2, padding=1)
     result.pow(2).sum().backward()
@@ -128,89 +109,67 @@ def convolved(image, kernel, device):
 
 def check_linalg(expected):
     """Solve a system: by cuSOLVER, or by MAGMA where torch has it."""
-    import torch
-
     matrix = torch.randn(64, 64) + 64 * torch.eye(64)
     side = torch.randn(64, 3)
-    if hasattr(torch, "linalg") and hasattr(torch.linalg, "solve"):
-        found = torch.linalg.solve(matrix.cuda(), side.cuda())
-    elif not getattr(torch.cuda, "has_magma", False):
+    magma = getattr(torch.cuda, "has_magma", False)
+    if not hasattr(getattr(torch, "linalg", None), "solve") and not magma:
         return "this release solves by MAGMA alone, and has none"
-    else:
-        found = torch.solve(side.cuda(), matrix.cuda())[0]
-    expect_alike(matrix.mm(found.cpu()), side, "the solution of a system, put in")
-    return "MAGMA is {}".format("there" if getattr(torch.cuda, "has_magma", False) else "not there")
+    solution = solve(matrix.cuda(), side.cuda())
+    expect_alike(matrix.mm(solution.cpu()), side, "the solution of a system, put in")
+    return "MAGMA is {}".format("there" if magma else "not there")
 
 
 def check_fft(expected):
-    import torch
-
     if not hasattr(torch, "fft") or not hasattr(torch.fft, "rfft"):
         return "this release has no torch.fft.rfft"
     signal = torch.randn(4, 1000)
-    found, wanted = torch.fft.rfft(signal.cuda()), torch.fft.rfft(signal)
-    expect_alike(torch.view_as_real(found), torch.view_as_real(wanted), "a Fourier transform")
+    one, other = (torch.view_as_real(torch.fft.rfft(each)) for each in (signal.cuda(), signal))
+    expect_alike(one, other, "a Fourier transform")
     return ""
 
 
 def check_random(expected):
     """Draw a million normal numbers: five standard errors is where chance ends."""
-    import torch
-
     drawn = torch.randn(10**6, device="cuda")
     expect_close(drawn.mean().item(), 0.0, 5e-3, "the mean of random numbers")
     return expect_close(drawn.std().item(), 1.0, 5e-3, "the deviation of random numbers")
 
 
 def check_sparse(expected):
-    import torch
-
     where = torch.tensor([[0, 1, 2, 2], [1, 0, 0, 2]])
     sparse = torch.sparse_coo_tensor(where, torch.tensor([1.0, 2.0, 3.0, 4.0]), (3, 3))
     dense = torch.randn(3, 5)
-    wanted = torch.sparse.mm(sparse, dense)
-    expect_alike(torch.sparse.mm(sparse.cuda(), dense.cuda()), wanted, "a product of a sparse matrix")
+    product = torch.sparse.mm(sparse.cuda(), dense.cuda())
+    expect_alike(product, torch.sparse.mm(sparse, dense), "a product of a sparse matrix")
 
 
 def boxes(count):
-    import torch
-
     corners = torch.rand(count, 2) * 80
     return torch.cat([corners, corners + 1 + torch.rand(count, 2) * 40], 1)
 
 
 def check_nms(expected):
-    import torch
-
     if not expected.get("vision"):
         return "torchvision is not tried"
-    from torchvision.ops import nms
-
-    many, scores = boxes(500), torch.rand(500)
+    nms, many, scores = torchvision.ops.nms, boxes(500), torch.rand(500)
     for overlap in (0.3, 0.7):
-        found, wanted = nms(many.cuda(), scores.cuda(), overlap), nms(many, scores, overlap)
-        expect_equal(found.tolist(), wanted.tolist(), "what nms keeps above an overlap of {}".format(overlap))
+        one, other = nms(many.cuda(), scores.cuda(), overlap), nms(many, scores, overlap)
+        expect_equal(one.tolist(), other.tolist(), "what nms keeps above an overlap of {}".format(overlap))
     return "of 500 boxes"
 
 
 def check_roi_align(expected):
-    import torch
-
     if not expected.get("vision"):
         return "torchvision is not tried"
-    from torchvision.ops import roi_align
-
-    image = torch.randn(2, 3, 64, 64)
+    roi_align, image = torchvision.ops.roi_align, torch.randn(2, 3, 64, 64)
     regions = torch.cat([torch.randint(0, 2, (50, 1)).float(), boxes(50) / 2], 1)
-    words = {"output_size": (7, 7), "spatial_scale": 0.5, "sampling_ratio": 2}
-    found, wanted = roi_align(image.cuda(), regions.cuda(), **words), roi_align(image, regions, **words)
-    return "off by {:.1e}".format(expect_alike(found, wanted, "roi_align"))
+    settings = {"output_size": (7, 7), "spatial_scale": 0.5, "sampling_ratio": 2}
+    one, other = roi_align(image.cuda(), regions.cuda(), **settings), roi_align(image, regions, **settings)
+    return "off by {:.1e}".format(expect_alike(one, other, "roi_align"))
 
 
 def check_memory(expected):
     """Take 64 MiB and give them back."""
-    import torch
-
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     taken = torch.empty(64 * MEBIBYTE, dtype=torch.uint8, device="cuda")
@@ -222,8 +181,6 @@ def check_memory(expected):
 
 def check_all_reduce(expected):
     """Sum over NCCL, with as many processes as one: it starts all that many would need."""
-    import torch
-
     distributed = torch.distributed
     if not distributed.is_available() or not getattr(distributed, "is_nccl_available", bool)():
         return "NCCL is missing"

@@ -53,18 +53,39 @@ def switches_of(settings):
     return found
 
 
-def switch_differences(planned, actual):
-    """Return a clause for each switch in both whose values differ."""
-    return [
-        "{} is {}, the plan says {}".format(name, "on" if actual[name] else "off", "on" if value else "off")
-        for name, value in sorted(planned.items())
-        if name in actual and actual[name] != value
+def compare_switches(expected, actual, place):
+    """Compare the planned switches with those among the `actual` settings in some place."""
+    planned, actual = switches_of(expected.get("switches", {})), switches_of(actual)
+    common = sorted(set(planned) & set(actual))
+    wrong = [
+        "{} is {}, the plan says {}".format(
+            name, *("on" if each[name] else "off" for each in (actual, planned))
+        )
+        for name in common
+        if actual[name] != planned[name]
     ]
+    expect(not wrong, "; ".join(wrong))
+    return "{} of {} switches are in {}".format(len(common), len(planned), place)
+
+
+class LazyModule:
+    """A module that is imported where a check first uses it, so that the check says why it cannot be."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __getattr__(self, attribute):
+        return getattr(importlib.import_module(self.name), attribute)
 
 
 def module(expected, name=""):
     """Return the package that is tried, or a module of it (".version")."""
     return importlib.import_module(expected["import"] + name)
+
+
+def planned_switch(expected, name):
+    """Return whether the plan sets a switch ("USE_NCCL"); None where it does not say."""
+    return switches_of(expected.get("switches", {})).get(name)
 
 
 def check_import(expected):

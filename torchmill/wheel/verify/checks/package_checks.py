@@ -1,11 +1,9 @@
 """Try a package by its facts alone: its import, its versions, and the lines of Python they give."""
 
-import importlib
-import os
 import sys
 import traceback
 
-from harness import CheckError, expect, expect_equal, run
+from harness import CheckError, check_import, expect_equal, run
 
 
 def installed(name):
@@ -17,12 +15,6 @@ def installed(name):
 
         return get_distribution(name).version
     return version(name)
-
-
-def check_import(expected):
-    folder = os.path.dirname(importlib.import_module(expected["import"]).__file__)
-    expect(folder.startswith(sys.prefix), "{} came from {}".format(expected["import"], folder))
-    return folder
 
 
 def check_version(expected):
@@ -45,10 +37,10 @@ def check_smoke(expected):
     try:
         exec(compile("\n".join(lines), "smoke", "exec"), {"__name__": "smoke"})  # noqa: S102
     except Exception as error:  # noqa: BLE001 (whatever a broken wheel raises is the result)
-        number = [one[1] for one in traceback.extract_tb(sys.exc_info()[2]) if one[0] == "smoke"]
-        line = lines[number[-1] - 1].strip() if number else "the lines"
-        said = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
-        raise CheckError("{!r} of its facts: {}".format(line, said))  # noqa: B904 (the message has it)
+        numbers = [frame[1] for frame in traceback.extract_tb(sys.exc_info()[2]) if frame[0] == "smoke"]
+        line = lines[numbers[-1] - 1].strip() if numbers else "the lines"
+        cause = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
+        raise CheckError("{!r} of its facts: {}".format(line, cause))  # noqa: B904 (the message has it)
     return "{} lines".format(len(lines))
 
 

@@ -5,16 +5,7 @@ import os
 import platform
 
 import harness
-from harness import (
-    check_import,
-    check_version,
-    expect,
-    expect_equal,
-    module,
-    run,
-    switch_differences,
-    switches_of,
-)
+from harness import check_import, check_version, compare_switches, expect, expect_equal, module, run
 
 
 def check_git_version(expected):
@@ -33,25 +24,24 @@ def check_value(expected):
 def check_switches(expected):
     if expected["import"] != "tinytorch":
         return "only tinytorch has switches"
-    wanted, told = switches_of(expected.get("switches", {})), switches_of(module(expected).config())
-    wrong = switch_differences(wanted, told)
-    expect(not wrong, "; ".join(wrong))
-    return "{} of {} switches are in tinytorch.config()".format(len(set(wanted) & set(told)), len(wanted))
+    return compare_switches(expected, module(expected).config(), "tinytorch.config()")
 
 
 def check_headers(expected):
     """Compare the interpreter with the one whose headers the extension was compiled with."""
-    told = getattr(module(expected), "built_with", None)
-    if told is None:
+    built_with = getattr(module(expected), "built_with", None)
+    if built_with is None:
         return "nothing to compare"
-    return expect_equal(told()["python"], platform.python_version(), "the Python whose headers were read")
+    return expect_equal(
+        built_with()["python"], platform.python_version(), "the Python whose headers were read"
+    )
 
 
 def check_library(expected):
     if expected["import"] != "tinytorch":
         return "only tinytorch has a library"
-    found = glob.glob(os.path.join(os.path.dirname(module(expected).__file__), "lib", "*tiny.*"))
-    return expect(found, "tinytorch/lib has no libtiny") or os.path.basename(found[0])
+    libraries = glob.glob(os.path.join(os.path.dirname(module(expected).__file__), "lib", "*tiny.*"))
+    return expect(libraries, "tinytorch/lib has no libtiny") or os.path.basename(libraries[0])
 
 
 CHECKS = [

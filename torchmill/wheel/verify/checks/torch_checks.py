@@ -9,31 +9,20 @@ import subprocess
 import sys
 import tempfile
 
-from harness import (
-    CheckError,
-    check_git_version,
-    check_import,
-    check_version,
-    expect,
-    expect_close,
-    expect_equal,
-    run,
-    switch_differences,
-    switches_of,
-)
+import harness
+from harness import CheckError, expect, expect_close, expect_equal, planned_switch, run
 
+torch = harness.LazyModule("torch")
 ALL_REDUCE = "--all-reduce"
 NINE = 9  # from this major version of cuDNN on, its number has room for two digits of each part
 
 
 def check_cuda_version(expected):
-    import torch
-
-    told, wanted = torch.version.cuda, expected.get("cuda")
-    if wanted is None:
-        return expect(told is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(told))
-    same = told is not None and told.split(".")[:2] == wanted.split(".")[:2]
-    expect(same, "torch.version.cuda is {!r}, not {!r}".format(told, wanted))
+    cuda, planned = torch.version.cuda, expected.get("cuda")
+    if planned is None:
+        return expect(cuda is None, "torch.version.cuda is {!r}, but the build is without CUDA".format(cuda))
+    same = cuda is not None and cuda.split(".")[:2] == planned.split(".")[:2]
+    expect(same, "torch.version.cuda is {!r}, not {!r}".format(cuda, planned))
     if not torch.cuda.is_available():
         return "no GPU here: nothing was computed on one"
     total = torch.ones(64, 64, device="cuda").mm(torch.ones(64, 64, device="cuda")).sum().item()
@@ -42,41 +31,35 @@ def check_cuda_version(expected):
 
 def check_capabilities(expected):
     """Compare the compute capabilities that torch reports with those that were asked for."""
-    import torch
-
     if torch.version.cuda is None:
         return "built without CUDA"
-    told = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()  # noqa: SLF001 (the public word needs a GPU)
-    wanted = machine_code(expected.get("capabilities") or "")
-    if not told or not wanted:
-        return "this release does not report them" if not told else "the plan names none by number"
-    found = {word for word in told.split() if word.startswith("sm_")}
-    return expect_equal(sorted(found), sorted(wanted), "the list of compute capabilities") or told
+    flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()  # noqa: SLF001 (the public word needs a GPU)
+    planned = machine_code(expected.get("capabilities") or "")
+    if not flags or not planned:
+        return "this release does not report them" if not flags else "the plan names none by number"
+    reported = {word for word in flags.split() if word.startswith("sm_")}
+    return expect_equal(sorted(reported), sorted(planned), "the list of compute capabilities") or flags
 
 
 def machine_code(listed):
     """Return {"sm_70", "sm_86"} of "7.0;8.6+PTX"; nothing where a word of the list is a name."""
     words = [word for word in re.split(r"[;,\s]+", listed) if word]
     numbers = [re.match(r"(\d+)\.(\d)([af]?)(\+PTX)?$", word) for word in words]
-    if not all(numbers):
-        return set()
-    return {"sm_{}{}{}".format(*number.groups()[:3]) for number in numbers}
+    return {"sm_{}{}{}".format(*number.groups()[:3]) for number in numbers} if all(numbers) else set()
 
 
 def check_cudnn(expected):
     """Ask cuDNN for its version: torch refuses one that is not what it was compiled with."""
-    import torch
-
     if torch.version.cuda is None:
         return "built without CUDA"
     version = torch.backends.cudnn.version()
-    planned = switches_of(expected.get("switches", {})).get("USE_CUDNN")
+    planned = planned_switch(expected, "USE_CUDNN")
     if version is None:
         return expect(not planned, "cuDNN is missing, unlike planned") or "built without cuDNN"
     expect(planned is not False, "cuDNN is there, unlike planned")
-    wanted = expected.get("libraries", {}).get("cudnn")
-    if wanted:
-        expect_equal(version, cudnn_number(wanted), "the version of cuDNN")
+    library = expected.get("libraries", {}).get("cudnn")
+    if library:
+        expect_equal(version, cudnn_number(library), "the version of cuDNN")
     return str(version)
 
 
@@ -87,47 +70,42 @@ def cudnn_number(version):
 
 
 def check_nccl(expected):
-    import torch
-
     if torch.version.cuda is None:
         return "built without CUDA"
-    if switches_of(expected.get("switches", {})).get("USE_NCCL") is False:
+    if planned_switch(expected, "USE_NCCL") is False:
         return "built without NCCL, as planned"
     if not hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 (the public word fails without saying why)
         return "this build does not report NCCL"
     version = torch.cuda.nccl.version()
-    wanted = expected.get("libraries", {}).get("nccl")
-    if wanted and isinstance(version, tuple):
-        expect_equal(".".join(map(str, version[:3])), wanted.split("+")[0], "the version of NCCL")
+    library = expected.get("libraries", {}).get("nccl")
+    if library and isinstance(version, tuple):
+        expect_equal(".".join(map(str, version[:3])), library.split("+")[0], "the version of NCCL")
     return str(version)
 
 
 def check_magma(expected):
     """Ask torch to prefer MAGMA, which it refuses without it; no GPU is needed for that."""
-    import torch
-
     if torch.version.cuda is None:
         return "built without CUDA"
     prefer = getattr(getattr(torch.backends, "cuda", None), "preferred_linalg_library", None)
     if prefer is None:
         return "this release does not report it without a GPU"
-    there = True
     try:
         prefer("magma")
         prefer("default")
+        linked = True
     except RuntimeError as error:
         expect("MAGMA" in str(error), str(error))
-        there = False
-    planned = switches_of(expected.get("switches", {})).get("USE_MAGMA")
-    told = "there" if there else "not there"
-    expect(planned in {None, there}, "MAGMA is {}, unlike planned".format(told))
-    return told
+        linked = False
+    state = "there" if linked else "missing"
+    expect(
+        planned_switch(expected, "USE_MAGMA") in {None, linked}, "MAGMA is {}, unlike planned".format(state)
+    )
+    return state
 
 
 def check_driverless(expected):
     """Ask for a GPU where there is none: the answer is an exception with a message, not a crash."""
-    import torch
-
     if torch.version.cuda is None:
         return "built without CUDA"
     if torch.cuda.is_available():
@@ -142,8 +120,6 @@ def check_driverless(expected):
 
 def check_polynomial(expected):
     """Fit y = a + bx + cx^2 + dx^3 to sin(x) by gradient descent written out by hand."""
-    import torch
-
     torch.manual_seed(0)
     x = torch.linspace(-math.pi, math.pi, 2000)
     y = torch.sin(x)
@@ -163,8 +139,6 @@ def check_polynomial(expected):
 
 
 def check_autograd(expected):
-    import torch
-
     def function(values):
         return (values.sin() * (-values * values).exp() + values.prod()).sum()
 
@@ -180,8 +154,6 @@ def check_autograd(expected):
 
 def check_matmul(expected):
     """Multiply matrices large enough for the BLAS: (i + j)(j - k) summed over j, in closed form."""
-    import torch
-
     n = 96
     index = torch.arange(n, dtype=torch.float64)
     column, row = index.reshape(n, 1), index.reshape(1, n)
@@ -191,15 +163,12 @@ def check_matmul(expected):
     wanted = second + (column - row) * first - column * row * n
     expect_close((product - wanted).abs().max().item(), 0.0, 1e-6, "the largest error of a product")
     single = (column + row).float().mm((column - row).float()).double()
-    expect_close(
-        ((single - wanted).abs().max() / wanted.abs().max()).item(), 0.0, 1e-5, "the same in float32"
-    )
+    error = ((single - wanted).abs().max() / wanted.abs().max()).item()
+    expect_close(error, 0.0, 1e-5, "the same in float32")
 
 
 def check_conv2d(expected):
     """Convolve a plane with a box: the mean of a linear function is its value in the middle."""
-    import torch
-
     plane = torch.arange(12.0).reshape(12, 1) * 3 + torch.arange(10.0).reshape(1, 10) * 2 + 1
     image = plane.reshape(1, 1, 12, 10).repeat(2, 3, 1, 1).requires_grad_()
     weight = torch.full((4, 3, 3, 3), 1.0 / 27)
@@ -213,11 +182,9 @@ def check_conv2d(expected):
 
 
 def check_linalg(expected):
-    import torch
-
     if not getattr(torch._C, "has_lapack", True):  # noqa: SLF001 (there is no public word for it)
-        wanted = switches_of(expected.get("switches", {})).get("USE_LAPACK", True)
-        return expect(not wanted, "torch was built without LAPACK") or "built without LAPACK, as planned"
+        expect(planned_switch(expected, "USE_LAPACK") is False, "torch was built without LAPACK")
+        return "built without LAPACK, as planned"
     # solution of [[4, 1], [2, 3]] x = [1, 2]; singular values of diag(3, -5) turned by 45 degrees
     matrix = torch.tensor([[4.0, 1.0], [2.0, 3.0]], dtype=torch.float64)
     side = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
@@ -230,45 +197,34 @@ def check_linalg(expected):
 
 
 def solve(matrix, side):
-    import torch
-
     if hasattr(torch, "linalg") and hasattr(torch.linalg, "solve"):
         return torch.linalg.solve(matrix, side)
     return torch.solve(side, matrix)[0]
 
 
 def check_dataloader(expected):
-    import torch
-    from torch.utils.data import DataLoader, TensorDataset
-
-    data = TensorDataset(torch.arange(20).float().reshape(10, 2), torch.arange(10))
-    batches = list(DataLoader(data, batch_size=4, num_workers=2))
+    data = torch.utils.data.TensorDataset(torch.arange(20).float().reshape(10, 2), torch.arange(10))
+    batches = list(torch.utils.data.DataLoader(data, batch_size=4, num_workers=2))
     expect_equal([len(labels) for _, labels in batches], [4, 4, 2], "the sizes of the batches")
     expect_equal(torch.cat([labels for _, labels in batches]).tolist(), list(range(10)), "the labels")
     expect_equal(sum(values.sum().item() for values, _ in batches), 190.0, "the sum of the workers' values")
 
 
 def check_save_load(expected):
-    import torch
-
     torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
-    other = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    nn = torch.nn
+    model, other = (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(2))
     sample = torch.randn(5, 3)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.pt")
         torch.save(model.state_dict(), path)
         other.load_state_dict(torch.load(path))
-    expect(
-        torch.equal(model(sample), other(sample)),
-        "a model computes something else after it was saved and loaded",
-    )
+    same = torch.equal(model(sample), other(sample))
+    expect(same, "a model computes something else after it was saved and loaded")
 
 
 def check_numpy(expected):
-    import torch
-
-    if switches_of(expected.get("switches", {})).get("USE_NUMPY") is False:
+    if planned_switch(expected, "USE_NUMPY") is False:
         return "built without numpy, as planned"
     try:
         import numpy as np
@@ -283,13 +239,7 @@ def check_numpy(expected):
 
 def check_switches(expected):
     """Compare the planned switches with those that torch reports."""
-    import torch
-
-    wanted = switches_of(expected.get("switches", {}))
-    told = parse_config(torch.__config__.show())
-    wrong = switch_differences(wanted, told)
-    expect(not wrong, "; ".join(wrong))
-    return "{} of {} switches are in torch.__config__".format(len(set(wanted) & set(told)), len(wanted))
+    return harness.compare_switches(expected, parse_config(torch.__config__.show()), "torch.__config__")
 
 
 def parse_config(text):
@@ -297,19 +247,15 @@ def parse_config(text):
     settings = dict(re.findall(r"\b(USE_\w+)=([^,\s]*)", text))
     # a defined macro means on; an undefined one means nothing, because many parts have none
     settings.update((name, "ON") for name in re.findall(r"-D(USE_\w+)(?![\w=])", text))
-    return switches_of(settings)
+    return harness.switches_of(settings)
 
 
 def check_distributed(expected):
-    import torch
-
-    wanted = switches_of(expected.get("switches", {}))
-    there = torch.distributed.is_available()
-    if "USE_DISTRIBUTED" in wanted:
-        state = "there" if there else "missing"
-        expect(there == wanted["USE_DISTRIBUTED"], "torch.distributed is {}, unlike planned".format(state))
-    if not (there and wanted.get("USE_DISTRIBUTED") and wanted.get("USE_GLOO")):
-        return "torch.distributed is {}, gloo was not tried".format("there" if there else "not built")
+    available, planned = torch.distributed.is_available(), planned_switch(expected, "USE_DISTRIBUTED")
+    state = "there" if available else "missing"
+    expect(planned in {None, available}, "torch.distributed is {}, unlike planned".format(state))
+    if not (available and planned and planned_switch(expected, "USE_GLOO")):
+        return "torch.distributed is {}, gloo was not tried".format(state)
     with tempfile.TemporaryDirectory() as folder:
         return all_reduce_in_two(os.path.join(folder, "meeting"))
 
@@ -332,9 +278,8 @@ def all_reduce_in_two(meeting):
         for process in processes:
             output, errors = process.communicate(timeout=180)
             last = (errors.strip().splitlines() or ["no message"])[-1]
-            expect_equal(
-                output.strip().splitlines()[-1:], ["3.0"], "an all_reduce with gloo ({})".format(last)
-            )
+            result = output.strip().splitlines()[-1:]
+            expect_equal(result, ["3.0"], "an all_reduce with gloo ({})".format(last))
     except subprocess.TimeoutExpired:
         raise CheckError("an all_reduce with gloo took more than 180 s") from None
     finally:
@@ -346,8 +291,6 @@ def all_reduce_in_two(meeting):
 
 
 def all_reduce(rank, meeting):
-    import torch
-
     url = "file:///" + meeting.replace("\\", "/").lstrip("/")
     torch.distributed.init_process_group("gloo", init_method=url, rank=rank, world_size=2)
     value = torch.tensor([float(rank + 1)])
@@ -356,38 +299,31 @@ def all_reduce(rank, meeting):
 
 
 def check_mkldnn(expected):
-    import torch
-
-    wanted = switches_of(expected.get("switches", {})).get("USE_MKLDNN")
-    there = torch.backends.mkldnn.is_available()
-    if wanted is None:
-        return "oneDNN is {}, the plan does not say".format("there" if there else "not built")
-    state = "there" if there else "missing"
-    return expect(there == wanted, "oneDNN is {}, unlike planned".format(state))
+    available, planned = torch.backends.mkldnn.is_available(), planned_switch(expected, "USE_MKLDNN")
+    state = "there" if available else "missing"
+    expect(planned in {None, available}, "oneDNN is {}, unlike planned".format(state))
+    return "oneDNN is {}, the plan does not say".format(state) if planned is None else ""
 
 
 def check_quantized(expected):
-    import torch
-
-    wanted = switches_of(expected.get("switches", {}))
     if not hasattr(torch.backends, "quantized"):
         return "this release has no list of engines"
     engines = torch.backends.quantized.supported_engines
-    if wanted.get("USE_PYTORCH_QNNPACK"):
-        expect("qnnpack" in engines, "qnnpack is not among the quantized engines ({})".format(engines))
-    if wanted.get("USE_FBGEMM"):
-        expect("fbgemm" in engines, "fbgemm is not among the quantized engines ({})".format(engines))
+    for engine, switch in (("qnnpack", "USE_PYTORCH_QNNPACK"), ("fbgemm", "USE_FBGEMM")):
+        absent = planned_switch(expected, switch) and engine not in engines
+        expect(not absent, "{} is not among the quantized engines ({})".format(engine, engines))
     return "engines: {}".format(", ".join(engines))
 
 
 CHECKS = [
-    ("import", check_import),
-    ("version", check_version),
-    ("git_version", check_git_version),
+    ("import", harness.check_import),
+    ("version", harness.check_version),
+    ("git_version", harness.check_git_version),
     ("cuda version", check_cuda_version),
     ("compute capabilities", check_capabilities),
     ("cuDNN", check_cudnn),
     ("NCCL", check_nccl),
+    ("MAGMA", check_magma),
     ("without a driver", check_driverless),
     ("switches", check_switches),
     ("polynomial fit", check_polynomial),

@@ -4,73 +4,55 @@
 
 import io
 
-from harness import (
-    check_git_version,
-    check_import,
-    check_version,
-    expect,
-    expect_close,
-    expect_equal,
-    run,
-)
+import harness
+from harness import expect, expect_close, expect_equal, run
+
+torch, torchvision = harness.LazyModule("torch"), harness.LazyModule("torchvision")
 
 
 def check_cuda_version(expected):
     """Ask the operators which CUDA they were compiled with: 11080 is 11.8, -1 is none."""
-    import torch
-
     try:
-        told = torch.ops.torchvision._cuda_version()  # noqa: SLF001 (there is no public word for it)
+        version = torch.ops.torchvision._cuda_version()  # noqa: SLF001 (there is no public word for it)
     except (AttributeError, RuntimeError):
         return "this release does not report it"
-    wanted = expected.get("cuda")
-    if wanted is None:
-        return expect(told == -1, "the operators were compiled with CUDA {}, not without".format(told))
-    expect(told != -1, "the operators were compiled without CUDA")
-    return expect_equal("{}.{}".format(told // 1000, told % 1000 // 10), wanted, "CUDA of the operators")
+    planned = expected.get("cuda")
+    if planned is None:
+        return expect(version == -1, "the operators were compiled with CUDA {}, not without".format(version))
+    expect(version != -1, "the operators were compiled without CUDA")
+    name = "{}.{}".format(version // 1000, version % 1000 // 10)
+    return expect_equal(name, planned, "CUDA of the operators")
 
 
 def check_nms(expected):
     """Suppress by hand: B overlaps A by 81/119 = 0.68, C is far away, D is inside C by a quarter."""
-    import torch
-    from torchvision.ops import nms
-
-    boxes = torch.tensor(
-        [[0.0, 0.0, 10.0, 10.0], [1.0, 1.0, 11.0, 11.0], [50.0, 50.0, 60.0, 60.0], [50.0, 50.0, 55.0, 55.0]]
-    )
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 11, 11], [50, 50, 60, 60], [50, 50, 55, 55]])
     scores = torch.tensor([0.8, 0.9, 0.5, 0.6])
-    expect_equal(nms(boxes, scores, 0.5).tolist(), [1, 3, 2], "what nms keeps above an overlap of 0.5")
-    expect_equal(nms(boxes, scores, 0.7).tolist(), [1, 0, 3, 2], "what nms keeps above an overlap of 0.7")
-    expect_equal(nms(boxes, scores, 0.2).tolist(), [1, 3], "what nms keeps above an overlap of 0.2")
+    for overlap, kept in ((0.5, [1, 3, 2]), (0.7, [1, 0, 3, 2]), (0.2, [1, 3])):
+        result = torchvision.ops.nms(boxes, scores, overlap).tolist()
+        expect_equal(result, kept, "what nms keeps above an overlap of {}".format(overlap))
 
 
 def check_roi_align(expected):
     """Average a plane 2x + 3y over boxes: the mean over a cell is the value in its middle."""
-    import torch
-    from torchvision.ops import roi_align
-
     line = torch.arange(16.0)
     plane = (2 * line.reshape(1, 16) + 3 * line.reshape(16, 1)).reshape(1, 1, 16, 16)
     box = torch.tensor([[0.0, 2.0, 4.0, 10.0, 12.0]])
-    found = roi_align(plane, box, output_size=(2, 2), spatial_scale=1.0, sampling_ratio=2)
+    settings = {"output_size": (2, 2), "spatial_scale": 1.0, "sampling_ratio": 2}
+    means = torchvision.ops.roi_align(plane, box, **settings).reshape(-1).tolist()
     # cells of 4 x 4 from (2, 4): middles at x = 4, 8 and y = 6, 10
-    wanted = [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)]
-    expect_close(found.reshape(-1).tolist(), wanted, 1e-4, "roi_align of a plane")
+    expect_close(
+        means, [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)], 1e-4, "roi_align of a plane"
+    )
 
 
 def check_transform(expected):
     from PIL import Image
-    from torchvision import transforms
 
+    transforms = torchvision.transforms
+    resize, normalize = transforms.Resize((24, 32)), transforms.Normalize([0.5, 0.4, 0.5], [0.5, 0.2, 0.25])
     image = Image.new("RGB", (64, 48), (255, 102, 0))
-    steps = transforms.Compose(
-        [
-            transforms.Resize((24, 32)),
-            transforms.ToTensor(),
-            transforms.Normalize([0.5, 0.4, 0.5], [0.5, 0.2, 0.25]),
-        ]
-    )
-    result = steps(image)
+    result = transforms.Compose([resize, transforms.ToTensor(), normalize])(image)
     expect_equal(tuple(result.shape), (3, 24, 32), "the shape of a transformed image")
     for channel, wanted in enumerate((1.0, 0.0, -2.0)):
         expect_close(result[channel].min().item(), wanted, 1e-5, "the least of channel {}".format(channel))
@@ -78,9 +60,6 @@ def check_transform(expected):
 
 
 def check_resnet18(expected):
-    import torch
-    import torchvision
-
     torch.manual_seed(0)
     model = torchvision.models.resnet18().eval()
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -95,9 +74,6 @@ def check_resnet18(expected):
 
 def check_decoders(expected):
     """Decode what Pillow encodes: PNG exactly, JPEG of one colour nearly."""
-    import torch
-    import torchvision
-
     if not built_with_decoders():
         return "built without decoders for images"
     colour = (200, 100, 50)
@@ -110,9 +86,6 @@ def check_decoders(expected):
 
 
 def built_with_decoders():
-    import torch
-    import torchvision
-
     if not hasattr(torchvision.io, "decode_image"):
         return False
     try:
@@ -122,7 +95,6 @@ def built_with_decoders():
 
 
 def encoded(encoding, colour):
-    import torch
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -131,9 +103,9 @@ def encoded(encoding, colour):
 
 
 CHECKS = [
-    ("import", check_import),
-    ("version", check_version),
-    ("git_version", check_git_version),
+    ("import", harness.check_import),
+    ("version", harness.check_version),
+    ("git_version", harness.check_git_version),
     ("cuda version", check_cuda_version),
     ("nms", check_nms),
     ("roi_align", check_roi_align),
