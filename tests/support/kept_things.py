@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchmill.commands.clean.items import StoragePlace
+from torchmill.commands.clean.stored import StoragePlace
 from torchmill.config.model import Facts, Source
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import SourceDir

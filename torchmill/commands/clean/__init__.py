@@ -1,11 +1,7 @@
 """`invoke status` and `invoke clean`.
 
-- caches: find what all checkouts of a user share: downloads, toolkits, compiler caches
-- checkout: find what builds of this checkout left behind
-- command: `invoke status` and `invoke clean`
+- command: the two tasks, and what they print
+- stored: what is stored where, when it was last needed, and what keeps it
+- removal: choose what to remove by kind, age, release and size, and remove it
 - in_use: which processes and locks use a folder at the moment
-- items: the things that are stored, as `status` and `clean` see them
-- removal: remove stored items, or only rehearse it
-- report: what is stored and what a clean removed, as text and as JSON
-- selection: select which stored items to remove: by kind, age, release and size
 """

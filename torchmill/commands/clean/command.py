@@ -1,78 +1,132 @@
-"""`invoke status` and `invoke clean`."""
+"""`invoke status` lists what is stored and how big it is; `invoke clean` removes what its filters choose."""
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from json import dumps
+from typing import Any, NamedTuple
 
-from torchmill.commands.clean import in_use, removal, selection
-from torchmill.commands.clean.items import StoragePlace, StoredItem
-from torchmill.commands.clean.removal import DryRun, RealRemover, Remover
-from torchmill.commands.clean.report import CleanReport, DiskUsage, StorageStatus, StoredUsage
+from torchmill.commands.clean import in_use, removal
+from torchmill.commands.clean.stored import (
+    KINDS,
+    StoragePlace,
+    StoredItem,
+    find_leftovers,
+    items_of_kinds,
+)
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
+from torchmill.core.console import format_table
+from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout, nox_environments_folder
-from torchmill.host import disk_usage
+from torchmill.core.units import format_bytes, format_duration
+from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths, nearest_existing
 
 _THREADS = 8  # a disk answers several at a time
+_NAME_CHARACTERS = 60  # of a name that a table shows
+_SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
+_OLD_NAME = "torchwright"  # of this project, until 2026
 
 
-@dataclass(frozen=True, slots=True)
-class CleanOptions:
-    """What a user said to `invoke clean`."""
+class StoredUsage(NamedTuple):
+    """An item, its size, and who uses it."""
 
-    kinds: tuple[str, ...]
-    age: str
-    release: str
-    free: str
-    rehearsal: bool
+    item: StoredItem
+    usage: DiskBytes
+    busy: str = ""  # as a clause
 
-
-def measure_storage(facts: Facts, layout: Layout) -> StorageStatus:
-    """Measure everything that is stored for this checkout and this user."""
-    where = StoragePlace(layout, nox_environments_folder(), facts)
-    items = list(selection.items_of_kinds(where, selection.KINDS))
-    now = in_use.list_processes()
-    with ThreadPoolExecutor(_THREADS) as threads:
-        taken = list(threads.map(lambda item: disk_usage.measure_paths(item.find()), items))
-    busy = [_busy(item, now) for item in items]  # one after the other: some have a lock in common
-    left = disk_usage.measure_paths(removal.find_leftovers(where)).size
-    stored = [StoredUsage(*row) for row in zip(items, taken, busy, strict=True)]
-    return StorageStatus(stored, _disks(where), left, time.time())
-
-
-def _busy(item: StoredItem, now: in_use.RunningProcesses) -> str:
-    return in_use.find_occupant(item.locks) or item.hindrance(now)
-
-
-def _disks(where: StoragePlace) -> list[DiskUsage]:
-    """Return the disks on which something is kept, each once."""
-    found: dict[int, DiskUsage] = {}
-    for folder in (where.layout.state, where.layout.dist, where.environments, where.layout.cache):
-        if folder.is_dir():
-            room = shutil.disk_usage(folder)
-            found.setdefault(folder.stat().st_dev, DiskUsage(folder, room.total, room.free))
-    return list(found.values())
-
-
-def clean_storage(said: CleanOptions, facts: Facts, layout: Layout) -> CleanReport:
-    """Remove what is meant and what an interrupted clean left, but for what is in use.
-
-    Raises ConfigError and UnknownReleaseError for orders that have no sense.
-    """
-    meant = selection.parse_criteria(facts, said.kinds, said.age, said.release, said.free)
-    hand: Remover = DryRun() if said.rehearsal else RealRemover(shutil.which("ccache"))
-    outcome = removal.clean_items(StoragePlace(layout, nox_environments_folder(), facts), meant, hand)
-    return CleanReport(outcome, hand.verb, layout.root, meant.free)
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON-ready data; sizes in bytes, `used` in seconds since the epoch."""
+        item = self.item
+        return {
+            "kind": item.kind,
+            "name": item.name,
+            "paths": [str(path) for path in item.find()],
+            "tag": item.tag,
+            "size": self.usage.size,
+            "files": self.usage.files,
+            "used": round(item.used),
+            "busy": self.busy,
+        }
 
 
 def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     """Show what is stored where and how big, and who uses it."""
-    storage = measure_storage(facts, layout)
-    return dumps(storage.as_data(), indent=1) if json else storage.as_text()
+    place = StoragePlace(layout, nox_environments_folder(), facts)
+    items = list(items_of_kinds(place))
+    processes = in_use.list_processes()
+    with ThreadPoolExecutor(_THREADS) as threads:
+        sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
+    # One after the other: some items have a lock in common.
+    busy = [in_use.find_occupant(item.locks) or item.hindrance(processes) for item in items]
+    usages = list(map(StoredUsage, items, sizes, busy))
+    folders = (layout.state, layout.dist, place.environments, layout.cache)
+    by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}
+    disks = {str(folder): shutil.disk_usage(folder) for folder in by_device.values()}
+    size, leftovers = add_up(sizes).size, measure_paths(find_leftovers(place)).size
+    if json:
+        data = {
+            "stored": [usage.as_data() for usage in usages],
+            "size": size,
+            "leftovers": leftovers,
+            "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
+        }
+        return dumps(data, indent=1)
+    lines = [*_stored_table(usages)]
+    lines.append(
+        f"{format_bytes(size)} in total; a file with several names counts in each item, and once here"
+    )
+    if leftovers:
+        lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
+    lines += _old_folders(layout)
+    lines += [
+        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk"
+        for name, one in disks.items()
+    ]
+    return "\n".join(lines)
+
+
+def _stored_table(usages: Sequence[StoredUsage]) -> Iterator[str]:
+    """Yield a table with a section for each kind."""
+    rows: list[Sequence[str]] = []
+    for kind in KINDS:
+        if members := [usage for usage in usages if usage.item.kind == kind.name]:
+            size = format_bytes(add_up(one.usage for one in members).size)
+            rows += [(kind.name, size, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
+    if rows:
+        yield format_table(("stored", "size", "last needed", ""), rows)
+
+
+def _old_folders(layout: Layout) -> Iterator[str]:
+    """Yield a line on what the project kept under its former name, and the command that frees the room."""
+    places = (layout.root / f".{_OLD_NAME}", layout.cache.with_name(_OLD_NAME))
+    if folders := [folder for folder in places if folder.is_dir()]:
+        size, command = format_bytes(measure_paths(folders).size), " ".join(["rm -r", *map(str, folders)])
+        yield f"{size} left under the old name of this project, {_OLD_NAME}: `{command}` frees it"
+
+
+def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each of the largest items of a kind, and one for all others."""
+    ordered = sorted(usages, key=lambda one: -one.usage.size)
+    count = len(ordered) if len(ordered) <= _SHOWN_ITEMS + 1 else _SHOWN_ITEMS
+    for item, usage, busy in ordered[:count]:
+        yield f"  {_short_name(item.name)}", format_bytes(usage.size), _ago(item.used), busy
+    if rest := ordered[count:]:
+        size = format_bytes(add_up(one.usage for one in rest).size)
+        yield f"  and {len(rest)} more", size, _ago(max(one.item.used for one in rest)), ""
+
+
+def _short_name(name: str) -> str:
+    """Return a name that fits; items of caches have long digests as names."""
+    half = _NAME_CHARACTERS // 2
+    return name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}…{name[-half:]}"
+
+
+def _ago(used: float) -> str:
+    return f"{format_duration(max(time.time() - used, 0))} ago" if used else "unknown"
 
 
 def clean(  # noqa: PLR0917 - every one is an option
@@ -86,19 +140,47 @@ def clean(  # noqa: PLR0917 - every one is an option
     json: bool = False,
 ) -> CommandOutput:
     """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
-    report = clean_storage(CleanOptions(tuple(kind or ()), age, release, free, dry_run), facts, layout)
-    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
+    criteria = removal.parse_criteria(facts, kind or (), age, release, free)
+    outcome = removal.clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
+
+    def require() -> None:
+        if criteria.free is not None and outcome.total.freed < criteria.free:
+            raise HostError(
+                f"only {format_bytes(outcome.total.freed)} of {format_bytes(criteria.free)} can be freed: "
+                "add kinds with --kind (compilers, toolkits, history and wheels are removed only if named), "
+                "or try again when less is in use",
+                code="not-enough-to-free",
+            )
+
+    usages = [StoredUsage(item, size) for item, size in outcome.removed]
+    if json:
+        data = {
+            "would_be_removed" if dry_run else "removed": [usage.as_data() for usage in usages],
+            "kept": [{"kind": item.kind, "name": item.name, "why": why} for item, why in outcome.kept],
+            "freed": outcome.total.freed,
+        }
+        return CommandOutput(dumps(data, indent=1), require)
+    would_be = "would be " if dry_run else ""
+    rows: list[Sequence[str]] = []
+    for name in dict.fromkeys(kind.name for kind in KINDS):
+        if members := [usage for usage in usages if usage.item.kind == name]:
+            rows += [(f"{would_be}removed: {name}", "", ""), *(row[:3] for row in _rows(members))]
+    lines = [format_table(("", "size", "last needed"), rows)] if rows else []
+    lines += [f"kept: {item.kind} {item.name}: {why}" for item, why in outcome.kept]
+    freed, left = outcome.total.freed, shutil.disk_usage(nearest_existing(layout.root)).free
+    free_now = f"{format_bytes(left)} free on the disk of {layout.root}"
+    return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), require)
 
 
 STATUS = TaskCommand(show_status, {"json": "print JSON"})
 CLEAN = TaskCommand(
     clean,
     {
-        "kind": f"only this: {', '.join(selection.NAMES)}; may be repeated",
-        "age": "only what nobody needed for so long, such as 30d, 2w, 12h",
-        "release": "only what is of this release and its partners, such as v1.13.1",
-        "free": "no more than it takes to free so much, such as '20 GiB', least recently needed first",
-        "dry_run": "remove nothing, and say what would go",
+        "kind": f"only this kind: {', '.join(removal.KIND_NAMES)}; may be repeated",
+        "age": "only what was not needed for this long, such as 30d, 2w, 12h",
+        "release": "only what belongs to this release and its partners, such as v1.13.1",
+        "free": "stop when this much is free, such as '20 GiB', least recently needed first",
+        "dry_run": "remove nothing, only show what would be removed",
         "json": "print JSON",
     },
     repeated=("kind",),

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,9 +18,8 @@ _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "torchmill.toolchain.guard"  # runs as long as a build
 _NAMES_SESSIONS = ("-s", "-e", "--session", "--sessions")
 _PROJECT = ("lint", "tests", "demo")  # sessions that build nothing with the user's caches
-_ENVDIR, _NOXFILE = ("--envdir",), ("-f", "--noxfile")
 _HASHED = re.compile(r"[0-9a-f]{8}")  # what nox calls an environment whose path would be too long
-_WORDS = 60  # characters of a command that a message shows
+_COMMAND_CHARACTERS = 60  # that a message shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +28,15 @@ class RunningProcess:
 
     number: int
     words: tuple[str, ...]  # of its command
-    program: str = ""  # what it runs; "" where that may not be seen, as with the two below
+    program: str = ""  # what it runs; "" if not visible, as with the two below
     cwd: str = ""
     environ: Mapping[str, str] | None = None  # of a nox or a guard
 
     def __str__(self) -> str:
-        """Return how a person finds it again."""
+        """Return its number and its command, shortened."""
         command = shlex.join(self.words)
-        shown = command if len(command) <= _WORDS else f"{command[: _WORDS - 1]}…"
-        return f"process {self.number} ({shown})"
+        short = len(command) <= _COMMAND_CHARACTERS
+        return f"process {self.number} ({command if short else f'{command[: _COMMAND_CHARACTERS - 1]}…'})"
 
     @property
     def is_nox(self) -> bool:
@@ -49,101 +48,84 @@ class RunningProcess:
         """Tell whether it guards a build."""
         return _GUARD in self.words
 
-    def noxfile(self) -> Path | None:
-        """Return the folder of a nox's noxfile, in which it works; None where it may not be seen."""
-        named = _after(self.words, _NOXFILE)
-        if self.cwd:
-            return Path(self.cwd) / Path(named).parent if named else Path(self.cwd)
-        return Path(named).parent if named and Path(named).is_absolute() else None
-
-    def environments(self) -> Path | None:
-        """Return the folder of a nox's environments; None where it may not be seen."""
-        if self.environ is None:
-            return None
-        told = _after(self.words, _ENVDIR) or self.environ.get("NOX_ENVDIR") or ".nox"
-        folder = self.noxfile()
-        return folder / told if folder else None
-
-    def home(self) -> Path | None:
-        """Return the folder below which the builds of a nox are; None where it may not be seen."""
-        if self.environ is None:
-            return None
-        told = self.environ.get("TORCHMILL_HOME")
-        return Path(told) if told else self.noxfile()
-
-    def caches(self) -> Path | None:
-        """Return the folder of a build's caches; None where it may not be seen."""
-        if self.environ is None:
-            return None
-        return (
-            Path(self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME', '')}/.cache") / "torchmill"
-        )
-
     @property
     def may_build(self) -> bool:
         """Tell whether it is a guard, or a nox that does more than look after the project itself."""
         return self.is_guard or (self.is_nox and not (self._names_sessions and self.may_run(_PROJECT)))
-
-    @property
-    def _names_sessions(self) -> bool:
-        return any(word.startswith(_NAMES_SESSIONS) for word in self.words)
 
     def may_run(self, sessions: Collection[str]) -> bool:
         """Tell whether a nox may run one of some sessions, given as their environments are called."""
         named = {nox_environment_name(word.rpartition("=")[2]) for word in self.words}
         return not self._names_sessions or not named.isdisjoint(sessions)
 
+    @property
+    def _names_sessions(self) -> bool:
+        return any(word.startswith(_NAMES_SESSIONS) for word in self.words)
+
+    def uses(self, folder: Path, variable: str, default: str, option: str = "") -> bool:
+        """Tell whether an option, a variable or the default names a folder; True if that is not visible.
+
+        A relative one starts in the folder of the noxfile, where nox works.
+        """
+        if self.environ is None:
+            return True
+        default = default.replace("~", self.environ.get("HOME", ""))
+        named = Path(self.cwd, self._value(option) or self.environ.get(variable) or default)
+        return not named.is_absolute() or os.path.realpath(named) == os.path.realpath(folder)
+
+    def _value(self, option: str) -> str:
+        for word, after in pairwise((*self.words, "")):
+            if option and word.partition("=")[0] == option:
+                return word.partition("=")[2] or after
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class RunningProcesses:
-    """All processes but this one; of what may not be seen the worst is believed."""
+    """All processes but this one; each method returns a clause, "" if nothing is in use."""
 
     processes: tuple[RunningProcess, ...] = ()
 
-    def within(self, folder: Path) -> RunningProcess | None:
-        """Return a process that runs from a folder, stands in it or was told of something in it."""
-        start = f"{folder}{os.sep}"
-        for one in self.processes:
-            texts = (*one.words, one.program, one.cwd)
-            if str(folder) in texts or any(start in text for text in texts):
-                return one
-        return None
+    def first(self, test: Callable[[RunningProcess], object]) -> str:
+        """Return "in use by" the first process that passes a test."""
+        return next((f"in use by {one}" for one in self.processes if test(one)), "")
 
-    def session(self, environment: Path) -> RunningProcess | None:
-        """Return a nox that may be at work on an environment."""
-        for one in filter(lambda one: one.is_nox, self.processes):
-            named = one.may_run({environment.name}) or _HASHED.fullmatch(environment.name)
-            if named and _is(one.environments(), environment.parent):
-                return one
-        return None
+    def within(self, *folders: Path) -> str:
+        """Look for a process that runs from a folder, works in it or names it in its command."""
+        names = [str(folder) for folder in folders]
+        starts = [f"{name}{os.sep}" for name in names]
+        return self.first(
+            lambda one: any(
+                text in names or any(start in text for start in starts)
+                for text in (*one.words, one.program, one.cwd)
+            )
+        )
 
-    def builder(self, root: Path, sessions: Collection[str]) -> RunningProcess | None:
-        """Return a nox that may build one of some sessions below a folder."""
-        noxes = (one for one in self.processes if one.is_nox and _is(one.home(), root))
-        return next((one for one in noxes if one.may_run(sessions)), None)
+    def session(self, environment: Path) -> str:
+        """Look for a nox that may be using an environment."""
+        name, home = environment.name, environment.parent
+        return self.first(
+            lambda one: (
+                one.is_nox
+                and (one.may_run({name}) or _HASHED.fullmatch(name))
+                and one.uses(home, "NOX_ENVDIR", ".nox", "--envdir")
+            )
+        )
 
-    def build(self, cache: Path) -> RunningProcess | None:
-        """Return a build with these caches, whichever checkout it is of."""
-        builds = (one for one in self.processes if one.may_build)
-        return next((one for one in builds if _is(one.caches(), cache)), None)
+    def builder(self, root: Path, sessions: Collection[str]) -> str:
+        """Look for a nox that may build one of some sessions below a folder."""
+        return self.first(
+            lambda one: one.is_nox and one.may_run(sessions) and one.uses(root, "TORCHMILL_HOME", ".")
+        )
 
-    def runs(self, program: str) -> RunningProcess | None:
-        """Return a process that runs a program of that name."""
-        return next((one for one in self.processes if one.words and Path(one.words[0]).name == program), None)
+    def build(self, cache: Path) -> str:
+        """Look for a build with these caches, whichever checkout it is of."""
+        home = cache.parent
+        return self.first(lambda one: one.may_build and one.uses(home, "XDG_CACHE_HOME", "~/.cache"))
 
-
-def _is(seen: Path | None, folder: Path) -> bool:
-    return seen is None or os.path.realpath(seen) == os.path.realpath(folder)
-
-
-def _after(words: Sequence[str], options: Sequence[str]) -> str:
-    """Return the value of an option, "" where it is not there."""
-    for word, after in pairwise((*words, "")):
-        if word in options:
-            return after
-        if word.partition("=")[0] in options:
-            return word.partition("=")[2]
-    return ""
+    def runs(self, program: str) -> str:
+        """Look for a process that runs a program of that name."""
+        return self.first(lambda one: one.words and Path(one.words[0]).name == program)
 
 
 def nox_environment_name(session: str) -> str:
@@ -152,16 +134,16 @@ def nox_environment_name(session: str) -> str:
 
 
 def list_processes() -> RunningProcesses:
-    """Look at the processes of this machine; of other users' one sees no more than their words."""
-    mine, found = os.getpid(), []
+    """List the processes of this machine; of other users' only the command is visible."""
+    processes = []
     for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd"]):
-        seen = one.info
-        if seen["pid"] != mine:
-            words = tuple(seen["cmdline"] or ())
-            process = RunningProcess(seen["pid"], words, seen["exe"] or "", seen["cwd"] or "")
-            told = _environ(one) if process.is_nox or process.is_guard else None
-            found.append(replace(process, environ=told))
-    return RunningProcesses(tuple(found))
+        info = one.info
+        if info["pid"] != os.getpid():
+            words = tuple(info["cmdline"] or ())
+            process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "")
+            environ = _environ(one) if process.is_nox or process.is_guard else None
+            processes.append(replace(process, environ=environ))
+    return RunningProcesses(tuple(processes))
 
 
 def _environ(process: psutil.Process) -> Mapping[str, str] | None:
@@ -172,7 +154,7 @@ def _environ(process: psutil.Process) -> Mapping[str, str] | None:
 
 
 def find_occupant(locks: Iterable[Path]) -> str:
-    """Return who holds one of some locks, as a clause; "" where nobody does."""
+    """Return who holds one of some locks, as a clause; "" if nobody does."""
     try:
         with hold_locks(lock for lock in locks if lock.exists()):
             return ""
@@ -183,20 +165,15 @@ def find_occupant(locks: Iterable[Path]) -> str:
 
 
 def lock_holder(lock: Path) -> str:
-    """Return who holds a lock that somebody holds, as a clause."""
-    return f"in use by {_holder(lock)}"
-
-
-def _holder(lock: Path) -> str:
-    """Return which build took a lock, or which process has it, as far as they or the kernel tell."""
+    """Return the build or the process that holds a lock, as far as its folder or the kernel records it."""
     if (lock.parent / HOLDER_FILE).is_file():
-        return read_holder(lock.parent)
+        return f"in use by {read_holder(lock.parent)}"
     try:
         inode = lock.stat().st_ino
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:
-        return "another run"
+        return "in use by another run"
     for words in map(str.split, lines):
         if len(words) > 5 and words[5].endswith(f":{inode}") and words[4].isdecimal():  # noqa: PLR2004
-            return f"process {words[4]}"
-    return "another run"
+            return f"in use by process {words[4]}"
+    return "in use by another run"

@@ -9,9 +9,9 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.made_index import Home
 from tests.support.paper_wheels import made
-from torchmill.commands.clean import removal, selection
-from torchmill.commands.clean.items import StoragePlace
-from torchmill.commands.clean.removal import CleanOutcome, RealRemover
+from torchmill.commands.clean import removal
+from torchmill.commands.clean.removal import CleanOutcome
+from torchmill.commands.clean.stored import StoragePlace, items_of_kinds
 from torchmill.config.model import Facts
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.folder import write_image_folder
@@ -27,16 +27,12 @@ def place(tmp_path: Path, known: Facts) -> StoragePlace:
 
 
 def clean(place: StoragePlace, *names: str, age: str = "") -> CleanOutcome:
-    said = selection.parse_criteria(place.facts, names, age, "", "")
-    return removal.clean_items(place, said, RealRemover(None))
+    said = removal.parse_criteria(place.facts, names, age, "", "")
+    return removal.clean_items(place, said)
 
 
 def shown(place: StoragePlace, kind: str) -> list[str]:
-    return [
-        item.name
-        for item in selection.items_of_kinds(place, selection.KINDS)
-        if item.kind == kind and item.find()
-    ]
+    return [item.name for item in items_of_kinds(place) if item.kind == kind and item.find()]
 
 
 def files(folder: Path) -> set[str]:
@@ -77,18 +73,21 @@ def test_an_index_goes_where_it_is_named_and_what_is_yanked_stays_noted(
 
 
 @pytest.mark.usefixtures("indexed")
-def test_what_others_put_into_an_index_or_changed_there_stays(place: StoragePlace) -> None:
+def test_an_index_with_something_of_others_stays(place: StoragePlace) -> None:
     out = place.layout.index
     page = next(path for path in sorted(out.rglob("index.html")) if path.parent != out)
-    page.write_text("mine")
-    (out / "notes").mkdir()
-    (out / "notes" / "todo.txt").write_text("mine")
-    (page.parent / "more.html").write_text("mine")
+    text = page.read_text()
+    for foreign in (page, out / "notes" / "todo.txt", page.parent / "more.html"):
+        foreign.parent.mkdir(exist_ok=True)
+        foreign.write_text("mine")
+        before = files(out)
+        ((_, why),) = clean(place, "index").kept
+        assert why == f"{foreign} was not written by `invoke index`, or changed since"
+        assert files(out) == before
+        foreign.unlink()
+        page.write_text(text)
     (out / "elsewhere").symlink_to(place.layout.dist)
-    clean(place, "index")
-    mine = (page, out / "notes" / "todo.txt", page.parent / "more.html")
-    assert files(out) - {REMEMBERED} == {path.relative_to(out).as_posix() for path in mine}
-    assert (out / "elsewhere").is_symlink()
+    assert [item.name for item, _ in clean(place, "index").kept] == ["index"]
     assert len(list(place.layout.dist.glob("*.whl"))) == 2
 
 
@@ -158,13 +157,13 @@ def test_a_channel_with_something_of_others_stays(place: StoragePlace, channel: 
     kept.write(channel / strange, 10)
     before = files(channel)
     ((_, why),) = clean(place, "channel").kept
-    assert why == f"{channel / strange} was put there or changed by somebody else"
+    assert why == f"{channel / strange} was not written by `invoke index`, or changed since"
     assert files(channel) == before
     (channel / strange).unlink()
     one = next(channel.rglob("one-*.conda"))
     one.write_bytes(one.read_bytes() + b"x")
     assert [why for _, why in clean(place, "channel").kept] == [
-        f"{one} was put there or changed by somebody else"
+        f"{one} was not written by `invoke index`, or changed since"
     ]
 
 

@@ -1,0 +1,507 @@
+"""What is stored for a checkout and a user: where each kind lies, when it was last needed, what keeps it."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from torchmill.commands.clean.in_use import RunningProcesses, nox_environment_name
+from torchmill.config.matrix import all_builds
+from torchmill.config.model import Facts
+from torchmill.core.errors import DeliveryError, TorchmillError
+from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_json_object
+from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.deliver.image.folder import IMAGE_RECORD, require_our_folder
+from torchmill.deliver.index import scan
+from torchmill.fetch.source.git_command import git_folder
+from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
+from torchmill.host import provisioned
+from torchmill.host.disk_usage import list_children, newest_change
+from torchmill.host.native import native_arch
+from torchmill.toolchain.guard.timeline import SUFFIX
+from torchmill.wheel.dist_files import companion_paths, manifest_path, read_manifest
+
+Hindrance = Callable[[RunningProcesses], str]
+Finder = Callable[[], Iterable[Path]]
+
+TOOLS = ("gates", "stand-ins", "compilers", "programs")  # folders of the cache
+HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
+CACHE_NAMES = frozenset(
+    {"members", "debian", "upstream", "downloads", "ccache", "sccache", STAT_CACHE, HISTORY, *TOOLS}
+    | {provisioned.FOLDER}
+)
+_OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
+_CHANNEL_RECORD = "torchmill-channel.json"  # which deliver/conda/channel.py writes: sha256 by path
+# What py-rattler writes into each folder of a channel, beside packages.
+_CHANNEL_INDEX = re.compile(
+    r"[\w-]+/(repodata\.json(\.zst)?|repodata_shards\.msgpack\.zst|shards/\w+\.msgpack\.zst)"
+)
+
+
+def no_hindrance(_: RunningProcesses) -> str:
+    """Return "": only its locks protect an item."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlace:
+    """Where to look: the folders of a checkout and its user, nox's environments, and the facts."""
+
+    layout: Layout
+    environments: Path
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """One thing that `invoke clean` removes or leaves as a whole."""
+
+    kind: str
+    name: str  # within its kind: "v1.13.1/wheel-3.10-cpu"
+    find: Finder  # its files and folders now; they may change until its locks are held
+    used: float  # when it was last needed, in seconds since the epoch
+    tag: str = ""  # of its release; "" for none
+    locks: tuple[Path, ...] = ()  # held by whoever uses it
+    hindrance: Hindrance = no_hindrance  # why it must stay for now, as a clause; "" if it may go
+
+
+def stored(
+    kind: str,
+    name: str,
+    *paths: Path,
+    touched: Iterable[Path] = (),
+    tag: str = "",
+    locks: Iterable[Path] = (),
+    hindrance: Hindrance = no_hindrance,
+) -> StoredItem:
+    """Return an item of fixed paths, last needed when the newest of `touched` (or of them) changed."""
+    used = newest_change(tuple(touched) or paths)
+    return StoredItem(kind, name, lambda: paths, used, tag, tuple(locks), hindrance)
+
+
+# What builds of this checkout leave behind
+
+
+def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the trees in which packages are compiled."""
+    for tag, folder in _cells(place):
+        yield from _part_of_cell("trees", tag, folder, False, _cells_sharing(place, tag, folder))
+
+
+def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield what each cell made of its tree: raw, staged, packed and verified wheels."""
+    for tag, folder in _cells(place):
+        yield from _part_of_cell("outputs", tag, folder, True, ())
+
+
+def _cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
+    """Yield the tag and the folder of all trees and cells."""
+    for tag in list_children(place.layout.trees):
+        for folder in list_children(tag):
+            readable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)
+            if readable and not folder.name.startswith("."):
+                yield tag.name, folder
+
+
+def _part_of_cell(
+    kind: str, tag: str, folder: Path, outputs: bool, others: Iterable[Path]
+) -> Iterator[StoredItem]:
+    """Yield the outputs in a cell's folder, or everything else; the locks `others` protect it too."""
+
+    def find() -> list[Path]:
+        return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == outputs]
+
+    if inside := find():
+        used = max(newest_change((*inside, *(path / "build" for path in inside))), last_taken(folder))
+        yield StoredItem(kind, f"{tag}/{folder.name}", find, used, tag, (folder / LOCK_FILE, *others))
+
+
+def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
+    """Yield the locks of the cells that share a tree: one that packs has released it, but reads its tools."""
+    if not (tree / HOLDER_FILE).is_file():  # a tree of one cell
+        return
+    native = native_arch()
+    for release in (one for releases in place.facts.releases.values() for one in releases if one.tag == tag):
+        for build in all_builds(place.facts, place.facts.packages[release.package]):
+            cell = tree.with_name(build.identifier(native))
+            if tree.name.startswith(f"{build.family(native)}-") and cell.is_dir():
+                yield cell / LOCK_FILE
+
+
+def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield fetched sources, and what unfinished fetches left."""
+    for folder in (folder for home in list_children(place.layout.sources) for folder in list_children(home)):
+        if not folder.is_dir() or folder.name.startswith(DELETED_NAME):
+            continue
+        unfinished, package = folder.name.startswith("."), folder.parent.name
+        tag = (folder.name.rpartition("-")[2] if unfinished else "") or folder.name
+        cells = [cell for cell_tag, cell in _cells(place) if cell_tag == tag]
+        yield stored(
+            "sources",
+            f"{package} {tag} (unfinished)" if unfinished else f"{package} {tag}",
+            folder,
+            touched=(folder / RECORD, folder / "tree", *cells, *(cell / HOLDER_FILE for cell in cells)),
+            tag=tag,
+            locks=(folder.with_name(LOCK_FILE), *(cell / LOCK_FILE for cell in cells)),
+            hindrance=partial(_source_hindrance, place, folder),
+        )
+
+
+def _source_hindrance(place: StoragePlace, folder: Path, running: RunningProcesses) -> str:
+    """Return what keeps a source: a nox that may copy it, or work of the user's in it."""
+    package = place.facts.packages.get(folder.parent.name)
+    builds = all_builds(place.facts, package) if package else ()
+    sessions = {nox_environment_name(build.identifier(native_arch())) for build in builds}
+    if busy := running.builder(place.layout.root, sessions):
+        return busy
+    try:
+        if (record := read_record(folder)) is not None:
+            check_source(record.source)
+    except TorchmillError as error:
+        return str(error)
+    ref = next(_own_refs(folder / "tree"), None)
+    return f"{folder / 'tree'} has commits of yours ({ref}): push them, or delete {folder}" if ref else ""
+
+
+def _own_refs(tree: Path) -> Iterator[str]:
+    """Name branches and stashes in a fetched tree and its submodules: a fetch makes none."""
+    top = git_folder(tree)
+    if top is None or not top.is_dir():
+        return
+    for folder in (top, *(head.parent for head in (top / "modules").rglob("HEAD"))):
+        for path in (*(folder / "refs" / "heads").rglob("*"), folder / "refs" / "stash"):
+            if path.is_file():
+                yield path.relative_to(folder).as_posix()
+        packed = folder / "packed-refs"
+        lines = packed.read_text("utf-8", "replace").splitlines() if packed.is_file() else ()
+        refs = (line.partition(" ")[2] for line in lines)
+        yield from (ref for ref in refs if ref.startswith(("refs/heads/", "refs/stash")))
+
+
+def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the environments that nox made."""
+    cells = [(nox_environment_name(folder.name), tag, folder) for tag, folder in _cells(place)]
+    for folder in list_children(place.environments):
+        if (folder / "pyvenv.cfg").is_file() and not folder.name.startswith("."):
+            users = [(tag, cell) for name, tag, cell in cells if name == folder.name]
+            logs = (place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users)
+            yield stored(
+                "environments",
+                folder.name,
+                folder,
+                touched=(folder, *list_children(folder), *logs),
+                locks=(cell / LOCK_FILE for _, cell in users),
+                hindrance=partial(_session_at_work, folder),
+            )
+
+
+def _session_at_work(folder: Path, running: RunningProcesses) -> str:
+    return running.within(folder) or running.session(folder)
+
+
+def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the logs of builds, each with its timeline."""
+    cells = {f"{tag}-{folder.name}": (tag, (folder / LOCK_FILE,)) for tag, folder in _cells(place)}
+    tags = [release.tag for releases in place.facts.releases.values() for release in releases]
+    logs: dict[str, list[Path]] = {}
+    for path in list_children(place.layout.logs):
+        if path.is_file() and not path.name.startswith("."):
+            logs.setdefault(path.name.removesuffix(SUFFIX).removesuffix(path.suffix), []).append(path)
+    for name, paths in logs.items():
+        known_tag = max((one for one in tags if name.startswith(f"{one}-")), key=len, default="")
+        tag, locks = cells.get(name, (known_tag, ()))
+        yield stored("logs", name, *paths, tag=tag, locks=locks)
+
+
+def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield verified wheels with the files beside them; one without a manifest was not built here."""
+    for wheel in list_children(place.layout.dist):
+        if wheel.suffix == ".whl" and manifest_path(wheel).is_file():
+            manifest = read_manifest(wheel)
+            companions = [path for path in companion_paths(wheel) if path.is_file()]
+            locks, tag = _cells_using(place, manifest), str(manifest.get("tag", ""))
+            yield stored("wheels", wheel.name, *companions, wheel, tag=tag, locks=locks)
+
+
+def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
+    """Yield the locks of the cell that made a wheel, and of those that may be built against it."""
+    dependent = [one.name for one in place.facts.packages.values() if one.after == manifest.get("package")]
+    tags = {release.tag for name in dependent for release in place.facts.releases.get(name, ())}
+    for tag, folder in _cells(place):
+        if tag in tags or (tag, folder.name) == (manifest.get("tag"), manifest.get("identifier")):
+            yield folder / LOCK_FILE
+
+
+def find_demo(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield what `nox -s demo` made."""
+    folder = place.layout.demo
+    if folder.is_dir():
+        locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
+        touched = (folder, *list_children(folder))
+        busy = partial(_session_at_work, folder)
+        yield stored("demo", "demo", folder, touched=touched, locks=locks, hindrance=busy)
+
+
+# What was made of the wheels
+
+
+def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield conda packages, and archives with their records; an archive without one is not ours."""
+    dist = place.layout.dist
+    conda, archives = sorted(dist.glob("conda/*/*.conda")), sorted(dist.glob("lib*.zip"))
+    for path in (*conda, *(one for one in archives if manifest_path(one).is_file())):
+        records = [one for one in (manifest_path(path),) if one.is_file()]
+        yield stored("packages", path.relative_to(dist).as_posix(), *records, path, touched=(path,))
+
+
+def find_index(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the index, but for its state, which records what is yanked."""
+    out = place.layout.index
+    try:
+        state, problem = scan.load_state(out), ""
+    except DeliveryError as error:
+        state, problem = scan.IndexState(), str(error)
+    if state is not None:
+        record, lock = scan.state_file(out), out / scan.FOLDER / LOCK_FILE
+        yield from _written_folder(place, "index", out, record, lock, state.written, problem)
+
+
+def find_channel(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the conda channel."""
+    out, problem = place.layout.channel, ""
+    record, written = out / _CHANNEL_RECORD, {}
+    if record.is_file():
+        try:
+            written = {name: (str(digest),) for name, digest in read_json_object(record).items()}
+        except (OSError, ValueError) as error:
+            problem = f"{record} is damaged ({error})"
+        lock = place.layout.state / "channel" / LOCK_FILE
+        yield from _written_folder(place, "channel", out, record, lock, written, problem)
+
+
+def _written_folder(  # noqa: PLR0917 - an index and a channel have all of it
+    place: StoragePlace,
+    kind: str,
+    out: Path,
+    record: Path,
+    lock: Path,
+    written: Mapping[str, Sequence[str]],
+    problem: str,
+) -> Iterator[StoredItem]:
+    """Yield a folder that goes as a whole, or stays where it holds anything of others."""
+
+    def find() -> list[Path]:  # last the record, by which the folder counts as ours
+        inside = (path for path in list_contents(out) if path.name != scan.FOLDER)
+        return sorted(inside, key=lambda path: path == record)
+
+    def hindrance(running: RunningProcesses) -> str:
+        if busy := problem or running.within(out):  # such as `invoke serve`
+            return busy
+        digests = StatCache(place.layout.cache / STAT_CACHE)
+        foreign = next(_foreign_files(out, record, written, digests), None)
+        digests.save()
+        return f"{foreign} was not written by `invoke index`, or changed since" if foreign else ""
+
+    if problem or find():
+        yield StoredItem(kind, out.name, find, newest_change((record,)), "", (lock,), hindrance)
+
+
+def _foreign_files(
+    out: Path, record: Path, written: Mapping[str, Sequence[str]], digests: StatCache
+) -> Iterator[Path]:
+    """Yield the files of an index or a channel that are not as we wrote them."""
+    for folder, subfolders, names in os.walk(out):
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith((DELETED_NAME, scan.FOLDER))
+        )
+        links = [name for name in subfolders if Path(folder, name).is_symlink()]
+        for path in (Path(folder, name) for name in sorted([*names, *links])):
+            name = path.relative_to(out).as_posix()
+            ours = path == record or _CHANNEL_INDEX.fullmatch(name)
+            if path.is_symlink() or not (ours or digests.digest(path) in written.get(name, ())):
+                yield path
+
+
+def find_images(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the folders of images, but not those of dev containers: they are the project's."""
+
+    def hindrance(folder: Path, _: RunningProcesses) -> str:
+        try:
+            require_our_folder(folder)
+        except DeliveryError as error:
+            return str(error)
+        return ""
+
+    home = place.layout.images
+    for out in list_children(home):
+        if (out / IMAGE_RECORD).is_file() and not out.name.startswith("."):
+            locks, changed = (home / ".locks" / out.name / LOCK_FILE,), partial(hindrance, out)
+            yield stored(
+                "images", out.name, out, touched=(out / IMAGE_RECORD,), locks=locks, hindrance=changed
+            )
+
+
+# What all checkouts of a user share
+
+
+def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield downloads for sources and toolkits, and what the package index answered."""
+    cache = place.layout.cache
+    debian, upstream, downloads = cache / "debian", cache / "upstream", cache / "downloads"
+    if inside := list_contents(debian):
+        find = partial(list_contents, debian)
+        yield StoredItem("downloads", debian.name, find, newest_change(inside), "", (debian / LOCK_FILE,))
+    if upstream.is_dir():
+        yield stored("downloads", upstream.name, upstream)
+    # An installed toolkit leaves nothing here.
+    unfinished = [path for folder in list_children(downloads) for path in list_children(folder)]
+    if unfinished:
+        locks = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
+        yield stored("downloads", downloads.name, downloads, touched=unfinished, locks=locks)
+
+
+def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield installed toolkits, libraries and compilers, and what unfinished installations left."""
+    for folder in list_children(place.layout.cache / provisioned.FOLDER):
+        name = folder.name.removeprefix(provisioned.MAKING)
+        locks = (folder.with_name(f"{provisioned.MAKING}{name}") / LOCK_FILE,)
+        whole = folder / provisioned.WHOLE
+        if name == folder.name and not name.startswith(DELETED_NAME):
+            used = max(newest_change((folder, folder / provisioned.RECORD)), _last_read(folder))
+            item = stored("toolkits", name, folder, locks=locks, hindrance=_build_at_work(place, folder))
+            yield replace(item, used=used)
+        elif whole.is_dir():
+            yield stored("toolkits", f"{name} (unfinished)", whole, locks=locks)
+
+
+def _last_read(folder: Path) -> float:
+    """Return when a build last read a program or a header: to the day, as file systems record it."""
+    times = [0.0]
+    for path in (*list_children(folder / "bin"), *list_children(folder / "include")):
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                times.append(path.stat().st_atime)
+    return max(times)
+
+
+def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the tools of builds: gates, stand-ins, compiler properties, programs of the package index."""
+    for folder in (place.layout.cache / name for name in TOOLS):
+        if folder.is_dir():
+            touched, busy = (folder, *list_children(folder)), _build_at_work(place, folder)
+            yield stored("tools", folder.name, folder, touched=touched, hindrance=busy)
+
+
+def _build_at_work(place: StoragePlace, *paths: Path) -> Hindrance:
+    # `within`: a server may outlive its build
+    return lambda running: running.build(place.layout.cache) or running.within(*paths)
+
+
+def find_history(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the guard's history: the memory that each file took to compile."""
+    files = [path for path in list_children(place.layout.cache) if path.name.startswith(HISTORY)]
+    if files:
+        yield stored("history", HISTORY, *files, hindrance=_build_at_work(place, *files))
+
+
+def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the cache of digests and of programs' answers."""
+    file = place.layout.cache / STAT_CACHE
+    if file.is_file():
+        yield stored("recall", file.name, file)
+
+
+def find_members(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the compressed members of wheels, a file each."""
+    return _each_file("members", place.layout.cache / "members", "**/*")
+
+
+def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the files of ccache and sccache, which set their times when they use them.
+
+    Those of ccache are in folders of one digit; beside them it has statistics, which it mends itself.
+    """
+    yield from _each_file("compilers", place.layout.cache / "ccache", "[0-9a-f]/**/*")
+    yield from _each_file("compilers", place.layout.cache / "sccache", "**/*", _sccache_server)
+
+
+def _sccache_server(running: RunningProcesses) -> str:
+    server = running.runs("sccache")
+    return f"{server}: `sccache --stop-server` ends it" if server else ""
+
+
+def _each_file(
+    kind: str, folder: Path, pattern: str, hindrance: Hindrance = no_hindrance
+) -> Iterator[StoredItem]:
+    for path in folder.glob(pattern):
+        # hidden: being written
+        if path.is_file() and not path.name.startswith((".", "stats")):
+            yield stored(kind, str(path.relative_to(folder.parent)), path, hindrance=hindrance)
+
+
+def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
+    layout = place.layout
+    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.selection}
+    for path in (*list_children(layout.state), *list_children(layout.cache)):
+        by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
+        if path not in ours and not by_name:
+            yield stored("other", str(path), path)
+
+
+def find_leftovers(place: StoragePlace) -> Iterator[Path]:
+    """Yield what an interrupted clean renamed but did not delete; not what another one deletes right now."""
+    layout = place.layout
+    homes = [layout.state, layout.logs, layout.dist, layout.cache, layout.images, place.environments]
+    homes += [*list_children(layout.sources), *list_children(layout.cache)]
+    homes += [cell for tag in list_children(layout.trees) for cell in list_children(tag)]
+    homes += [Path(folder) for top in (layout.index, layout.channel) for folder, _, _ in os.walk(top)]
+    for path in (path for home in homes for path in list_children(home)):
+        if path.name.startswith(DELETED_NAME) and not is_being_deleted(path):
+            yield path
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKind:
+    """Things that are listed and removed together."""
+
+    name: str
+    cost: str  # of removing them, as a clause
+    find: Callable[[StoragePlace], Iterable[StoredItem]]
+    removed: str = "selected"  # when: "selected" by age, release or size; "named" with --kind only; "never"
+
+
+KINDS = (
+    StorageKind("trees", "the next build recompiles what is not in the compiler cache", find_trees),
+    StorageKind("outputs", "a wheel that must be remade is packed and verified again", find_outputs),
+    StorageKind("sources", "fetched again", find_sources),
+    StorageKind(
+        "environments", "installed again, and what includes their headers recompiled", find_environments
+    ),
+    StorageKind("logs", "`invoke report` cannot draw those builds any more", find_logs),
+    StorageKind("members", "compressed again", find_members),
+    StorageKind("downloads", "downloaded again", find_downloads),
+    StorageKind("tools", "made or downloaded again, in seconds", find_tools),
+    StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),
+    StorageKind("demo", "`nox -s demo` takes a minute again", find_demo),
+    StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
+    StorageKind("toolkits", "downloaded again, gigabytes for a toolkit", find_toolkits, "named"),
+    StorageKind("history", "the guard learns the memory of each file again", find_history, "named"),
+    StorageKind("wheels", "built again", find_wheels, "named"),
+    StorageKind("packages", "made from their wheels again, in minutes", find_packages, "named"),
+    StorageKind("index", "written again from `dist/`, in seconds; yanks are kept", find_index, "named"),
+    StorageKind("channel", "indexed again from `dist/conda/`, in seconds", find_channel, "named"),
+    StorageKind("images", "their folders are written again, in seconds", find_images, "named"),
+    StorageKind("other", "unknown", find_unknown, "never"),
+)
+
+
+def items_of_kinds(place: StoragePlace, kinds: Iterable[StorageKind] = KINDS) -> Iterator[StoredItem]:
+    """Yield the items of several kinds."""
+    for kind in kinds:
+        yield from kind.find(place)
