@@ -7,14 +7,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from torchmill.build.containers import run
 from torchmill.build.containers.engine import Engine, explain_no_emulation, find_engine, read_binfmt_entries
-from torchmill.build.containers.run import Container, ContainerCommands, EngineHost
+from torchmill.build.containers.run import Container, ContainerCommands
 from torchmill.build.cross.container import (
     IMAGE_VARIABLE,
     ContainerOrder,
@@ -27,7 +27,6 @@ from torchmill.build.cross.container import (
     select_settings,
 )
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.cost_model import CostRange
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.core import process
@@ -48,67 +47,40 @@ from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.doctor.system import fetch_command
-from torchmill.plan.estimate import EstimateSpan, format_estimate
+from torchmill.plan.estimate import format_estimate
 
 # GitHub's hosted runners of an arch, as wheels.yml names them.
 RUNNERS = {"aarch64": "ubuntu-24.04-arm", "x86_64": "ubuntu-24.04"}
+_FAILED = 1  # nox's exit code for a session that failed
 
 
-@dataclass(frozen=True, slots=True)
-class CrossPace:
-    """What a build will take, in seconds of the clock."""
-
-    arch: str
-    emulated: bool  # another processor plays this one
-    factor: CostRange | None  # how much longer compilers take then; None: nobody measured it
-    native: EstimateSpan | None  # on a machine of the arch with as many processors; None: nothing is known
-
-    @property
-    def wall(self) -> EstimateSpan | None:
-        """Return what it takes here; None where nobody knows."""
-        if self.native is None or not self.emulated:
-            return self.native
-        if self.factor is None:
-            return None
-        low, high = self.factor.low, self.factor.high
-        return EstimateSpan(
-            self.native.low * low, self.native.likely * (low * high) ** 0.5, self.native.high * high
-        )
-
-
-def estimate_pace(facts: Facts, plan: Plan, *, emulated: bool) -> CrossPace:
-    """Return the pace of a plan."""
-    arch, found = facts.arches[plan.build.arch], estimate.estimate_build(facts, plan)
-    return CrossPace(arch.name, emulated, arch.emulated, found.wall if found else None)
-
-
-def describe_pace(pace: CrossPace) -> list[str]:
-    """Return the sentences for a user who waits for it."""
-    if not pace.emulated:
-        return [f"the container's machine is {pace.arch} itself: nothing is emulated"]
-    factor, wall = pace.factor, pace.wall
+def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
+    """Return sentences on how long a build takes in a container, and where it is faster."""
+    arch = facts.arches[plan.build.arch]
+    if not emulated:
+        return [f"the container's machine is {arch.name} itself: nothing is emulated"]
+    factor, cost = arch.emulated, estimate.estimate_build(facts, plan)
     times = f"{factor.low:g} to {factor.high:g} times as long" if factor else "many times as long"
-    lines = [f"every program for {pace.arch} is emulated here: compilers take {times} as natively"]
-    if wall:
-        span = f"({format_estimate(wall.low)} to {format_estimate(wall.high)})"
-        lines.append(f"expect about {format_estimate(wall.likely)} {span} with an empty compiler cache")
+    lines = [f"every program for {arch.name} is emulated here: compilers take {times} as natively"]
+    if factor and cost:
+        likely = format_estimate(cost.wall.likely * (factor.low * factor.high) ** 0.5)
+        low, high = cost.wall.low * factor.low, cost.wall.high * factor.high
+        span = f"({format_estimate(low)} to {format_estimate(high)})"
+        lines.append(f"expect about {likely} {span} with an empty compiler cache")
     lines.append(
-        f"faster: a machine that is {pace.arch}, or GitHub's runner {RUNNERS[pace.arch]} (wheels.yml, see "
+        f"faster: a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see "
         "docs/other-machines.md)"
     )
     return lines
-
-
-_FAILED = 1  # nox's exit code for a session that failed
 
 
 @dataclass(frozen=True, slots=True)
 class CrossOptions:
     """What stands after --: what is for the container, and what is for the build in it."""
 
-    image: str
-    engine: str
     options: Options
+    image: str
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +89,13 @@ class PreparedRun:
 
     goal: CrossBuild
     engine: Engine
-    ground: EngineHost
     container: Container
     steps: ContainerCommands
     emulated: bool
     has_image: bool
-    folders: tuple[Path, ...]  # that must be there first
+    folders: tuple[Path, ...]  # that must exist first
     environ: Mapping[str, str]  # the engine's own: what is passed on without being shown is taken from there
+    sentences: tuple[str, ...]  # that a user should know beforehand
 
 
 def build_in_container(
@@ -131,7 +103,7 @@ def build_in_container(
 ) -> None:
     """Build a cell of another machine in a container.
 
-    What is to be known beforehand goes to `note`, a sentence each. Raises SuiteError.
+    What a user should know beforehand goes to `note`, a sentence each. Raises TorchmillError.
     """
     asked = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
@@ -140,10 +112,13 @@ def build_in_container(
         measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
     )
     made = prepare_run(root, facts, goal, asked, machine)
-    _require_source(layout, facts, goal.cell)
+    package, tag = goal.cell.build.package, goal.cell.release.tag
+    if fetcher.load_source(layout, package, tag) is None:
+        command = fetch_command(facts, goal.cell)
+        raise SourceError(f"{package} {tag} is not fetched: run `{command}`", code="source-not-fetched")
     for why in find_hindrances(facts, machine, made):
-        raise HostError(f"{goal.identifier}: {why}")
-    for sentence in describe_run(facts, machine, asked, made):
+        raise HostError(f"{goal.identifier}: {why}", code="container-not-ready")
+    for sentence in made.sentences:
         note(sentence)
     for folder in made.folders:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,22 +133,26 @@ def prepare_run(
     Raises ImpossibleBuildError, HostError, ConfigError.
     """
     refuse_impossible(facts, goal)
-    found = find_engine(os.environ, asked.engine)
-    ground = run.find_engine_host(found, os.environ, machine.system)
-    image, has_image = find_image(found, facts, goal.cell, asked.image)
+    engine = find_engine(os.environ, asked.engine)
+    engine_host = run.find_engine_host(engine, os.environ, machine.system)
+    image, has_image = find_image(engine, facts, goal.cell, asked.image)
     order = ContainerOrder(goal, cell_lookup.selecting_tag(facts, goal.cell.release), image, asked.options)
     place = _place(root)
-    container = plan_container(order, place, ground)
+    container = plan_container(order, place, engine_host)
+    emulated = engine_host.arch != goal.arch
+    plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
+    where = f"{engine.name} {engine.version}, image {image}"
+    first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
     return PreparedRun(
         goal,
-        found,
-        ground,
+        engine,
         container,
-        run.container_commands(found, ground, container),
-        ground.arch != goal.arch,
+        run.container_commands(engine, engine_host, container),
+        emulated,
         has_image,
         required_folders(order, place),
         {**os.environ, **place.passed.variables},
+        (first, *describe_pace(facts, plan, emulated=emulated)),
     )
 
 
@@ -208,32 +187,21 @@ def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
 
     Raises ConfigError for anything that is no option of a container nor of a build.
     """
-    parser = _Parser(prog=prog, allow_abbrev=False, add_help=False)
+    parser = argparse.ArgumentParser(prog=prog, allow_abbrev=False, add_help=False, exit_on_error=False)
     parser.add_argument("--image")
-    parser.add_argument("--engine")
-    own, rest = parser.parse_known_args(list(arguments))
-    return choose_options(options_.parse_options(rest, prog), own.image, own.engine)
+    parser.add_argument("--engine", default="")
+    try:
+        own, rest = parser.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ConfigError(
+            f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option"
+        ) from None
+    return CrossOptions(options_.parse_options(rest, prog), own.image or default_image(), own.engine)
 
 
-def choose_options(said: Options, image: str | None = None, program: str | None = None) -> CrossOptions:
-    """Return what is asked for, of a container what the environment says where nothing else does."""
-    return CrossOptions(image or os.environ.get(IMAGE_VARIABLE, ""), program or "", said)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}; name an image as in --image=debian-arm64")
-
-
-def describe_run(facts: Facts, machine: Host, asked: CrossOptions, made: PreparedRun) -> list[str]:
-    """Return what a user is to know beforehand, a sentence each."""
-    where = f"{made.engine.name} {made.engine.version}, image {made.container.image}"
-    computed = build_plan.compute_plan(facts, made.goal.cell, machine, asked.options)
-    found = estimate_pace(facts, computed, emulated=made.emulated)
-    return [
-        f"{made.goal.identifier} is built in a container for {made.goal.arch} ({where})",
-        *describe_pace(found),
-    ]
+def default_image() -> str:
+    """Return the image that the environment names, "" for none."""
+    return os.environ.get(IMAGE_VARIABLE, "")
 
 
 def builder_images(facts: Facts, cell: Cell) -> Iterator[str]:
@@ -263,12 +231,6 @@ def _place(root: Path) -> ContainerPlace:
     )
 
 
-def _require_source(layout: Layout, facts: Facts, cell: Cell) -> None:
-    package, tag = cell.build.package, cell.release.tag
-    if fetcher.load_source(layout, package, tag) is None:
-        raise SourceError(f"{package} {tag} is not fetched: run `{fetch_command(facts, cell)}`")
-
-
 def _run(made: PreparedRun) -> None:
     """Run the container; raises HostError, BuildError, InterruptedBuildError in words of the session."""
     try:
@@ -284,18 +246,13 @@ def _run(made: PreparedRun) -> None:
                 f"{made.goal.identifier} failed in its container, as said above; run the same command again "
                 "to go on from there"
             ) from None
-        raise HostError(_engine_failed(made, error)) from None
-
-
-def _engine_failed(made: PreparedRun, error: CommandError) -> str:
-    """Say what an engine could not do."""
-    what = (
-        f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for {made.goal.arch}"
-    )
-    if "exec format error" in error.output.lower():
-        cure = explain_no_emulation(made.container.arch, {})
-        return f"{what}: {cure}"
-    return f"{what}: {error}"
+        emulation = "exec format error" in error.output.lower()
+        why = explain_no_emulation(made.container.arch, {}) if emulation else error
+        raise HostError(
+            f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for "
+            f"{made.goal.arch}: {why}",
+            code="container-engine-failed",
+        ) from None
 
 
 def _assure(made: PreparedRun, machine: str) -> None:
@@ -307,53 +264,28 @@ def _assure(made: PreparedRun, machine: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CrossPreview:
-    """What would run, or why nothing can."""
-
-    missing: str  # "" where there is an engine
-    sentences: tuple[str, ...] = ()
-    container: Container | None = None
-    steps: ContainerCommands | None = None
-
-    def as_text(self) -> str:
-        """Return it for a person to read."""
-        if self.container is None or self.steps is None:
-            return f"\nin a container, which cannot be had: {self.missing}"
-        lines = ["", "in a container", *(f"  {sentence}" for sentence in self.sentences)]
-        commands = (*self.steps.before, self.steps.main, self.steps.after)
-        return "\n".join([*lines, *(f"  {shlex.join(argv)}" for argv in commands)])
-
-    def as_data(self) -> Mapping[str, Any]:
-        """Return it as JSON-ready data."""
-        if self.container is None or self.steps is None:
-            return {"missing": self.missing}
-        return {
-            "image": self.container.image,
-            "arch": self.container.arch,
-            "mounts": [
-                {"source": one.source, "target": one.target, "writable": one.writable}
-                for one in self.container.mounts
-            ],
-            "variables": dict(self.container.variables),
-            "passed": list(self.container.passed),
-            "commands": [list(argv) for argv in (*self.steps.before, self.steps.main, self.steps.after)],
-            "sentences": list(self.sentences),
-        }
-
-
-def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> CrossPreview:
-    """Return the container of a cell on this machine, or what there is none for.
+def preview_cross_build(
+    facts: Facts, cell: Cell, machine: Host, options: Options
+) -> tuple[str, dict[str, Any]]:
+    """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
 
     Raises ConfigError where a path cannot be given to one.
     """
-    root = CHECKOUT
     goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
-    asked = choose_options(options)
     try:
-        made = prepare_run(root, facts, goal, asked, machine)
+        made = prepare_run(CHECKOUT, facts, goal, CrossOptions(options, default_image()), machine)
     except (HostError, ImpossibleBuildError) as error:
-        return CrossPreview(str(error))
-    missing = (f"missing: {why}" for why in find_hindrances(facts, machine, made))
-    sentences = (*describe_run(facts, machine, asked, made), *missing)
-    return CrossPreview("", sentences, made.container, made.steps)
+        return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
+    sentences = [*made.sentences, *(f"missing: {why}" for why in find_hindrances(facts, machine, made))]
+    commands = [*made.steps.before, made.steps.main, made.steps.after]
+    lines = ["", "in a container", *(f"  {line}" for line in (*sentences, *map(shlex.join, commands)))]
+    data = {
+        "image": made.container.image,
+        "arch": made.container.arch,
+        "mounts": [asdict(one) for one in made.container.mounts],
+        "variables": dict(made.container.variables),
+        "passed": list(made.container.passed),
+        "commands": [list(argv) for argv in commands],
+        "sentences": sentences,
+    }
+    return "\n".join(lines), data

@@ -20,7 +20,6 @@ from torchmill.build.cross import container
 from torchmill.build.disk_space import BuildFolders
 from torchmill.commands import cross_build
 from torchmill.commands.clean.in_use import nox_environment_name
-from torchmill.commands.cross_build import CrossPace
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options
 from torchmill.core.errors import HostError
@@ -34,50 +33,50 @@ from torchmill.plan.doctor.system import fetch_command
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What is there of the way into a container."""
+    """What this machine has for a container."""
 
     engine: Engine | None
-    refusal: str  # why there is no engine, with the cure
-    ground: EngineHost | None = None
+    refusal: str  # why there is no engine, with the fix
+    engine_host: EngineHost | None = None
     image: str = ""
     has_image: bool = False
-    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None where another kernel decides
+    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
 
 
 def examine_way_into_container(
     facts: Facts, layout: Layout, host: Host, cell: Cell, options: Options
 ) -> tuple[Finding, ...]:
     """Return what this machine has and lacks to build a cell of another architecture in a container."""
-    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    tag, arch = cell.release.tag, cell.build.arch
+    fetched = fetcher.load_source(layout, cell.build.package, tag)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
-    inner = container.guest_layout(layout, cell.build.arch)
-    there = disk_space.with_disk_space(host, facts, layout, _container_folders(inner, cell), fetched)
-    question = BuildQuestion(facts, cell, there, computed, fetched)
-    asked = cross_build.choose_options(options)
-    seen = look_for_container(facts, cell, asked.image, host.system)
-    emulated = seen.ground is None or seen.ground.arch != cell.build.arch
-    said = container_findings(question, seen, cross_build.estimate_pace(facts, computed, emulated=emulated))
-    return tuple(said)
+    inner, identifier = container.guest_layout(layout, arch), cell.build.identifier(arch)
+    folders = BuildFolders(  # in the container, as this machine sees them
+        disk_space.newest_tree(inner, tag, cell.build.family(arch), identifier),
+        inner.tree(tag, identifier),
+        inner.state / "environments" / nox_environment_name(identifier),
+    )
+    with_space = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+    question = BuildQuestion(facts, cell, with_space, computed, fetched)
+    return tuple(container_findings(question, look_for_container(facts, cell, host.system)))
 
 
-def look_for_container(facts: Facts, cell: Cell, image: str, system: str) -> ContainerFacts:
-    """Return what is there for the container of a cell; `image` was asked for, "" where none was."""
+def look_for_container(facts: Facts, cell: Cell, system: str) -> ContainerFacts:
+    """Return what this machine has for the container of a cell."""
     handlers = read_binfmt_entries() if system == "linux" else None
     try:
-        found = find_engine(os.environ)
-        ground = run.find_engine_host(found, os.environ, system)
+        engine = find_engine(os.environ)
+        engine_host = run.find_engine_host(engine, os.environ, system)
     except HostError as error:
         return ContainerFacts(None, str(error), handlers=handlers)
-    name, there = cross_build.find_image(found, facts, cell, image)
-    return ContainerFacts(found, "", ground, name, there, handlers)
+    name, exists = cross_build.find_image(engine, facts, cell, cross_build.default_image())
+    return ContainerFacts(engine, "", engine_host, name, exists, handlers)
 
 
-def container_findings(
-    question: BuildQuestion, seen: ContainerFacts, expected: CrossPace
-) -> Iterator[Finding]:
+def container_findings(question: BuildQuestion, seen: ContainerFacts) -> Iterator[Finding]:
     """Yield the findings on the way into a container, in the order in which a session needs it."""
     yield from _engine(seen)
-    yield from _emulation(question, seen, expected)
+    yield _emulation(question, seen)
     yield _image(question, seen)
     yield _source(question)
     yield from disk_and_memory.check_room(question)
@@ -93,31 +92,29 @@ def container_findings(
 def _engine(seen: ContainerFacts) -> Iterator[Finding]:
     subject, needed = "container engine", "docker, podman or buildah"
     if seen.engine is None:
-        because, _, cure = seen.refusal.partition(": ")
-        yield Finding(subject, "none that answers", needed, "failure", cure, because)
+        because, _, fix = seen.refusal.partition(": ")
+        yield Finding(subject, "none that answers", needed, "failure", fix, because)
         return
     yield Finding(subject, f"{seen.engine.name} {seen.engine.version}".rstrip(), needed, "ok")
-    if seen.ground is not None and seen.ground.remote:
+    if seen.engine_host is not None and seen.engine_host.remote:
         cure = "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"
         because = "it does not see the files of this one"
         yield Finding("engine's machine", "another one", "this one", "failure", cure, because)
 
 
-def _emulation(question: BuildQuestion, seen: ContainerFacts, expected: CrossPace) -> Iterator[Finding]:
+def _emulation(question: BuildQuestion, seen: ContainerFacts) -> Finding:
     arch = question.build.arch
     subject, needed = f"programs for {arch}", "a processor or QEMU that runs them"
-    if seen.ground is not None and not expected.emulated:
-        yield Finding(subject, "run by the processor", needed, "ok")
-        return
+    if seen.engine_host is not None and seen.engine_host.arch == arch:
+        return Finding(subject, "run by the processor", needed, "ok")
     why = None if seen.handlers is None else explain_no_emulation(arch, seen.handlers)
     if why is not None:
-        because, _, cure = why.partition(": ")
-        yield Finding(subject, "not run", needed, "failure", cure, because)
-        return
-    known = find_handler(arch, seen.handlers) if seen.handlers else None
-    by = f"emulated by {known.name}" if known else "emulated"
-    first, *more = cross_build.describe_pace(expected)
-    yield Finding(subject, by, needed, "warning", more.pop(), "; ".join((first, *more)))
+        because, _, fix = why.partition(": ")
+        return Finding(subject, "not run", needed, "failure", fix, because)
+    handler = find_handler(arch, seen.handlers) if seen.handlers else None
+    *pace, faster = cross_build.describe_pace(question.facts, question.plan, emulated=True)
+    emulator = f"emulated by {handler.name}" if handler else "emulated"
+    return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
 
 
 def _image(question: BuildQuestion, seen: ContainerFacts) -> Finding:
@@ -137,13 +134,3 @@ def _source(question: BuildQuestion) -> Finding:
         because = "the session starts when it is there; the container sees it"
         return Finding("source", "not fetched", tag, "warning", cure, because)
     return Finding("source", f"{question.source.tag} from {question.source.provider}", tag, "ok")
-
-
-def _container_folders(inner: Layout, cell: Cell) -> BuildFolders:
-    """Return where a build in the container goes on, as this machine sees it."""
-    tag, arch = cell.release.tag, cell.build.arch
-    identifier = cell.build.identifier(arch)
-    tree = disk_space.newest_tree(inner, tag, cell.build.family(arch), identifier)
-    return BuildFolders(
-        tree, inner.tree(tag, identifier), inner.state / "environments" / nox_environment_name(identifier)
-    )

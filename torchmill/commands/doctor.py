@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
@@ -24,83 +24,54 @@ from torchmill.fetch.source import fetcher
 from torchmill.host import machine
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.finding import VERDICTS, Finding, Verdict
+from torchmill.plan.doctor.finding import VERDICTS, Finding
 from torchmill.plan.options import options_of_task
 
-
-def findings_as_text(findings: Sequence[Finding]) -> str:
-    """Return the table, and below it what the verdicts mean and the commands that cure them."""
-    rows = [(one.verdict, one.subject, one.found, one.needed) for one in findings]
-    table = console.format_table(("verdict", "check", "found", "needed"), rows)
-    return "\n".join([table, *_remarks(findings)])
-
-
-def _remarks(findings: Iterable[Finding]) -> Iterator[str]:
-    for one in findings:
-        cure = one.cure if one.verdict in {"warning", "failure"} else ""
-        if one.because or cure:
-            yield f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}"
-        if cure:
-            yield f"    {cure}"
-
-
-def findings_as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return the findings as JSON-ready data."""
-    return [asdict(one) for one in findings]
-
-
-def summarize_findings(findings: Iterable[Finding]) -> str:
-    """Return how many checks ended in which way: "14 ok, 1 warning"."""
-    counts = Counter(one.verdict for one in findings)
-    return ", ".join(f"{counts[one]} {_counted(one, counts[one])}" for one in VERDICTS if one in counts)
-
-
-def _counted(verdict: Verdict, count: int) -> str:
-    return f"{verdict}s" if verdict in {"warning", "failure"} and count > 1 else verdict
-
-
 _NONE = Options()
+_PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """What was asked, and what was found."""
+    """What was examined, and what was found."""
 
     subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
     findings: Sequence[Finding]
-    refusal: str  # what the subject cannot, where something is missing
+    refusal: str  # what the subject cannot do where something is missing
 
     def as_text(self) -> str:
-        """Return the table and the cures, with the outcome as the last line."""
-        return f"{findings_as_text(self.findings)}\n\n{self.subject}: {summarize_findings(self.findings)}"
+        """Return the table and the fixes, with the outcome as the last line."""
+        rows = [(one.verdict, one.subject, one.found, one.needed) for one in self.findings]
+        lines = [console.format_table(("verdict", "check", "found", "needed"), rows)]
+        for one in self.findings:
+            fix = one.cure if one.verdict in _PLURAL else ""
+            if one.because or fix:
+                lines.append(f"\n{one.subject}: {one.because or f'{one.found} here, needed {one.needed}'}")
+            if fix:
+                lines.append(f"    {fix}")
+        counts = Counter(one.verdict for one in self.findings)
+        summary = ", ".join(
+            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}"
+            for one in VERDICTS
+            if counts[one]
+        )
+        return "\n".join([*lines, f"\n{self.subject}: {summary}"])
 
     def as_data(self) -> dict[str, Any]:
-        """Return the visit as JSON-ready data."""
+        """Return the report as JSON-ready data."""
         return {
             "subject": self.subject,
             "can_start": examination.can_start(self.findings),
-            "findings": findings_as_data(self.findings),
+            "findings": [asdict(one) for one in self.findings],
         }
 
     def require(self) -> None:
         """Raise HostError unless a build can start."""
         if not examination.can_start(self.findings):
             failed = ", ".join(one.subject for one in self.findings if one.verdict == "failure")
-            raise HostError(f"{self.subject} {self.refusal} ({failed}): the cures stand above")
-
-
-def load_host_to_examine(facts: Facts, layout: Layout, described: str, saved: str) -> Host:
-    """Return this machine, or the one that a file describes, and save it where a file is named.
-
-    Raises ConfigError for a file that cannot be read or written.
-    """
-    if described:
-        found = machine.load_host(Path(described))
-    else:
-        found = examination.survey_host(facts, machine.measure_host(layout.root), os.environ)
-    if saved:
-        machine.save_host(found, Path(saved))
-    return found
+            raise HostError(
+                f"{self.subject} {self.refusal} ({failed}): see the fixes above", code="machine-not-ready"
+            )
 
 
 def examine_host(  # noqa: PLR0917 - what is examined, and for what
@@ -119,22 +90,26 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     """
     if not identifier:
         if options != _NONE:
-            raise ConfigError("invoke doctor: name the build that these options are for, as wheel-3.10-cu118")
-        subject = "this machine" if layout else "the machine"
+            raise ConfigError(
+                "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
+                code="options-without-build",
+            )
+        findings = examination.examine_machine(facts, host, release)
         return DoctorReport(
-            subject, examination.examine_machine(facts, host, release), "cannot build anything yet"
+            "this machine" if layout else "the machine", findings, "cannot build anything yet"
         )
     cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
-    if layout is None:
-        findings = examination.examine_build(
-            facts, cell, host, build_plan.compute_plan(facts, cell, host, options)
-        )
-        return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
-    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
-    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
-    folders = _folders(layout, cell, host)
-    here = disk_space.with_disk_space(host, facts, layout, folders, fetched)
-    findings = examination.examine_build(facts, cell, here, computed, fetched)
+    if layout is not None and _needs_container(facts, cell, host):
+        from torchmill.commands.cross_doctor import examine_way_into_container
+
+        findings = examine_way_into_container(facts, layout, host, cell, options)
+    else:
+        fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag) if layout else None
+        computed = build_plan.compute_plan(facts, cell, host, options, fetched)
+        if layout is not None:
+            folders = _folders(layout, cell, host)
+            host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+        findings = examination.examine_build(facts, cell, host, computed, fetched)
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
@@ -142,42 +117,16 @@ def _folders(layout: Layout, cell: Cell, host: Host) -> BuildFolders:
     """Return where a build would go on, in the newest tree that may be its own."""
     tag, identifier = cell.release.tag, cell.build.identifier(host.arch)
     tree = disk_space.newest_tree(layout, tag, cell.build.family(host.arch), identifier)
-    return BuildFolders(
-        tree, layout.tree(tag, identifier), nox_environments_folder() / nox_environment_name(identifier)
-    )
-
-
-_NO_IMAGE = Options()
-
-
-def examine_for_any_arch(  # noqa: PLR0917 - what is examined, and for what
-    facts: Facts,
-    layout: Layout | None,
-    host: Host,
-    identifier: str,
-    release: Release | None,
-    options: Options = _NO_IMAGE,
-) -> DoctorReport:
-    """Return what the doctor says; of a build for another machine, what this one lacks to build it.
-
-    Takes and raises what `examine_host` does, which answers for all other builds.
-    """
-    cell = cell_lookup.find_cell(facts, identifier, host.arch, release) if identifier else None
-    if layout is None or cell is None or not _needs_container(facts, cell, host):
-        return examine_host(facts, layout, host, identifier, release, options)
-    from torchmill.commands.cross_doctor import examine_way_into_container
-
-    findings = examine_way_into_container(facts, layout, host, cell, options)
-    return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+    environment = nox_environments_folder() / nox_environment_name(identifier)
+    return BuildFolders(tree, layout.tree(tag, identifier), environment)
 
 
 def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
-    arch = facts.arches[cell.build.arch]
-    if arch.name == host.arch:
+    if cell.build.arch == host.arch:
         return False
     from torchmill.build.cross import container
 
-    return container.has_containers(arch)
+    return container.has_containers(facts.arches[cell.build.arch])
 
 
 def show_examination(  # noqa: PLR0917 - every one is an option
@@ -194,9 +143,14 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
     options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
-    machine = load_host_to_examine(facts, layout, host, save)
+    if host:
+        examined = machine.load_host(Path(host))
+    else:
+        examined = examination.survey_host(facts, machine.measure_host(layout.root), os.environ)
+    if save:
+        machine.save_host(examined, Path(save))
     release = selection.selected_release(facts, layout, tag)
-    report = examine_for_any_arch(facts, None if host else layout, machine, build or "", release, options)
+    report = examine_host(facts, None if host else layout, examined, build or "", release, options)
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
 
 

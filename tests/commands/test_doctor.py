@@ -1,4 +1,4 @@
-"""A visit to the doctor: through the real invoke, and without it."""
+"""What the doctor finds: through the real invoke, and without it."""
 
 import json
 import sys
@@ -8,9 +8,10 @@ import pytest
 
 from tests.support.commands import ROOT, run
 from tests.support.machines import gcc, made_up_programs
+from tests.support.refusals import refused
 from torchmill.commands import doctor
 from torchmill.config.model import Facts, Host
-from torchmill.core.errors import HostError, ImpossibleBuildError
+from torchmill.core.errors import ImpossibleBuildError
 from torchmill.host import machine
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
@@ -95,7 +96,7 @@ def test_a_bare_machine_can_build_nothing(shipped: Facts) -> None:
     failed = {one.subject for one in found.findings if one.verdict == "failure"}
     assert {"interpreters", "C++ compiler", "git", "disk"} <= failed
     assert {"Python 3.9", "Python 3.10"} <= {one.subject for one in found.findings}
-    with pytest.raises(HostError, match="the machine cannot build anything yet"):
+    with refused("machine-not-ready"):
         found.require()
 
 

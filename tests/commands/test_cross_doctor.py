@@ -1,13 +1,14 @@
-"""What the doctor says of a build for another machine."""
+"""What the doctor finds for a build in a container, and what emulation costs."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.build.test_containers_emulation import AARCH64
-from tests.commands.test_foreign_session import OTHER, SAMPLE, path
+from tests.commands.test_cross_build import OTHER, SAMPLE, path
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
 from torchmill.build.containers.engine import Engine
@@ -26,14 +27,15 @@ HERE = EngineHost("x86_64", rootless=False, remote=False)
 READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", has_image=True, handlers={"qemu-aarch64": AARCH64})
 
 
-def found(facts: Facts, seen: ContainerFacts, *, emulated: bool = True) -> dict[str, Finding]:
+def question(facts: Facts) -> BuildQuestion:
     release = matrix.find_release(facts, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu-aarch64", "x86_64", release)
     host = load_host(HOSTS / "debian-12.toml")
-    computed = build_plan.compute_plan(facts, cell, host, Options())
-    expected = cross_build.estimate_pace(facts, computed, emulated=emulated)
-    every = cross_doctor.container_findings(BuildQuestion(facts, cell, host, computed), seen, expected)
-    return {one.subject: one for one in every}
+    return BuildQuestion(facts, cell, host, build_plan.compute_plan(facts, cell, host, Options()))
+
+
+def found(facts: Facts, seen: ContainerFacts) -> dict[str, Finding]:
+    return {one.subject: one for one in cross_doctor.container_findings(question(facts), seen)}
 
 
 def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
@@ -74,7 +76,7 @@ MISSING = {
         {"image": "invoke image --kind builder --tag v1.13.1 --arch aarch64 --build"},
     ),
     "files": (
-        replace(READY, ground=replace(HERE, remote=True)),
+        replace(READY, engine_host=replace(HERE, remote=True)),
         {"engine's machine": "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"},
     ),
 }
@@ -91,8 +93,22 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
 
 
 def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Facts) -> None:
-    said = found(shipped, replace(READY, ground=replace(HERE, arch="aarch64")), emulated=False)
+    said = found(shipped, replace(READY, engine_host=replace(HERE, arch="aarch64")))
     assert said["programs for aarch64"].verdict == "ok"
+
+
+def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts) -> None:
+    asked = question(shipped)
+    first, expected, faster = cross_build.describe_pace(shipped, asked.plan, emulated=True)
+    assert first.endswith("compilers take 12 to 15 times as long as natively")
+    assert re.fullmatch(r"expect about \S+ h \(\S+ h to \S+ h\) with an empty compiler cache", expected)
+    assert faster.startswith("faster: a machine that is aarch64, or GitHub's runner ubuntu-24.04-arm")
+    arch = replace(shipped.arches["aarch64"], emulated=None)
+    unmeasured = replace(shipped, arches={**shipped.arches, "aarch64": arch})
+    first, faster = cross_build.describe_pace(unmeasured, asked.plan, emulated=True)
+    assert first.endswith("compilers take many times as long as natively")
+    (native,) = cross_build.describe_pace(shipped, asked.plan, emulated=False)
+    assert native == "the container's machine is aarch64 itself: nothing is emulated"
 
 
 def test_the_real_doctor_answers(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
+from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.build.containers import engine
 from torchmill.commands import cross_build
-from torchmill.core.errors import ConfigError
 
 OTHER = "aarch64" if platform.machine() != "aarch64" else "x86_64"
 SESSION = f"wheel-{THIS}-cpu-{OTHER}"
@@ -141,6 +141,6 @@ def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: p
     assert cross_build.parse_options(["--jobs", "2"], "nox").image == "mine"
     found = cross_build.parse_options(["--image=theirs", "--label", "none", "--engine", "podman"], "nox")
     assert (found.image, found.engine, found.options.label) == ("theirs", "podman", "none")
-    for words, sentence in ((["--image"], "expected one argument"), (["--jbos=2"], "unrecognized arguments")):
-        with pytest.raises(ConfigError, match=sentence):
+    for words in (["--image"], ["--jbos=2"]):
+        with refused("invalid-option"):
             cross_build.parse_options(words, "nox")
