@@ -1,27 +1,157 @@
-"""Facts: what loads, and what each mistake in a TOML file says."""
+"""Facts: what loads, what each mistake in a TOML file says, and how the facts that ship agree."""
 
-import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
-from torchmill.config import facts_reader, matrix
-from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError
+from tests.support.declared import ONE, declared
+from tests.support.refusals import refused
+from torchmill.config import cell_lookup, facts_reader, matrix
+from torchmill.config.delivery_model import CondaName
+from torchmill.config.model import Facts, Host, KnownUnit, Options
+from torchmill.plan import build_plan
+
+HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
+RUN = """
+[[run]]
+package = "torch"
+release = "1.13.1"
+variant = "cpu"
+machine = "two cores"
+scope = "job"
+wall_seconds = 60
+source = "test"
+"""
+IMAGE = """
+[[base]]
+role = "system"
+image = "docker.io/library/debian"
+tag = "bookworm-slim"
+arches = ["x86_64"]
+distribution = "debian"
+version = "12"
+manager = "apt"
+source = "test"
+
+[tools]
+apt = ["git"]
+dnf = ["git"]
+yum = ["git"]
+
+[uv]
+version = "0.9"
+pythons = ["3.13"]
+source = "test"
+"""
+SOURCES = """
+[[pypi]]
+kind = "cudnn"
+cuda = "11"
+packages = ["nvidia-cudnn-cu11"]
+arches = ["x86_64"]
+source = "the index"
+
+[[debian]]
+kind = "toolkit"
+versions = ["11.8"]
+packages = ["nvidia-cuda-toolkit"]
+arches = ["x86_64"]
+where = ["bookworm/non-free"]
+source = "its archive"
+"""
+PART = """
+[nvtx]
+called = "NVTX"
+package = "nvidia-nvtx"
+headers = ["n.h"]
+libraries = []
+cuda = "<13"
+source = "the wheel"
+"""
+UNIT = """
+[[unit]]
+package = "base"
+pattern = "a/*.cpp"
+peak = "2 GiB"
+seconds = 5
+source = "seen"
+"""
+WHEELS = """
+[[wheels]]
+name = "x"
+url = "u"
+packages = []
+variants = "cpu"
+arches = []
+source = "test"
+"""
+# What is written into a small set of facts, mistake by mistake: files that it lacks at first.
+FILES = {
+    "packages/tiny-scatter.toml": ONE,
+    "runs.toml": RUN,
+    "linking.toml": 'limit = "2 GiB"\nmargin = 0.3\nsplit = ">=1.8"\n',
+    "images.toml": IMAGE,
+    "conda.toml": '[[name]]\npypi = ["a"]\nconda = "b"\n',
+    "toolkit_sources.toml": SOURCES,
+    "toolkit_parts.toml": PART,
+    "units.toml": UNIT,
+    "indexes.toml": WHEELS,
+}
 
 
-def edit(configs: Path, file: str, old: str, new: str) -> None:
+def write(configs: Path, file: str, old: str, new: str) -> None:
     path = configs / file
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.exists() else FILES[file]
     assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-def test_loads_releases_oldest_first_and_pairs_dependents(known: Facts) -> None:
+def problems(configs: Path) -> str:
+    with refused("facts-invalid") as caught:
+        facts_reader.read_facts(configs)
+    return str(caught.value)
+
+
+def test_releases_are_oldest_first_and_dependents_are_paired(known: Facts) -> None:
     assert [one.version for one in known.releases["base"]] == ["1.0.0", "2.0.0"]
     addon = known.releases["addon"][0]
     assert (addon.torch, addon.tag) == ("1.0.0", "v0.1.0")
     assert addon.pythons == ("3.9", "3.10"), "a dependent release defaults to its partner's axes"
+
+
+def test_what_each_file_says_is_read(configs: Path) -> None:
+    for file, text in FILES.items():
+        (configs / file).write_text(text)
+    (configs / "runs.toml").unlink()  # whose [assumed] is long
+    facts = facts_reader.read_facts(configs)
+    assert facts.units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
+    debian, pypi = facts.toolkit_sources  # in the order in which they are asked
+    assert (debian.provider, debian.versions, debian.where) == ("debian", ("11.8",), ("bookworm/non-free",))
+    assert (pypi.provider, pypi.versions, pypi.cuda) == ("pypi", (), "11")
+    (nvtx,) = facts.toolkit_parts
+    assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
+    assert [version for version in ("12.8", "13.0") if nvtx.belongs(version)] == ["12.8"]
+    (wheels,) = facts.elsewhere
+    assert (wheels.variants, wheels.label, wheels.default) == (("cpu",), "", False)
+    assert facts.conda is not None
+    assert facts.conda.names == {"a": CondaName("b", "same")}
+    assert facts.linking is not None
+    assert facts.linking.limit == 2**31
+    assert facts.images.bases[0].reference == "docker.io/library/debian:bookworm-slim"
+
+
+def test_a_report_may_say_little(tmp_path: Path) -> None:
+    (tmp_path / "runs.toml").write_text(RUN)
+    (run,), peaks, _ = facts_reader.read_runs(tmp_path / "runs.toml", [])
+    assert (run.wall_seconds, run.cpu_seconds, run.cores, run.peak, peaks) == (60, None, None, None, ())
+
+
+def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Facts) -> None:
+    assert (known.runs, known.peaks, known.assumed, known.linking, known.conda) == ((), (), None, None, None)
+    assert (known.units, known.elsewhere, known.toolkit_sources, known.toolkit_parts) == ((), (), (), ())
+    assert (known.images.bases, known.causes) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -31,79 +161,310 @@ def test_loads_releases_oldest_first_and_pairs_dependents(known: Facts) -> None:
             "releases/1.0.0.toml",
             '"3.9", "3.10"',
             '"3.9", 3.10',
-            r"1\.0\.0\.toml: base: 'pythons' holds the number 3\.1; quote it, as in \"3\.10\"",
+            "1.0.0.toml: base: 'pythons' is the number 3.1: quote it, as in \"3.10\"",
+        ),
+        (
+            "releases/1.0.0.toml",
+            'pythons = ["3.9", "3.10"]',
+            "pythons = 3",
+            "1.0.0.toml: base: 'pythons' is 3, expected a list of strings",
         ),
         (
             "packages/base.toml",
             'reason = "numpy 2 came later"',
             'reeson = "numpy 2 came later"',
-            r"base\.toml: rule 3: unknown key 'reeson'; did you mean 'reason'\?",
+            "base.toml: rule 3: unknown key 'reeson'; did you mean 'reason'?",
         ),
         (
             "packages/base.toml",
             'when = { variant = "cpu" }',
             'when = { varient = "cpu" }',
-            r"base\.toml: rule 1: when: unknown key 'varient'; did you mean 'variant'\?",
+            "base.toml: rule 1: when: unknown key 'varient'; did you mean 'variant'?",
+        ),
+        (
+            "packages/base.toml",
+            'when = { variant = "cpu" }',
+            'when = "cpu"',
+            "base.toml: rule 1: 'when' is 'cpu', expected a table",
         ),
         (
             "packages/base.toml",
             'release = "<2"',
             'release = "before 2"',
-            r"base\.toml: rule 3: when: 'release' is 'before 2', which is no version specifier",
+            "base.toml: rule 3: when: 'release' is 'before 2', which is not a version specifier",
+        ),
+        (
+            "packages/base.toml",
+            'requires = ["wheel", "numpy"]',
+            'prepare = ["true", 1]',
+            "base.toml: rule 2: 'prepare' is 1, expected a list of strings",
         ),
         (
             "packages/base.toml",
             'memory_per_job = "2 GiB"',
             'memory_per_job = "two"',
-            r"base\.toml: 'memory_per_job': .*two",
+            "'memory_per_job': 'two'",
         ),
         (
             "releases/2.0.0.toml",
             '"x86_64", "aarch64"',
             '"x86_64", "riscv"',
-            r"base 2\.0\.0: unknown arch 'riscv'; arches\.toml has x86_64, aarch64, arm64",
+            "base 2.0.0: unknown arch 'riscv'; arches.toml has x86_64, aarch64, arm64",
         ),
         (
             "packages/base.toml",
             'requires = ["wheel", "numpy"]',
             'patches = ["absent.patch"]',
-            r"base\.toml: rule 2: patch 'absent\.patch' is not in patches/base/",
+            "base.toml: rule 2: patch 'absent.patch' is not in patches/base/",
         ),
         (
             "packages/base.toml",
             'disk = "1 GiB"',
             'disk = "1 GiB"\ncompilers = "make"',
-            r"base\.toml: 'compilers' is 'make', expected one of cmake, path",
+            "base.toml: 'compilers' is 'make', expected one of cmake, path",
         ),
-        ("toolkits.toml", '["10.2"]', '["10.2"', r"toolkits\.toml: .*line \d+"),
+        (
+            "packages/base.toml",
+            'disk = "1 GiB"',
+            'disk = "1 GiB"\nrule = [1]',
+            "base.toml: ",  # TOML does not take it: `rule` is defined twice
+        ),
+        ("toolkits.toml", '["10.2"]', '["10.2"', "toolkits.toml: "),
+        (
+            "toolkits.toml",
+            'arches = ["x86_64"]',
+            "arches = " + "[" * 5000,
+            "toolkits.toml: it is nested too deeply",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'pypi = "tiny-scatter"',
+            "",
+            "tiny-scatter.toml: neither 'repository' nor 'pypi' says where",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'after = "base"',
+            "",
+            "tiny-scatter.toml: it has [[release]], which pair with a release of 'after'",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'after = "base"',
+            'after = "bass"',
+            "tiny-scatter.toml: 'after' is 'bass'; packages/ has addon, base",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'session = "scatter"',
+            'session = "wheel"',
+            "'session' is 'wheel', which is that of base",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'version = "1.0"',
+            'version = "one"',
+            "release 1: 'one' is not a valid version (PEP 440)",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'torch = ">=1"',
+            'torch = "one"',
+            "release 1: 'torch' is 'one', which is not a version specifier",
+        ),
+        ("packages/tiny-scatter.toml", 'torch = ">=1"', "", "release 1: 'torch' is missing"),
+        (
+            "packages/tiny-scatter.toml",
+            'torch = ">=2"',
+            'torch = ">=3"',
+            "release 1.10: base '>=3' leaves it no release of base",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'torch = ">=1"',
+            'torch = ">=2"',
+            "release 1.0: base '>=2' leaves it no release of base",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            '"import tiny_scatter"',
+            '"import tiny scatter"',
+            "'smoke', line 1: invalid syntax",
+        ),
+        (
+            "packages/tiny-scatter.toml",
+            'cuda = ">=12"',
+            'cudda = ">=12"',
+            "release 2: unknown key 'cudda'; did you mean 'cuda'?",
+        ),
+        ("runs.toml", '"job"', '"night"', "'scope' is 'night', expected one of compile, job"),
+        ("runs.toml", "60", '60\n[assumed]\nscaling = "much"', "'scaling' is 'much', expected a number"),
+        ("runs.toml", "", "", "runs.toml: assumed: job_seconds: key 'low' is missing"),
+        ("linking.toml", "split", "spilt", "linking.toml: unknown key 'spilt'; did you mean 'split'?"),
+        ("images.toml", '"apt"', '"pacman"', "'manager' is 'pacman', expected one of apt, dnf, yum"),
+        (
+            "images.toml",
+            'tag = "bookworm-slim"',
+            'digest = "sha256:12"',
+            "'digest' is 'sha256:12', expected sha256: and 64 hexadecimal digits",
+        ),
+        ("images.toml", '"system"', '"cuda"', "images.toml: base 1: key 'toolkit' is missing"),
+        ("images.toml", 'source = "test"', "sice = 1", "unknown key 'sice'"),
+        (
+            "images.toml",
+            'version = "0.9"',
+            'version = "new"',
+            "images.toml: uv: 'new' is not a valid version",
+        ),
+        ("conda.toml", '["a"]', '["A"]', "'A' is written 'a' here"),
+        (
+            "conda.toml",
+            'conda = "b"',
+            'conda = "b"\nbounds = "patch"',
+            "'bounds' is 'patch', expected one of same",
+        ),
+        (
+            "conda.toml",
+            'conda = "b"',
+            'conda = "b"\n[[name]]\npypi = ["a"]\nconda = "c"',
+            "'a' has a name already, b",
+        ),
+        ("conda.toml", "[[name]]", "[subdirectories]\n[[name]]", "unknown key 'subdirectories'"),
+        ("toolkit_sources.toml", "[[debian]]", "[[debain]]", "unknown key 'debain'; did you mean 'debian'?"),
+        (
+            "toolkit_sources.toml",
+            "versions",
+            "verions",
+            "debian 1: unknown key 'verions'; did you mean 'versions'?",
+        ),
+        ("toolkit_sources.toml", '"cudnn"', '"tool"', "pypi 1: 'kind' is 'tool', expected one of toolkit, "),
+        ("toolkit_parts.toml", "headers", "header", "nvtx: unknown key 'header'; did you mean 'headers'?"),
+        ("toolkit_parts.toml", 'package = "nvidia-nvtx"', "", "nvtx: key 'package' is missing"),
+        ("units.toml", "seconds", "secnds", "unknown key 'secnds'; did you mean 'seconds'?"),
+        ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is no quantity of bytes"),
+        ("units.toml", '"base"', '"bass"', "'a/*.cpp': unknown package 'bass'; packages/ has addon, base"),
+        ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
     ],
 )
-def test_each_mistake_is_told_with_its_place(
+def test_each_mistake_is_reported_with_its_place(
     configs: Path, file: str, old: str, new: str, message: str
 ) -> None:
-    edit(configs, file, old, new)
-    with pytest.raises(ConfigError) as error:
-        facts_reader.read_facts(configs)
-    assert re.search(message, str(error.value)), str(error.value)
+    write(configs, file, old, new)
+    text = problems(configs)
+    assert message in text
 
 
 def test_all_problems_come_in_one_message(configs: Path) -> None:
-    edit(configs, "packages/base.toml", 'session = "wheel"', "session = 1")
-    edit(configs, "packages/addon.toml", 'disk = "1 GiB"', 'disc = "1 GiB"')
-    with pytest.raises(ConfigError) as error:
-        facts_reader.read_facts(configs)
-    text = str(error.value)
-    assert "base.toml: 'session' holds 1, expected a string" in text
+    write(configs, "packages/base.toml", 'session = "wheel"', "session = 1")
+    write(configs, "packages/addon.toml", 'disk = "1 GiB"', 'disc = "1 GiB"')
+    text = problems(configs)
+    assert "base.toml: 'session' is 1, expected a string" in text
     assert "addon.toml: key 'disk' is missing" in text
     assert "addon.toml: unknown key 'disc'; did you mean 'disk'?" in text
 
 
-def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no packages/\*\.toml"):
-        facts_reader.read_facts(tmp_path)
+def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:
+    assert "there is no packages/*.toml" in problems(tmp_path)
 
 
-def test_a_rule_that_matches_nothing_is_an_error(configs: Path) -> None:
-    edit(configs, "packages/base.toml", 'release = ">=2"', 'release = ">=3"')
-    with pytest.raises(ConfigError, match=r"base\.toml: rule 4: matches no build"):
-        matrix.refuse_unused_rules(facts_reader.read_facts(configs))
+def test_a_release_that_is_described_twice_is_refused(configs: Path) -> None:
+    with (configs / "releases/1.0.0.toml").open("a", encoding="utf-8") as file:
+        file.write('[tiny-scatter]\nversion = "0.9"\nsource = "test"\n')
+    write(configs, "packages/tiny-scatter.toml", "", "")
+    assert "tiny-scatter 0.9 stands in releases/ too; say it in one place" in problems(configs)
+
+
+# Packages whose own file declares their releases
+
+
+def test_with_each_torch_goes_the_newest_release_that_takes_it(configs: Path) -> None:
+    known = declared(configs)
+    old, new = known.releases["tiny-scatter"]
+    assert [(one.version, one.torch, one.tag) for one in (old, new)] == [
+        ("1.0", "1.0.0", "v1.0"),
+        ("1.10", "2.0.0", "v1.10"),
+    ]
+    base = known.releases["base"]
+    assert (old.pythons, old.arches, old.cuda) == (base[0].pythons, base[0].arches, base[0].cuda)
+    assert (new.pythons, new.arches, str(new.cuda)) == (("3.10",), ("x86_64",), ">=12")
+    assert (old.sha256, new.sha256) == (None, "abc")
+    assert old.cuda_official == base[0].cuda_official
+
+
+def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
+    old = configs / "releases/1.0.0.toml"
+    old.write_text(old.read_text().replace("[base.cuda]", '[base.cuda]\npypi = "11.8"', 1))
+    known = declared(configs)
+    first = known.releases["base"][0]
+    cell = cell_lookup.find_cell(known, "scatter-3.10-cu118", "x86_64", first)
+    computed = build_plan.compute_plan(known, cell, HOST, Options())
+    assert computed.wheel == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
+    assert computed.torch == "base==1.0.0+cu118"
+    official = build_plan.compute_plan(known, cell, HOST, Options(torch="PyPI"))
+    assert "base===1.0.0" in official.requirements
+    assert build_plan.compute_plan(known, cell, HOST, Options(label="none")).version == "1.0"
+    (partner,) = matrix.partner_releases(known, first, ["scatter"])
+    assert partner.version == "1.0"
+
+
+# The facts that ship
+
+
+def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
+    assert shipped.linking is not None
+    versions = {name: {one.version for one in all_} for name, all_ in shipped.releases.items()}
+    assert [run.source for run in shipped.runs if run.release not in versions[run.package]] == []
+    assert [one.source for one in shipped.linking.reports if one.release not in versions["torch"]] == []
+    assert all(run.source and run.machine for run in shipped.runs)
+
+
+def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
+    assert len(shipped.units) > 30
+    assert [one.pattern for one in shipped.units if not one.source or not 2**27 < one.peak < 2**33] == []
+    assert len({one.pattern for one in shipped.units}) == len(shipped.units)
+
+
+def test_shipped_images_are_complete(shipped: Facts) -> None:
+    bases = shipped.images.bases
+    assert {one.role for one in bases} == set(facts_reader.IMAGE_ROLES)
+    named = [(one.role, one.named, arch) for one in bases for arch in one.arches]
+    assert len(named) == len(set(named))
+    assert {one.toolkit for one in bases if one.toolkit} <= {one.version for one in shipped.toolkits}
+    for one in bases:
+        assert set(one.arches) <= {"x86_64", "aarch64"}
+        assert one.image.count("/") >= 2, "podman and buildah want the registry in the name"
+        assert "{major}" in one.compiler or not one.compilers
+
+
+def test_shipped_conda_names_are_of_machines_and_packages(shipped: Facts) -> None:
+    assert shipped.conda is not None
+    assert shipped.conda.subdirs["x86_64"] == "linux-64"
+    assert shipped.conda.names["torch"] == CondaName("pytorch", "same")
+    assert set(shipped.conda.cuda) <= {toolkit.version for toolkit in shipped.toolkits}
+    assert set(shipped.conda.compiled_with) <= set(shipped.packages)
+
+
+def test_packages_that_complete_a_toolkit_are_of_its_parts(shipped: Facts) -> None:
+    completing = [one for one in shipped.toolkit_sources if one.kind == "parts"]
+    versions = [version for one in completing for version in one.versions]
+    assert versions[0] == "11.7"
+    assert len(versions) == len(set(versions)), "each toolkit has one list"
+    known = {part.package for part in shipped.toolkit_parts}
+    for one in completing:
+        (version,) = one.versions
+        suffix = f"-cu{version[:2]}" if Version(version) < Version("13") else ""
+        names = [Requirement(line).name for line in one.packages]
+        assert {name.removesuffix(suffix) for name in names} <= known, version
+        assert all(name.endswith(suffix) for name in names)
+        assert all(str(Requirement(line).specifier).startswith("==") for line in one.packages)
+    assert all(part.headers for part in shipped.toolkit_parts)
+
+
+def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> None:
+    known = {toolkit.version for toolkit in shipped.toolkits}
+    for one in shipped.toolkit_sources:
+        assert set(one.arches) <= set(shipped.arches)
+        if one.kind == "toolkit":
+            assert one.versions
+            assert set(one.versions) <= known, f"{one.provider}: toolkits.toml lacks some"
+    assert {one.provider for one in shipped.toolkit_sources} <= set(facts_reader.PROVIDERS)

@@ -100,7 +100,7 @@ def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
         load_host(path)
     compiler, gpu = str(caught.value).splitlines()
     assert compiler.startswith("host.toml: compilers: 'g++' is '12.2.0', expected one of gcc, clang,")
-    assert gpu == "host.toml: gpus 1: 'name' holds 1, expected a string"
+    assert gpu == "host.toml: gpus 1: 'name' is 1, expected a string"
 
 
 def test_four_fields_are_enough(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
         "key 'arch' is missing",
         "'system' is 'linus', expected one of linux, macos, windows",
         "'cores' is '8', expected a whole number from 1",
-        "'memory' holds 32, expected a string",
+        "'memory' is 32, expected a string",
         "unknown key 'disc'; did you mean 'disk'?",
-        "'glibc' holds the number 2.35",
+        "'glibc' is the number 2.35",
         "'toolkits' is ['11.8'], expected a table",
         "'gpus' is ['8.6'], expected a list of tables",
     ):

@@ -48,16 +48,18 @@ def expected(facts: Facts, run: MeasuredRun) -> EstimateSpan:
         rest, release, link_overflow.count_code_images(run.capabilities), estimate.run_slots(run)
     )
     assert found is not None
-    span = estimate.wall_seconds(terms.serial, terms.scaling, found, estimate.run_slots(run))
-    job = terms.job if run.scope == "job" else CostRange(0, 0)
+    span = estimate.wall_seconds(terms.serial_seconds, terms.scaling, found, estimate.run_slots(run))
+    job = terms.job_seconds if run.scope == "job" else CostRange(0, 0)
     return EstimateSpan(span.low + job.low, span.likely + estimate.geometric_mean(job), span.high + job.high)
 
 
 def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: Facts) -> None:
-    timed = [run for run in shipped.runs if run.package == "torch" and run.wall and run.cores]
+    timed = [run for run in shipped.runs if run.package == "torch" and run.wall_seconds and run.cores]
     assert len(timed) >= 11
     spans = [(run, expected(shipped, run)) for run in timed]
-    outside = [(run.source, span) for run, span in spans if not span.low <= (run.wall or 0) <= span.high]
+    outside = [
+        (run.source, span) for run, span in spans if not span.low <= (run.wall_seconds or 0) <= span.high
+    ]
     assert outside == []
 
 
@@ -68,12 +70,12 @@ def test_a_range_is_not_so_wide_that_it_says_nothing(shipped: Facts) -> None:
 
 def test_a_run_that_does_not_say_its_cores_is_still_believable(shipped: Facts) -> None:
     """1.5 hours on an M1 Pro fit between a container with two of its cores and one with all of them."""
-    (run,) = [run for run in shipped.runs if run.wall and not run.cores]
+    (run,) = [run for run in shipped.runs if run.wall_seconds and not run.cores]
     few, all_ = (
         estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
         for machine in (Host("aarch64", "linux", cores, memory=32 * GIB, glibc="2.31") for cores in (2, 10))
     )
-    assert all_.wall.low < (run.wall or 0) < few.wall.high
+    assert all_.wall.low < (run.wall_seconds or 0) < few.wall.high
 
 
 def test_disk_and_memory_contain_what_was_recorded(shipped: Facts) -> None:
@@ -111,7 +113,15 @@ def test_flash_attention_needs_more_memory(shipped: Facts) -> None:
 
 def own_run(cpu: float, **changes: object) -> MeasuredRun:
     run = MeasuredRun(
-        "torch", "1.13.1", "", "this machine", "compile", "mine.whl", jobs=2, cpu=cpu, wall=cpu / 2
+        "torch",
+        "1.13.1",
+        "",
+        "this machine",
+        "compile",
+        "mine.whl",
+        jobs=2,
+        cpu_seconds=cpu,
+        wall_seconds=cpu / 2,
     )
     return replace(run, **changes)  # type: ignore[arg-type]
 
@@ -184,10 +194,10 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
     page = (ROOT / "docs" / "estimates.md").read_text(encoding="utf-8")
     rows = []
-    for run in (one for one in shipped.runs if one.package == "torch" and one.wall and one.cores):
+    for run in (one for one in shipped.runs if one.package == "torch" and one.wall_seconds and one.cores):
         span = expected(shipped, run)
         low, likely, high = (round(seconds / 60) for seconds in (span.low, span.likely, span.high))
-        took, jobs = round((run.wall or 0) / 60), estimate.run_slots(run)
+        took, jobs = round((run.wall_seconds or 0) / 60), estimate.run_slots(run)
         rows.append(f"| {run.release} {run.variant} | {jobs} | {took} | {likely} | {low} to {high} |")
     assert [row for row in rows if row not in page] == []
 
@@ -212,9 +222,9 @@ def write(folder: Path, name: str, text: str) -> None:
 def test_a_manifest_is_a_run(shipped: Facts, tmp_path: Path) -> None:
     write(tmp_path, "torch-1.13.1+cu117", json.dumps(MANIFEST))
     (run,) = estimate.read_own_runs(shipped, tmp_path)
-    assert (run.package, run.release, run.jobs, run.cpu) == ("torch", "1.13.1", 4, 13000.5)
+    assert (run.package, run.release, run.jobs, run.cpu_seconds) == ("torch", "1.13.1", 4, 13000.5)
     assert run.capabilities == "8.0;8.6"
-    assert run.wall == pytest.approx(3644.9)
+    assert run.wall_seconds == pytest.approx(3644.9)
     assert run.source == "torch-1.13.1+cu117.whl"
 
 

@@ -40,7 +40,8 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     hint = f"; near it are {', '.join(known[one] for one in near)}" if near else ""
     raise ConfigError(
         f"no GPU called '{name}' is known{hint}; `nvidia-smi --query-gpu=name,compute_cap --format=csv` on "
-        "its machine tells the compute capability"
+        "its machine tells the compute capability",
+        code="unknown-gpu",
     )
 
 
@@ -57,9 +58,12 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
         elif gpu.capability in known:
             found.append(NamedGpu(gpu.name, known[gpu.capability]))
         else:
-            raise ConfigError(f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks")
+            raise ConfigError(
+                f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks",
+                code="unknown-capability",
+            )
     if not found:
-        raise ConfigError("no GPU was found here; `invoke arch --gpu NAME` tells of one by its name")
+        raise ConfigError("no GPU was found here: name one with `invoke arch --gpu NAME`", code="no-gpu")
     return tuple(found)
 
 

@@ -149,7 +149,8 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -
     if toolkit is None:
         raise ConfigError(
             f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; leave the "
-            "option out, or take a CUDA build (`nox -l` lists them)"
+            "option out, or take a CUDA build (`nox -l` lists them)",
+            code="arch-list-without-cuda",
         )
     return format_arch_list(check_arch_list(facts, asked, toolkit, cell.release, host.gpus))
 
@@ -170,7 +171,9 @@ def check_arch_list(
         head += f" for {release}" if release else ""
         head += f" with CUDA {toolkit.version}" if toolkit else ""
         message = "\n".join((f"{head}:", *(f"  {line}" for line in dict.fromkeys(against))))
-        raise ConfigError(message) if unreadable else ImpossibleBuildError(message)
+        if unreadable:
+            raise ConfigError(message, code="arch-list-invalid")
+        raise ImpossibleBuildError(message, code="arch-list-impossible")
     return targets
 
 

@@ -32,7 +32,7 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
     for found in _cells(facts, find_build(facts, identifier, native, selected), selected):
         if found.possible:
             return found
-    raise ImpossibleBuildError(explain_cell(facts, identifier, native, selected))
+    raise ImpossibleBuildError(explain_cell(facts, identifier, native, selected), code="impossible-build")
 
 
 def cells_named(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[Cell, ...]:
@@ -59,12 +59,15 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier not in known:
         near = get_close_matches(identifier.strip().lower(), known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise UnknownReleaseError(f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)")
+        raise UnknownReleaseError(
+            f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)", code="unknown-build"
+        )
     build = known[identifier]
     if selected is not None and build.package not in packages:
         raise UnknownReleaseError(
             f"no release of {build.package} is known to go with {selected.package} {selected.version}: "
-            f"`invoke explain {identifier}` with another --tag says what is possible"
+            f"`invoke explain {identifier}` with another --tag says what is possible",
+            code="no-partner-release",
         )
     return build
 

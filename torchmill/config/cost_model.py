@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 
+from torchmill.core.units import Bytes
+
 
 @dataclass(frozen=True, slots=True)
 class CostRange:
@@ -14,6 +16,9 @@ class CostRange:
 
     low: float
     high: float
+
+
+ByteRange = CostRange  # written as { low = "0.9 GB", high = "1.5 GB" }
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +33,13 @@ class MeasuredRun:
     source: str
     cores: int | None = None  # that it could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
-    cpu: float | None = None  # seconds of all compilers together
-    wall: float | None = None  # seconds
-    peak: int | None = None  # bytes of the largest single compile
-    typical: int | None = None  # bytes of a compile at its peak, averaged over time
-    tree: int | None = None  # bytes on disk at the end, of the tree and all that was made of it
-    environment: int | None = None  # bytes of what was installed for it, beside the tree
-    wheel: int | None = None  # bytes
+    cpu_seconds: float | None = None  # of all compilers together
+    wall_seconds: float | None = None
+    peak: Bytes | None = None  # of the largest single compile
+    typical: Bytes | None = None  # of a compile at its peak, averaged over time
+    tree: Bytes | None = None  # on disk at the end, of the tree and all that was made of it
+    environment: Bytes | None = None  # of what was installed for it, beside the tree
+    wheel: Bytes | None = None
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
 
 
@@ -45,7 +50,7 @@ class CompilePeak:
     package: str
     release: SpecifierSet
     cuda: SpecifierSet | None  # None: builds without CUDA
-    memory: CostRange  # bytes
+    memory: ByteRange
     source: str
 
 
@@ -55,15 +60,15 @@ class CostAssumptions:
 
     scaling: float  # n jobs do the work of n**scaling
     years: float  # by which a run that much older or newer counts for a third (1/e)
-    serial: CostRange  # seconds of every build in which one program runs: configure, link, pack, verify
-    dependent: CostRange  # the same for a package that is built against another
-    job: CostRange  # seconds that a CI job adds to its build
+    serial_seconds: CostRange  # of every build in which one program runs: configure, link, pack, verify
+    dependent_seconds: CostRange  # the same for a package that is built against another
+    job_seconds: CostRange  # that a CI job adds to its build
     spread: Mapping[str, float]  # "own", "cpu", "cuda", "other" -> factor either way
     packed: CostRange  # bytes of a wheel for each byte of its libraries
     tree: CostRange  # bytes on disk for each byte of the libraries
     cached: CostRange  # bytes that a compiler cache takes in for each byte of the libraries
     files: CostRange  # of a finished build for each file of its source
-    installed: Mapping[str, int]  # project -> bytes that it takes with what comes along with it
+    installed: Mapping[str, Bytes]  # project -> what it takes with what comes along with it
     installed_spread: float  # a factor either way: releases of a project differ
 
 
@@ -74,7 +79,7 @@ class StaticLibrary:
     name: str  # "cuDNN"
     variable: str  # that asks for it: "USE_STATIC_CUDNN"
     cuda: SpecifierSet  # toolkits for which the size holds
-    size: CostRange  # bytes
+    size: ByteRange
     source: str
 
 
@@ -82,9 +87,9 @@ class StaticLibrary:
 class CodeCompression:
     """How large device code is with an option of fatbinary's, in units of `-compress-all`."""
 
-    flag: str  # in TORCH_NVCC_FLAGS; "" for none
     factor: CostRange
     source: str
+    flag: str = ""  # in TORCH_NVCC_FLAGS; "" for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class LinkReport:
 class LinkFacts:
     """What the prediction of a relocation overflow stands on."""
 
-    limit: int  # bytes within which everything must lie
+    limit: Bytes  # within which everything must lie
     margin: float  # of the weight of device code, either way, as a share
     split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
     official_compression: Mapping[str, SpecifierSet] = field(default_factory=dict)  # flag -> toolkits

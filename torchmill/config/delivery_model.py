@@ -71,9 +71,9 @@ class Companion:
     """What pip must be told beside a wheel, because the wheel does not."""
 
     release: SpecifierSet  # of torch
-    package: str  # that must be installed too for it to count: "torchvision"; "": always
     requires: tuple[str, ...]
     source: str
+    package: str = ""  # that must be installed too for it to count: "torchvision"; "": always
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from torchmill.config import cost_reader, package_reader
-from torchmill.config.cost_reader import take_pair
+from torchmill.config import package_reader
+from torchmill.config.cost_model import (
+    CodeCompression,
+    CompilePeak,
+    CostAssumptions,
+    LinkFacts,
+    LinkReport,
+    MeasuredRun,
+    StaticLibrary,
+)
 from torchmill.config.delivery_model import (
     CONDA_BOUNDS,
     BaseImage,
@@ -33,172 +41,88 @@ from torchmill.config.model import (
     Package,
     Toolkit,
 )
-from torchmill.config.toml_reader import TomlTable, read_tables, read_toml, remembering
+from torchmill.config.toml_reader import TomlTable, read_list, read_tables, read_toml, remembering
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 
+IMAGE_ROLES = ("manylinux", "system", "cuda", "toolkit", "python")
+MANAGERS = ("apt", "dnf", "yum")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
+KINDS = ("toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma")
+SCOPES = ("compile", "job")
+SPREADS = ("own", "cpu", "cuda", "other")
+
 
 def read_causes(path: Path, problems: list[str]) -> tuple[FailureCause, ...]:
-    """Read the catalogue of failures, in its order; without the file there is none."""
-    if not path.exists():
-        return ()
-    file = read_toml(path, problems)
-    tables = [TomlTable(f"{path.name}: {one.get('name')}", one, problems) for one in file.take("cause", [])]
-    found = tuple(_cause(table) for table in tables)
+    """Read the catalogue of failures, in its order."""
+    file = read_toml(path, problems, required=False)
+    found = []
+    for table in file.tables("cause"):
+        table.where = f"{path.name}: {table.data.get('name')}"
+        precedence = table.choice("precedence", PRECEDENCE, "specific")
+        found.append(table.read(FailureCause, precedence=precedence))
     file.check_unknown_keys()
-    return found
-
-
-def _cause(table: TomlTable) -> FailureCause:
-    cause = FailureCause(
-        name=table.text("name"),
-        patterns=table.texts("patterns"),
-        cause=table.text("cause"),
-        cure=table.text("cure"),
-        source=table.text("source"),
-        examples=table.texts("examples"),
-        release=table.specifier("release"),
-        precedence=table.choice("precedence", PRECEDENCE, "specific"),
-    )
-    table.check_unknown_keys()
-    return cause
+    return tuple(found)
 
 
 def read_conda(path: Path, problems: list[str]) -> CondaFacts | None:
     """Read what is known of conda; None without the file, and then no packages can be made for it."""
-    if not path.exists():
-        return None
-    file = read_toml(path, problems)
-    compiled = file.table("compiled_with")
-    found = CondaFacts(
-        subdirs=file.mapping("subdirs"),
-        cuda=file.mapping("cuda"),
-        licenses=file.mapping("licenses"),
-        compiled_with={name: compiled.texts(name) for name in list(compiled.data)},
-        libstdcxx=file.mapping("libstdcxx"),
-        names=_names(file),
-    )
-    file.check_unknown_keys()
-    return found
+    file = read_toml(path, problems, required=False)
+    return file.read(CondaFacts, names=_conda_names(file)) if file.data else None
 
 
-def _names(file: TomlTable) -> dict[str, CondaName]:
+def _conda_names(file: TomlTable) -> dict[str, CondaName]:
     found: dict[str, CondaName] = {}
     for table in file.tables("name"):
-        name = CondaName(table.text("conda"), table.choice("bounds", CONDA_BOUNDS, "same"))
-        for project in table.texts("pypi"):
+        projects = table.texts("pypi")
+        bounds = table.choice("bounds", CONDA_BOUNDS, "same")
+        name = table.read(CondaName, name=table.text("conda"), bounds=bounds)
+        for project in projects:
             if project != canonicalize_name(project):
                 table.problem(f"'{project}' is written '{canonicalize_name(project)}' here")
             if project in found:
                 table.problem(f"'{project}' has a name already, {found[project].name}")
             found[project] = name
-        table.check_unknown_keys()
     return found
-
-
-ROLES = ("manylinux", "system", "cuda", "toolkit", "python")
-MANAGERS = ("apt", "dnf", "yum")
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def read_images(path: Path, problems: list[str]) -> ImageFacts:
-    """Read what is known of images; without the file nothing is."""
-    if not path.exists():
+    """Read what is known of container images; without the file nothing is."""
+    file = read_toml(path, problems, required=False)
+    if not file.data:
         return ImageFacts()
-    file = read_toml(path, problems)
-    bases = tuple(_base(table) for table in file.tables("base"))
-    companions = tuple(_companion(table) for table in file.tables("companion"))
     tools, uv = file.table("tools"), file.table("uv")
-    found = ImageFacts(
-        bases,
-        {manager: tools.texts(manager) for manager in MANAGERS},
-        uv.version("version"),
-        uv.texts("pythons"),
-        file.mapping("unsupported"),
-        companions,
+    found = file.read(
+        ImageFacts,
+        bases=tuple(_base_image(table) for table in file.tables("base")),
+        tools={manager: tools.texts(manager) for manager in MANAGERS},
+        uv=uv.version("version"),
+        uv_pythons=uv.texts("pythons"),
+        unsupported=file.mapping("unsupported"),
+        companions=file.read_each("companion", Companion),
     )
     uv.text("source")
-    for table in (tools, uv, file):
+    for table in (tools, uv):
         table.check_unknown_keys()
     return found
 
 
-def _base(table: TomlTable) -> BaseImage:
-    found = BaseImage(
-        role=table.choice("role", ROLES),
-        image=table.text("image"),
-        tag=table.text("tag"),
-        digest=table.text("digest", ""),
-        arches=table.texts("arches"),
-        distribution=table.text("distribution"),
-        version=table.text("version"),
-        manager=table.choice("manager", MANAGERS),
-        glibc=table.optional("glibc"),
-        pythons=table.texts("pythons", ()),
-        toolkit=table.optional("toolkit"),
-        gcc=table.optional("gcc"),
-        compilers=table.texts("compilers", ()),
-        compiler=table.text("compiler", ""),
-        lacks=table.texts("lacks", ()),
-        source=table.text("source"),
+def _base_image(table: TomlTable) -> BaseImage:
+    role, manager = table.choice("role", IMAGE_ROLES), table.choice("manager", MANAGERS)
+    found = table.read(
+        BaseImage, role=role, manager=manager, digest=table.text("digest", ""), source=table.text("source")
     )
     if found.digest and not DIGEST.fullmatch(found.digest):
         table.problem(f"'digest' is '{found.digest}', expected sha256: and 64 hexadecimal digits")
     if found.role in {"cuda", "toolkit"} and found.toolkit is None:
         table.problem("key 'toolkit' is missing")
-    table.check_unknown_keys()
     return found
-
-
-def _companion(table: TomlTable) -> Companion:
-    found = Companion(
-        table.specifier("release") or SpecifierSet(),
-        table.text("package", ""),
-        table.texts("requires"),
-        table.text("source"),
-    )
-    table.check_unknown_keys()
-    return found
-
-
-def read_offered_wheels(path: Path, problems: list[str]) -> tuple[OfferedWheels, ...]:
-    """Read which wheels others offer, in the order in which they count; none are known without the file."""
-    if not path.exists():
-        return ()
-    file = read_toml(path, problems)
-    found = []
-    for table in file.tables("wheels"):
-        found.append(
-            OfferedWheels(
-                name=table.text("name"),
-                url=table.text("url"),
-                packages=table.texts("packages"),
-                release=table.specifier("release") or SpecifierSet(),
-                variants=table.texts("variant"),
-                arches=table.texts("arches"),
-                label=table.text("label", ""),
-                source=table.text("source"),
-                default=table.flag("default"),
-            )
-        )
-        table.check_unknown_keys()
-    file.check_unknown_keys()
-    return tuple(found)
 
 
 def read_arches(path: Path, problems: list[str]) -> dict[str, Arch]:
     """Read the machines."""
-    return {
-        name: Arch(
-            name,
-            table.text("system"),
-            table.texts("machines"),
-            table.text("platform_tag"),
-            take_pair(table, "emulated") if "emulated" in table.data else None,
-            table.text("oldest_glibc") if "oldest_glibc" in table.data else None,
-        )
-        for name, table in read_tables(path, problems)
-    }
+    return {name: table.read(Arch, name=name) for name, table in read_tables(path, problems)}
 
 
 def cuda_variant(cuda: str) -> str:
@@ -208,132 +132,95 @@ def cuda_variant(cuda: str) -> str:
 
 def read_toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
     """Read what is known of each CUDA toolkit, oldest first."""
-    file = read_toml(path, problems)
-    found = []
-    for version in list(file.data):
-        table = file.table(version)
-        found.append(
-            Toolkit(
-                version=version,
-                variant=cuda_variant(version),
-                arches=table.texts("arches"),
-                gcc=table.specifier("gcc") or SpecifierSet(),
-                clang=table.specifier("clang") or SpecifierSet(),
-                capabilities=table.texts("capabilities"),
-                driver=table.optional("driver"),
-                source=table.text("source"),
-                deprecated=table.texts("deprecated", ()),
-                driver_windows=table.optional("driver_windows"),
-                driver_ptx=table.optional("driver_ptx"),
-                jetson=table.texts("jetson", ()),
-            )
-        )
-        table.check_unknown_keys()
-    return tuple(sorted(found, key=lambda toolkit: Version(toolkit.version)))
+    found = (
+        table.read(Toolkit, version=version, variant=cuda_variant(version))
+        for version, table in read_tables(path, problems)
+    )
+    return tuple(sorted(found, key=lambda one: _version(one.version)))
 
 
 def read_capabilities(path: Path, problems: list[str]) -> tuple[Capability, ...]:
     """Read the GPUs of each compute capability, oldest first; without the file none are known."""
-    if not path.exists():
-        return ()
-    found = (
-        Capability(
-            name=name,
-            architecture=table.text("architecture"),
-            gpus=table.texts("gpus"),
-            tegra=table.flag("tegra"),
-            extensions=table.specifiers("extensions"),
-        )
-        for name, table in read_tables(path, problems)
-    )
-    return tuple(sorted(found, key=lambda one: Version(one.name)))
+    found = (table.read(Capability, name=name) for name, table in read_tables(path, problems, required=False))
+    return tuple(sorted(found, key=lambda one: _version(one.name)))
 
 
 def read_arch_names(path: Path, problems: list[str]) -> tuple[dict[str, SpecifierSet], tuple[ArchName, ...]]:
     """Read how releases write lists of capabilities: spellings and names; without the file none is known."""
-    if not path.exists():
-        return {}, ()
-    file = read_toml(path, problems)
-    spelling = file.specifiers("spelling")
-    found = []
-    for table in file.tables("name"):
-        release = table.specifier("release") or SpecifierSet()
-        found.append(ArchName(table.text("name"), release, table.texts("means")))
-        table.check_unknown_keys()
-    file.check_unknown_keys()
-    return spelling, tuple(found)
-
-
-PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
-KINDS = ("toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma")
-
-
-def read_toolkit_sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
-    """Read what each provider has, in the order in which they are asked; nobody has anything without it."""
-    if not path.exists():
-        return ()
-    file = read_toml(path, problems)
-    found = []
-    for provider in PROVIDERS:
-        for table in file.tables(provider):
-            found.append(
-                ToolkitSource(
-                    provider=provider,
-                    kind=table.choice("kind", KINDS),
-                    versions=table.texts("versions", ()),
-                    packages=table.texts("packages"),
-                    arches=table.texts("arches"),
-                    where=table.texts("where", ()),
-                    cuda=table.optional("cuda"),
-                    source=table.text("source"),
-                    capabilities=table.texts("capabilities", ()),
-                )
-            )
-            table.check_unknown_keys()
-    file.check_unknown_keys()
-    return tuple(found)
-
-
-def read_toolkit_parts(path: Path, problems: list[str]) -> tuple[ToolkitPart, ...]:
-    """Read the parts of toolkits; without the file no toolkit is known to lack any."""
-    if not path.exists():
-        return ()
-    return tuple(
-        ToolkitPart(
-            name=name,
-            called=table.text("called"),
-            package=table.text("package"),
-            headers=table.texts("headers"),
-            libraries=table.texts("libraries"),
-            cuda=table.specifier("cuda"),
-            without=table.text("without", ""),
-            source=table.text("source"),
-        )
-        for name, table in read_tables(path, problems)
-    )
-
-
-def read_units(path: Path, problems: list[str]) -> tuple[KnownUnit, ...]:
-    """Read what is known of units, in the file's order; without the file there is nothing."""
-    if not path.exists():
-        return ()
-    file = read_toml(path, problems)
-    found = tuple(_unit(table) for table in file.tables("unit"))
+    file = read_toml(path, problems, required=False)
+    found = file.map("spelling", TomlTable.bounds), file.read_each("name", ArchName)
     file.check_unknown_keys()
     return found
 
 
-def _unit(table: TomlTable) -> KnownUnit:
-    unit = KnownUnit(
-        pattern=table.text("pattern"),
-        peak=table.size("peak"),
-        seconds=table.count("seconds"),
-        package=table.text("package", ""),
-        release=table.specifier("release"),
-        source=table.text("source"),
+def read_toolkit_sources(path: Path, problems: list[str]) -> tuple[ToolkitSource, ...]:
+    """Read what each provider has, in the order in which they are asked; nobody has anything without it."""
+    file = read_toml(path, problems, required=False)
+    found = tuple(
+        table.read(
+            ToolkitSource,
+            provider=provider,
+            kind=table.choice("kind", KINDS),
+            versions=table.texts("versions", ()),
+            where=table.texts("where", ()),
+        )
+        for provider in PROVIDERS
+        for table in file.tables(provider)
     )
-    table.check_unknown_keys()
-    return unit
+    file.check_unknown_keys()
+    return found
+
+
+def read_toolkit_parts(path: Path, problems: list[str]) -> tuple[ToolkitPart, ...]:
+    """Read the parts of toolkits; without the file no toolkit is known to lack any."""
+    return tuple(
+        table.read(ToolkitPart, name=name, without=table.text("without", ""))
+        for name, table in read_tables(path, problems, required=False)
+    )
+
+
+def read_runs(
+    path: Path, problems: list[str]
+) -> tuple[tuple[MeasuredRun, ...], tuple[CompilePeak, ...], CostAssumptions | None]:
+    """Read measured builds, the largest compiles, and what is assumed; without the file there is nothing."""
+    file = read_toml(path, problems, required=False)
+    if not file.data:
+        return (), (), None
+    runs = [
+        table.read(MeasuredRun, scope=table.choice("scope", SCOPES), environment=None)
+        for table in file.tables("run")
+    ]
+    terms = file.table("assumed")
+    spread = terms.table("spread")
+    found = (
+        tuple(runs),
+        file.read_each("peak", CompilePeak),
+        terms.read(CostAssumptions, spread={name: spread.number(name) for name in SPREADS}),
+    )
+    for table in (spread, file):
+        table.check_unknown_keys()
+    return found
+
+
+def read_linking(path: Path, problems: list[str]) -> LinkFacts | None:
+    """Read what is known of the link of libtorch_cuda; without the file nothing is."""
+    file = read_toml(path, problems, required=False)
+    if not file.data:
+        return None
+    return file.read(
+        LinkFacts,
+        static=file.read_each("static", StaticLibrary),
+        compression=file.read_each("compression", CodeCompression),
+        reports=file.read_each("report", LinkReport),
+    )
+
+
+def _version(text: str) -> Version:
+    """Return a version to order by; what is none stands first, and is a problem already."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")
 
 
 def load_facts(root: Path) -> Facts:
@@ -362,7 +249,7 @@ def read_facts(folder: Path) -> Facts:
         problems.append(f"{folder}: there is no packages/*.toml in it")
     releases = package_reader.read_releases(folder / "releases", packages, problems)
     spelling, names = read_arch_names(folder / "arch_names.toml", problems)
-    runs, peaks, assumed = cost_reader.read_runs(folder / "runs.toml", problems)
+    runs, peaks, assumed = read_runs(folder / "runs.toml", problems)
     facts = Facts(
         packages,
         releases,
@@ -376,17 +263,18 @@ def read_facts(folder: Path) -> Facts:
         runs=runs,
         peaks=peaks,
         assumed=assumed,
-        linking=cost_reader.read_linking(folder / "linking.toml", problems),
-        units=read_units(folder / "units.toml", problems),
+        linking=read_linking(folder / "linking.toml", problems),
+        units=read_list(folder / "units.toml", problems, "unit", KnownUnit),
         toolkit_sources=read_toolkit_sources(folder / "toolkit_sources.toml", problems),
         toolkit_parts=read_toolkit_parts(folder / "toolkit_parts.toml", problems),
-        elsewhere=read_offered_wheels(folder / "indexes.toml", problems),
+        elsewhere=read_list(folder / "indexes.toml", problems, "wheels", OfferedWheels),
         images=read_images(folder / "images.toml", problems),
         conda=read_conda(folder / "conda.toml", problems),
     )
     _cross_check(facts, problems)
     if problems:
-        raise ConfigError("build_configs has problems:\n" + "\n".join(f"  {line}" for line in problems))
+        lines = "\n".join(f"  {line}" for line in problems)
+        raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
     return facts
 
 

@@ -179,7 +179,8 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
     there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
         f"no release of {package} is called '{version}'; there is {there} "
-        "(build_configs/releases has them all)"
+        "(build_configs/releases has them all)",
+        code="unknown-release",
     )
 
 
@@ -203,12 +204,16 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
     if unknown := sorted(set(names) - words.keys()):
         there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
-        raise ConfigError(f"unknown package {', '.join(unknown)}; there is {there}")
+        raise ConfigError(
+            f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package"
+        )
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
     found = {name: paired_release(facts, name, release) for name in wanted}
     missing = [name for name, partner in found.items() if partner is None]
     if missing:
-        raise UnknownReleaseError(f"no release of {', '.join(missing)} is known to go with {release.tag}")
+        raise UnknownReleaseError(
+            f"no release of {', '.join(missing)} is known to go with {release.tag}", code="no-partner-release"
+        )
     return tuple(partner for partner in found.values() if partner is not None)
 
 
@@ -260,7 +265,7 @@ def refuse_unused_rules(facts: Facts) -> None:
     ]
     if stale:
         lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
-        raise ConfigError(f"build_configs has rules without effect:\n{lines}")
+        raise ConfigError(f"build_configs has rules without effect:\n{lines}", code="rule-without-effect")
 
 
 def _alive(facts: Facts, package: Package, rule: Rule) -> bool:

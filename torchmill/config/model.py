@@ -21,6 +21,7 @@ from torchmill.config.delivery_model import (
     ToolkitPart,
     ToolkitSource,
 )
+from torchmill.core.units import Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ class Package:
     unset: tuple[str, ...]  # patterns of variables the build would read from the user's shell
     off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
     off_spelling_releases: SpecifierSet
-    memory_per_job: int  # bytes; the largest compile seen
-    disk: int  # bytes that a build of it needs
+    memory_per_job: Bytes  # the largest compile seen
+    disk: Bytes  # that a build of it needs
     rules: tuple[Rule, ...]
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
@@ -240,7 +241,7 @@ class KnownUnit:
     """What the compile of some sources needs where it never ran on this machine."""
 
     pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
-    peak: int  # bytes; for CUDA, of each thread of nvcc
+    peak: Bytes  # for CUDA, of each thread of nvcc
     seconds: float | None = None
     package: str = ""  # "": of any
     release: SpecifierSet | None = None  # None: of any
@@ -257,8 +258,8 @@ class OfferedWheels:
     release: SpecifierSet  # of torch
     variants: tuple[str, ...]  # "cpu", "cuda": every toolkit that the release was officially built with
     arches: tuple[str, ...]
-    label: str  # of their versions: "+{variant}", ""
     source: str
+    label: str = ""  # of their versions: "+{variant}"
     default: bool = False  # installers ask this index without being told
 
 

@@ -18,31 +18,21 @@ def read_package(path: Path, problems: list[str]) -> Package:
     file = read_toml(path, problems)
     off = file.table("off_spelling")
     debian = file.table("debian")
-    found = Package(
-        name=file.text("name"),
-        session=file.text("session"),
+    found = file.read(
+        Package,
         repository=file.text("repository", ""),
-        import_name=file.text("import_name"),
         checks=file.text("checks", "package"),
-        after=file.optional("after"),
         tag=file.text("tag", "v{version}"),
-        version_variables=file.mapping("version_variables"),
-        unset=file.texts("unset"),
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
-        memory_per_job=file.size("memory_per_job"),
-        disk=file.size("disk"),
         rules=tuple(_rule(table) for table in file.tables("rule")),
-        kit=file.texts("kit", ()),
         compilers=file.choice("compilers", ("cmake", "path"), "cmake"),
         debian=debian.mapping("sources"),
         debian_fill=debian.mapping("fill"),
-        pypi=file.optional("pypi"),
         smoke=_smoke(file),
         editions=tuple(_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()
-    file.check_unknown_keys()
     if not found.repository and found.pypi is None:
         file.problem("neither 'repository' nor 'pypi' says where its source is")
     if found.editions and found.after is None:
@@ -61,73 +51,13 @@ def _smoke(file: TomlTable) -> tuple[str, ...]:
 
 
 def _edition(table: TomlTable) -> Edition:
-    edition = Edition(
-        version=table.version("version"),
-        torch=_bounds(table, "torch"),
-        source=table.text("source"),
-        python=table.specifier("python"),
-        arches=table.texts("arches", ()),
-        cuda=table.specifier("cuda"),
-        commit=table.optional("commit"),
-        sha256=table.optional("sha256"),
-        date=table.optional("date"),
-    )
-    table.check_unknown_keys()
-    return edition
-
-
-def _bounds(table: TomlTable, key: str) -> SpecifierSet:
-    """Take a specifier that must be there."""
-    if key not in table.data:
-        table.problem(f"'{key}' is missing: it says which releases it goes with, such as '>=2.2,<2.13'")
-    return table.specifier(key) or SpecifierSet()
+    if "torch" not in table.data:
+        table.problem("'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'")
+    return table.read(Edition, version=table.version("version"))
 
 
 def _rule(table: TomlTable) -> Rule:
-    packages = table.table("system_packages")
-    rule = Rule(
-        name=table.where,
-        when=_when(table.table("when")),
-        reason=table.text("reason"),
-        source=table.text("source", ""),
-        conflict=table.flag("conflict"),
-        set=table.mapping("set"),
-        append=table.mapping("append"),
-        requires=table.texts("requires", ()),
-        patches=table.texts("patches", ()),
-        prepare=tuple(tuple(map(str, argv)) for argv in table.take("prepare", [])),
-        system_packages={manager: packages.texts(manager) for manager in list(packages.data)},
-        front_end=table.optional("front_end"),
-        needs=table.specifiers("needs"),
-        advises=table.specifiers("advises"),
-        cxx=table.count("cxx"),
-    )
-    table.check_unknown_keys()
-    return rule
-
-
-def _when(table: TomlTable) -> When:
-    def names(key: str) -> tuple[str, ...] | None:
-        return table.texts(key, ()) or None
-
-    if not table.data:
-        return When()
-    when = When(
-        release=table.specifier("release"),
-        python=table.specifier("python"),
-        cuda=table.specifier("cuda"),
-        variant=names("variant"),
-        arch=names("arch"),
-        system=names("system"),
-        provider=names("provider"),
-        gcc=table.specifier("gcc"),
-        clang=table.specifier("clang"),
-        kept=names("kept"),
-        lacking=names("lacking"),
-        another_toolkit=table.flag("another_toolkit"),
-    )
-    table.check_unknown_keys()
-    return when
+    return table.read(Rule, name=table.where, when=table.table("when").read(When))
 
 
 def read_releases(
@@ -215,56 +145,39 @@ def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
 def _release(table: TomlTable, package: Package, base: Release | None) -> Release:
     version = table.version("version")
     cuda = table.table("cuda")
-    inherits = base is not None and not cuda.data
-    official = cuda.table("official")
-    wheels = table.table("wheels")
-    release = Release(
+    if base is not None and not cuda.data:
+        toolkits = {"cuda": base.cuda, "cuda_official": base.cuda_official, "cuda_pypi": base.cuda_pypi}
+    else:
+        toolkits = {
+            "cuda": cuda.specifier("range"),
+            "cuda_official": cuda.map("official", lambda inner, name: _cuda(inner.table(name))),
+            "cuda_pypi": cuda.optional("pypi"),
+        }
+    cuda.check_unknown_keys()
+    return table.read(
+        Release,
         package=package.name,
         version=version,
         tag=package.tag.format(version=version),
-        commit=table.optional("commit"),
         pythons=table.texts("pythons", base.pythons if base else None),
         arches=table.texts("arches", base.arches if base else None),
-        cuda=base.cuda if inherits and base else cuda.specifier("range"),
-        cuda_official={name: _cuda(official.table(name)) for name in list(official.data)},
         torch=base.version if base else None,
-        wheel_tag=table.optional("wheel_tag"),
-        source=table.text("source"),
-        date=table.optional("date"),
-        wheels={tag: wheels.texts(tag) for tag in list(wheels.data)},
-        glibc=table.optional("glibc"),
-        cuda_pypi=cuda.optional("pypi"),
-        sizes=table.counts("sizes"),
-        partners=table.mapping("partners"),
         built_from=_built_from(table),
-        explained=table.mapping("explained"),
+        sha256=None,
+        **toolkits,
     )
-    if base is not None and inherits:
-        release = replace(release, cuda_official=base.cuda_official, cuda_pypi=base.cuda_pypi)
-    for one in (cuda, table):
-        one.check_unknown_keys()
-    return release
 
 
 def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
     """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
     if isinstance(table.data.get("built_from"), str):
         return {table.text("built_from"): ()}
-    commits = table.table("built_from")
-    return {commit: commits.texts(commit) for commit in list(commits.data)}
+    return table.map("built_from", TomlTable.texts)
 
 
 def _cuda(table: TomlTable) -> Cuda:
     lists = {"x86_64": table.optional("capabilities"), "aarch64": table.optional("capabilities_aarch64")}
-    found = Cuda(
-        cudnn=table.optional("cudnn"),
-        nccl=table.optional("nccl"),
-        magma=table.optional("magma"),
-        capabilities={arch: listed for arch, listed in lists.items() if listed},
-        requires=table.texts("requires", ()),
-    )
-    table.check_unknown_keys()
-    return found
+    return table.read(Cuda, capabilities={arch: listed for arch, listed in lists.items() if listed})
 
 
 def _by_version(release: Release) -> tuple[Version, Version]:

@@ -42,6 +42,7 @@ def _recorded(layout: Layout) -> str | None:
         record = {}
     if not isinstance(record, dict) or not isinstance(record.get("tag"), str):
         raise SourceError(
-            f"{layout.selection} does not name a release: delete it, or run `invoke fetch --tag` again"
+            f"{layout.selection} does not name a release: delete it, or run `invoke fetch --tag` again",
+            code="selection-invalid",
         )
     return str(record["tag"])

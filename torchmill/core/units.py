@@ -2,6 +2,8 @@
 
 import re
 
+Bytes = int
+
 _UNITS = {
     "": 1,
     "b": 1,

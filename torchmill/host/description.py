@@ -154,9 +154,7 @@ def _gpus(table: TomlTable) -> tuple[Gpu, ...]:
 
 
 def _cores(table: TomlTable) -> int:
-    value = table.take("cores", None)
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    if value is not None:
-        table.problem(f"'cores' is {value!r}, expected a whole number from 1")
-    return 1
+    cores = table.take("cores", int, "a whole number from 1")
+    if cores is not None and cores < 1:
+        table.problem(f"'cores' is {cores}, expected a whole number from 1")
+    return max(cores or 1, 1)

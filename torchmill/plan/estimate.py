@@ -83,10 +83,12 @@ def _blend(
 
 def _shown(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None) -> float | None:
     """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
-    seconds = run.cpu
-    if seconds is None and run.wall is not None and run.cores is not None:
-        overhead = geometric_mean(assumed.serial) + (geometric_mean(assumed.job) if run.scope == "job" else 0)
-        seconds = max(run.wall - overhead, run.wall / 4) * run_slots(run) ** assumed.scaling
+    seconds = run.cpu_seconds
+    if seconds is None and run.wall_seconds is not None and run.cores is not None:
+        overhead = geometric_mean(assumed.serial_seconds) + (
+            geometric_mean(assumed.job_seconds) if run.scope == "job" else 0
+        )
+        seconds = max(run.wall_seconds - overhead, run.wall_seconds / 4) * run_slots(run) ** assumed.scaling
     if seconds is None or release is None or not run.capabilities:
         return seconds
     host = catalogue_work(facts, release, 0, run_slots(run))
@@ -177,7 +179,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         facts, assumed, plan, images, known, [run for run in own if is_cold_run(facts, run)]
     )
     compiled = largest_compile(facts, plan.build, plan.release.version)
-    alone = assumed.dependent if facts.packages[plan.build.package].after else assumed.serial
+    alone = assumed.dependent_seconds if facts.packages[plan.build.package].after else assumed.serial_seconds
     return Estimate(
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
@@ -207,10 +209,10 @@ def is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
     least that the catalogue expects.
     """
     release = find_release_version(facts, run.package, run.release)
-    if release is None or run.cpu is None:
+    if release is None or run.cpu_seconds is None:
         return False
     known = catalogue_work(facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run))
-    return known is not None and run.cpu >= known.seconds / known.spread
+    return known is not None and run.cpu_seconds >= known.seconds / known.spread
 
 
 def _describe_runs(run: MeasuredRun) -> str:
@@ -226,7 +228,7 @@ def _measured(  # noqa: PLR0917 - the terms of one decision
     own: Sequence[MeasuredRun],
 ) -> tuple[CompileWork, str]:
     """Return the catalogue's work unless this machine has shown better, and how sure that is."""
-    mine = [(run, run.cpu) for run in own if run.package == plan.release.package and run.cpu]
+    mine = [(run, run.cpu_seconds) for run in own if run.package == plan.release.package and run.cpu_seconds]
     same = [
         (run, cpu)
         for run, cpu in mine
@@ -252,8 +254,8 @@ def _at_this_speed(facts: Facts, known: CompileWork, own: Sequence[MeasuredRun])
         expected = release and catalogue_work(
             facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run)
         )
-        if expected and run.cpu:
-            ratios.append(math.log(run.cpu / expected.seconds))
+        if expected and run.cpu_seconds:
+            ratios.append(math.log(run.cpu_seconds / expected.seconds))
     factor = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
     return replace(known, seconds=known.seconds * factor)
 
@@ -303,8 +305,8 @@ def _run(facts: Facts, manifest: Path) -> MeasuredRun | None:
             scope="compile",
             source=manifest.name.removesuffix(".json"),
             jobs=int(said["jobs"]),
-            cpu=float(said["cpu_seconds"]),
-            wall=float(sum(said["seconds"].values())),
+            cpu_seconds=float(said["cpu_seconds"]),
+            wall_seconds=float(sum(said["seconds"].values())),
             wheel=int(said["size"]),
             tree=_written(said, "tree", "outputs"),
             environment=_written(said, "environment"),

@@ -1,28 +1,8 @@
-"""The facts about wheels of others."""
+"""Official wheels: which release they serve, by the facts that ship."""
 
-from pathlib import Path
-
-from torchmill.config import facts_reader
 from torchmill.config.matrix import find_release
 from torchmill.config.model import Facts
 from torchmill.deliver.snippet import stock
-
-
-def test_without_the_file_none_are_known(tmp_path: Path) -> None:
-    assert facts_reader.read_offered_wheels(tmp_path / "indexes.toml", []) == ()
-
-
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "indexes.toml"
-    file.write_text(
-        '[[wheels]]\nname = "x"\nurl = "u"\npackages = []\nvariant = "cpu"\narches = []\nlabels = ""\n'
-    )
-    problems: list[str] = []
-    facts_reader.read_offered_wheels(file, problems)
-    assert problems == [
-        "indexes.toml: wheels 1: key 'source' is missing",
-        "indexes.toml: wheels 1: unknown key 'labels'; did you mean 'label'?",
-    ]
 
 
 def test_each_table_names_what_there_is_and_serves_a_release(shipped: Facts) -> None:
