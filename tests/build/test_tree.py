@@ -10,7 +10,7 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.build.tree import BuildTree, copy_source, fill_placeholders, is_prepared
 from torchmill.config.model import Source
-from torchmill.fetch.download import report_disk_full
+from torchmill.core.files import report_disk_full
 
 
 def source(path: Path) -> Source:

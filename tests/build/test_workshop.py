@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.build import context
+from torchmill.build.preflight import preflight
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Compiler, Facts, Host, Options, Source
 from torchmill.core.errors import ConfigError
@@ -47,7 +48,7 @@ def job(
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
     noted: list[str] = []
-    context.preflight(job(known, tmp_path, HOST), noted.append)
+    preflight(job(known, tmp_path, HOST), noted.append)
     assert [line.partition(":")[0] for line in noted] == ["glibc"]
 
 
@@ -55,7 +56,7 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
     machine = replace(HOST, compiler=None, tools={"git": "/usr/bin/git"}, interpreters={})
     noted: list[str] = []
     with refused("host-not-ready") as caught:
-        context.preflight(job(known, tmp_path, machine), noted.append)
+        preflight(job(known, tmp_path, machine), noted.append)
     head, *lines = str(caught.value).splitlines()
     assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
     assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler"]
@@ -68,7 +69,7 @@ def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp
     facts = replace(known, packages={**known.packages, "base": large})
     noted: list[str] = []
     with refused("host-not-ready") as caught:
-        context.preflight(job(facts, tmp_path, HOST), noted.append)
+        preflight(job(facts, tmp_path, HOST), noted.append)
     assert "(the build does not fit): `invoke clean --free" in str(caught.value)
 
 
@@ -109,7 +110,7 @@ def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
 ) -> None:
     monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
     with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it has no host"):
-        context.preflight(job(known, tmp_path, HOST), print)
+        preflight(job(known, tmp_path, HOST), print)
 
 
 def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
@@ -128,11 +129,11 @@ def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
     assert begun.placeholders["cuda_home"] == str(ours)
     noted: list[str] = []
     monkeypatch.setenv("CUDA_HOME", str(other))
-    context.preflight(begun, noted.append)
+    preflight(begun, noted.append)
     assert noted[0].startswith(f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8")
     monkeypatch.setenv("CUDA_HOME", str(ours))
     noted.clear()
-    context.preflight(begun, noted.append)
+    preflight(begun, noted.append)
     assert not any("CUDA_HOME" in line for line in noted)
 
 

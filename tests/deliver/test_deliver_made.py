@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.build.up_to_date import digest_code
 from torchmill.core import files
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
 from torchmill.wheel import dist_files
 

@@ -11,16 +11,16 @@ from torchmill.build import tree
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
-from torchmill.core.errors import HostError, SourceError
+from torchmill.core.errors import SourceError
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import fetcher, source_dir
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
-from torchmill.plan.cuda_toolkit import compiler_variables, describe_passed_over
+from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
-from torchmill.toolchain import compiler_cache, remote_cache
+from torchmill.toolchain import compiler_cache
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
 from torchmill.wheel import dist_files
 
@@ -189,31 +189,6 @@ def _base_digest(context: BuildContext) -> str:
     own = Path(context.options.torch) if context.options.torch and context.options.torch != "PyPI" else None
     wheel = own or (base_wheel(context) if context.options.torch is None else None)
     return (wheel and context.recall.digest(wheel)) or ""
-
-
-def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
-
-    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
-    """
-    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
-    from torchmill.build import disk_space
-    from torchmill.plan.doctor import examination
-
-    folders = disk_space.BuildFolders(context.tree.folder, context.outputs.folder, context.venv)
-    machine = examination.survey_host(context.facts, context.host, os.environ)
-    machine = disk_space.with_disk_space(machine, context.facts, context.layout, folders, context.source)
-    if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
-        note(sentence)
-    findings = examination.examine_build(context.facts, context.cell, machine, context.plan, context.source)
-    if not examination.can_start(findings):
-        lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
-        raise HostError(
-            f"{context.plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready"
-        )
-    for one in findings:
-        if one.verdict == "warning":
-            note(one.sentence())
 
 
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torchmill.build.context import BuildContext, preflight, with_measured_host
+from torchmill.build.context import BuildContext, with_measured_host
+from torchmill.build.preflight import preflight
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import StageLog, explain_rebuild
 from torchmill.config.model import Artifact
 from torchmill.core import locks
-from torchmill.fetch.download import report_disk_full
+from torchmill.core.files import report_disk_full
 from torchmill.host import environments
 from torchmill.host.environments import Install
 

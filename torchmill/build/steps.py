@@ -14,18 +14,12 @@ from torchmill.build.compile import CompileResult, compile_wheel, timeline_file
 from torchmill.build.context import BuildContext, base_wheel
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.tree import BuildTree
-from torchmill.build.up_to_date import (
-    StageLog,
-    StageRecord,
-    digest_data,
-    installed_inputs,
-    records_as_data,
-    stage_inputs,
-)
+from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
 from torchmill.config.model import Artifact, Options
 from torchmill.core import files, locks
 from torchmill.core.errors import BusyError, VerifyError
 from torchmill.core.process import capture
+from torchmill.core.stat_cache import digest_data
 from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.plan import base_requirement

@@ -10,7 +10,7 @@ from string import Template
 
 from torchmill.config.model import Source
 from torchmill.core.errors import ConfigError
-from torchmill.fetch.download import report_disk_full
+from torchmill.core.files import report_disk_full
 
 
 @dataclass(frozen=True, slots=True)

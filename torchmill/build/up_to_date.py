@@ -1,6 +1,5 @@
 """Which steps of a cell need not be done again: their inputs, earlier records, differences."""
 
-import hashlib
 import json
 import os
 import sys
@@ -14,8 +13,7 @@ from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
 from torchmill.config.model import SPEED_ONLY_SWITCHES, Artifact
 from torchmill.core import files
-from torchmill.core.paths import PACKAGE
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
 from torchmill.wheel import dist_files
 from torchmill.wheel.pack import zip_writer
@@ -45,11 +43,6 @@ def find_differences(entry: StageRecord | None, parts: Mapping[str, str], recall
     found = [name for name in names if entry.parts.get(name) != parts.get(name)]
     yield from [name for name in found if name != WHOLE] or found  # what is whole only says it once more
     yield from machine_inputs.find_changed_inputs(entry.read, recall)
-
-
-def digest_data(value: object) -> str:
-    """Return a digest of plain data."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def parse_records(found: object) -> dict[str, StageRecord]:
@@ -90,7 +83,6 @@ def _entry(found: Mapping[str, Any]) -> StageRecord:
     return entry
 
 
-_CODE = frozenset({".py", ".cpp", ".txt"})
 _MOST_LISTED = 5  # changes named in a message
 _PACKERS = ("auditwheel", "patchelf")  # what wheels are packed with, beside our own code
 
@@ -255,21 +247,6 @@ def _of_verifying(context: BuildContext, packed: str) -> dict[str, str]:
 
 def _switches(context: BuildContext) -> dict[str, str]:
     return {name: value for name, value in context.plan.set.items() if name not in SPEED_ONLY_SWITCHES}
-
-
-def digest_code(cache: StatCache, *places: str) -> str:
-    """Return a digest of the code below some folders, or in some files, of the package: "wheel/pack".
-
-    Raises FileNotFoundError where a place holds no code: the digest of nothing would never change.
-    """
-    code: list[Path] = []
-    for place in places:
-        root = PACKAGE / place
-        found = [file for file in root.rglob("*") if file.suffix in _CODE] if root.is_dir() else [root]
-        if not found or not all(file.is_file() for file in found):
-            raise FileNotFoundError(f"no code in {root}")
-        code += found
-    return digest_data([(file.relative_to(PACKAGE).as_posix(), cache.digest(file)) for file in sorted(code)])
 
 
 def _distribution(name: str) -> str:

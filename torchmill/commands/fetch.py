@@ -25,7 +25,8 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
     with console.show_progress() as progress:
-        for request in source_requests(facts, release, names, ref=ref, mirror=mirror, origin=from_):
+        releases = matrix.partner_releases(facts, release, names)
+        for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_):
             print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
     selection.select_release(layout, release)
     return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"

@@ -16,8 +16,11 @@ from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
 
-from torchmill.core.errors import BusyError
+from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
+from torchmill.core.units import format_bytes
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
@@ -205,3 +208,29 @@ def trim_folder(folder: Path, limit: int) -> int:
             path.unlink(missing_ok=True)
             gone += size
     return gone
+
+
+@contextlib.contextmanager
+def report_disk_full(where: Path) -> Iterator[None]:
+    """Raise HostError where what is done inside fills the disk of `where`."""
+    try:
+        yield
+    except shutil.Error as error:  # copytree gathers what went wrong, as text
+        if "No space left" in str(error) or "quota exceeded" in str(error):
+            raise disk_full_error(where) from None
+        raise
+    except OSError as error:
+        if error.errno in _DISK_FULL:
+            raise disk_full_error(where) from None
+        raise
+
+
+def disk_full_error(where: Path) -> HostError:
+    """Return the error for a disk without room."""
+    existing = next(folder for folder in (where, *where.parents) if folder.exists())
+    free = format_bytes(shutil.disk_usage(existing).free)
+    return HostError(
+        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
+        "`invoke clean` removes it), and run the command again to go on",
+        code="disk-full",
+    )

@@ -16,6 +16,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from torchmill.core.files import hash_file, write_atomically
+from torchmill.core.paths import PACKAGE
+
+_CODE = frozenset({".py", ".cpp", ".txt"})
 
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.
@@ -155,3 +158,23 @@ def is_native(path: Path | str) -> bool:
             return file.read(4).startswith(_NATIVE)
     except OSError:
         return False
+
+
+def digest_data(value: object) -> str:
+    """Return a digest of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def digest_code(cache: StatCache, *places: str) -> str:
+    """Return a digest of the code below some folders, or in some files, of the package: "wheel/pack".
+
+    Raises FileNotFoundError where a place holds no code: the digest of nothing would never change.
+    """
+    code: list[Path] = []
+    for place in places:
+        root = PACKAGE / place
+        found = [file for file in root.rglob("*") if file.suffix in _CODE] if root.is_dir() else [root]
+        if not found or not all(file.is_file() for file in found):
+            raise FileNotFoundError(f"no code in {root}")
+        code += found
+    return digest_data([(file.relative_to(PACKAGE).as_posix(), cache.digest(file)) for file in sorted(code)])

@@ -9,6 +9,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from torchmill.core.errors import ConfigError
 
 _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no others
+SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
+_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
@@ -57,3 +59,15 @@ def redact_url(url: str) -> str:
     """Return whatever was given as an address such that a message may have it: better too little of it."""
     hidden = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
     return re.split(r"[?#]", hidden, maxsplit=1)[0]
+
+
+def host_of(url: str) -> str:
+    """Return the host that an address names, or the address of a folder."""
+    if SCP_URL.match(url):
+        return url.split(":", 1)[0].rpartition("@")[2]
+    return urlsplit(url).hostname or url
+
+
+def hide_password(url: str) -> str:
+    """Return an address without the password in it."""
+    return _PASSWORD.sub("", url)

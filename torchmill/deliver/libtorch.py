@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
-from torchmill.build.up_to_date import digest_code, digest_data
 from torchmill.core.errors import DeliveryError, HostError, VerifyError
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, stream
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import limits, machine, native

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import shutil
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from torchmill.core.errors import HostError, NetworkError, SourceError
-from torchmill.core.files import hash_file
+from torchmill.core.errors import NetworkError, SourceError
+from torchmill.core.files import hash_file, report_disk_full
 from torchmill.core.units import format_bytes
-from torchmill.fetch.source.request import hide_password, host_of
+from torchmill.core.urls import hide_password, host_of
 
 if TYPE_CHECKING:
     import requests
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
 _READ_TIMEOUT_SECONDS = 20.0  # after which a silent host counts as gone
 _CHUNK_BYTES = 1 << 18
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def download_file(
@@ -134,29 +129,3 @@ def describe_http_error(error: requests.RequestException) -> str:
     if isinstance(cause, TimeoutError):
         return "no answer in time"
     return (getattr(cause, "strerror", None) or str(cause)).lower()
-
-
-@contextlib.contextmanager
-def report_disk_full(where: Path) -> Iterator[None]:
-    """Raise HostError where what is done inside fills the disk of `where`."""
-    try:
-        yield
-    except shutil.Error as error:  # copytree gathers what went wrong, as text
-        if "No space left" in str(error) or "quota exceeded" in str(error):
-            raise disk_full_error(where) from None
-        raise
-    except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise disk_full_error(where) from None
-        raise
-
-
-def disk_full_error(where: Path) -> HostError:
-    """Return the error for a disk without room."""
-    existing = next(folder for folder in (where, *where.parents) if folder.exists())
-    free = format_bytes(shutil.disk_usage(existing).free)
-    return HostError(
-        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
-        "`invoke clean` removes it), and run the command again to go on",
-        code="disk-full",
-    )

@@ -8,8 +8,6 @@ from torchmill.config.matrix import Cell, buildable_cells
 from torchmill.config.model import Facts, Release
 from torchmill.config.rules import make_case, rule_matches
 from torchmill.core.errors import ConfigError, HostError
-from torchmill.core.paths import Layout
-from torchmill.fetch.source import fetcher
 from torchmill.host.native import native_arch
 
 # In order of preference: a conda environment that is active beats the system below it.
@@ -22,14 +20,13 @@ INSTALL_COMMANDS: Mapping[str, tuple[str, ...]] = {
 NEEDS_ROOT = frozenset({"apt", "dnf"})
 
 
-def install_command_for_release(facts: Facts, layout: Layout, release: Release, manager: str) -> str:
-    """Return the command that installs what a release, as it was fetched, needs on this machine.
+def install_command_for_release(facts: Facts, release: Release, manager: str, provider: str | None) -> str:
+    """Return the command that installs what a release needs on this machine; who provided its source counts.
 
     Raises ConfigError for a manager that the facts do not know.
     """
-    fetched = fetcher.load_source(layout, release.package, release.tag)
     cells = buildable_cells(facts, release, native_arch())
-    names = required_packages(facts, cells, manager, fetched.provider if fetched else None)
+    names = required_packages(facts, cells, manager, provider)
     return " ".join(install_command(manager, names, root=is_root()))
 
 

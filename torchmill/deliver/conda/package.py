@@ -14,11 +14,10 @@ from types import ModuleType
 from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from torchmill.build.up_to_date import digest_code, digest_data
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.files import hash_file
 from torchmill.core.paths import Layout
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.conda import recipe, requirements
 from torchmill.deliver.conda.layout import apply_run_paths, lay_out_wheel, register_with_conda

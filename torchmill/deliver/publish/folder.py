@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file
+from torchmill.core.files import hash_file, report_disk_full
 from torchmill.deliver.publish.upload_set import UploadFile
-from torchmill.fetch.download import report_disk_full
 
 
 @dataclass(frozen=True, slots=True)

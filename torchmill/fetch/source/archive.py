@@ -19,9 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 from torchmill.config.model import Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file
+from torchmill.core.files import hash_file, report_disk_full
 from torchmill.core.process import CommandError
-from torchmill.fetch.download import download_file, report_disk_full
+from torchmill.core.urls import hide_password
+from torchmill.fetch.download import download_file
 from torchmill.fetch.source.git_command import (
     GitFailure,
     complaint_gist,
@@ -31,7 +32,7 @@ from torchmill.fetch.source.git_command import (
     read_head,
     run_git,
 )
-from torchmill.fetch.source.request import SourceRequest, hide_password, is_commit, ways_out
+from torchmill.fetch.source.request import SourceRequest, is_commit, ways_out
 from torchmill.fetch.source.source_dir import (
     SourceDir,
     describe_source,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core.errors import BusyError, HostError, NetworkError, SourceError, TorchmillError
+from torchmill.core.files import disk_full_error
 from torchmill.core.process import CommandError
-from torchmill.fetch.download import disk_full_error
 from torchmill.fetch.source.apt import Apt, SourcePackage, machine_archives
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import SourceError
+from torchmill.core.urls import hide_password
 from torchmill.fetch.source.git_command import (
     GitCheckout,
     SubmodulePin,
@@ -28,7 +29,7 @@ from torchmill.fetch.source.git_transport import (
     run_git_quietly,
     seed_history,
 )
-from torchmill.fetch.source.request import SourceRequest, hide_password, is_commit, mirror_candidates
+from torchmill.fetch.source.request import SourceRequest, is_commit, mirror_candidates
 from torchmill.fetch.source.source_dir import SourceDir, describe_source
 
 if TYPE_CHECKING:

@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING
 
 from torchmill.core import process
 from torchmill.core.errors import SourceError, TorchmillError
+from torchmill.core.files import disk_full_error
 from torchmill.core.process import CommandError
-from torchmill.fetch.download import disk_full_error
-from torchmill.fetch.source.request import (
-    PROTOCOLS,
-    SourceRequest,
-    hide_password,
-    host_of,
-    is_commit,
-    unreachable_error,
-)
+from torchmill.core.urls import hide_password, host_of
+from torchmill.fetch.source.request import PROTOCOLS, SourceRequest, is_commit, unreachable_error
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from torchmill.core import process
 from torchmill.core.errors import SourceError
+from torchmill.core.files import report_disk_full
 from torchmill.core.process import CommandError
-from torchmill.fetch.download import report_disk_full
+from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source.git_command import (
     GitCheckout,
     GitFailure,
@@ -20,13 +21,7 @@ from torchmill.fetch.source.git_command import (
     explain_git_error,
     git_environment,
 )
-from torchmill.fetch.source.request import (
-    SourceRequest,
-    connection_complaint,
-    hide_password,
-    host_of,
-    unreachable_error,
-)
+from torchmill.fetch.source.request import SourceRequest, connection_complaint, unreachable_error
 from torchmill.fetch.source.source_dir import RECORD, SourceDir
 
 # The index and the locks belong to the work tree that stays behind.

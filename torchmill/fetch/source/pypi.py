@@ -10,11 +10,12 @@ from packaging.version import Version
 
 from torchmill.config.model import Source
 from torchmill.core.errors import NetworkError, SourceError
+from torchmill.core.urls import hide_password
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import unpack_archive
-from torchmill.fetch.source.request import PYPI, SourceRequest, hide_password, ways_out
+from torchmill.fetch.source.request import PYPI, SourceRequest, ways_out
 from torchmill.fetch.source.source_dir import SourceDir, describe_source, require_python_project
 
 if TYPE_CHECKING:

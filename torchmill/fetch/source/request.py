@@ -3,14 +3,14 @@
 import os
 import re
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from torchmill.config.matrix import partner_releases
 from torchmill.config.model import Facts, Package, Release
 from torchmill.core.errors import ConfigError, NetworkError, SourceError
+from torchmill.core.urls import SCP_URL, hide_password
 
 DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -34,15 +34,13 @@ class SourceRequest:
 
 
 def source_requests(
-    facts: Facts, release: Release, names: Collection[str], *, ref: str, mirror: str, origin: str
+    facts: Facts, releases: Sequence[Release], *, ref: str, mirror: str, origin: str
 ) -> tuple[SourceRequest, ...]:
-    """Return the requests for the packages named, as they go with a release, or for its own package.
+    """Return the requests for the sources of some releases.
 
     A package without a repository comes from PyPI unless `origin` says otherwise. Raises ConfigError for a
-    name that is no package, and for a ref of several packages; UnknownReleaseError if a package has no such
-    release.
+    ref of several packages.
     """
-    releases = partner_releases(facts, release, names)
     if ref and len(releases) > 1:
         raise ConfigError("--ref names a commit of one package: fetch one at a time", code="ref-of-several")
     requests = []
@@ -130,8 +128,6 @@ def _has_proxy(environment: Mapping[str, str]) -> bool:
 PROTOCOLS = ("https", "ssh", "git", "file")
 # GitHub answers neither of these any more; old releases name submodules so.
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
-_SCP = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")
-_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
 def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
@@ -165,17 +161,5 @@ def require_allowed_url(url: str) -> str:
     return url
 
 
-def host_of(url: str) -> str:
-    """Return the host that an address names, or the address of a folder."""
-    if _SCP.match(url):
-        return url.split(":", 1)[0].rpartition("@")[2]
-    return urlsplit(url).hostname or url
-
-
-def hide_password(url: str) -> str:
-    """Return an address without the password in it."""
-    return _PASSWORD.sub("", url)
-
-
 def _has_host(mirror: str) -> bool:
-    return "://" in mirror or "::" in mirror or _SCP.match(mirror) is not None
+    return "://" in mirror or "::" in mirror or SCP_URL.match(mirror) is not None

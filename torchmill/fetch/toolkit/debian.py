@@ -20,9 +20,8 @@ from packaging.version import Version
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file
+from torchmill.core.files import hash_file, report_disk_full
 from torchmill.core.process import CommandError
-from torchmill.fetch.download import report_disk_full
 from torchmill.fetch.source.apt import (
     BINARIES,
     Apt,

@@ -17,8 +17,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import hash_file
+from torchmill.core.urls import hide_password
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
-from torchmill.fetch.source.request import hide_password
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     ProviderOffer,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from torchmill.config.delivery_model import ProviderPackage
 from torchmill.core import locks
-from torchmill.core.files import delete_paths
-from torchmill.fetch.download import download_file, report_disk_full
+from torchmill.core.files import delete_paths, report_disk_full
+from torchmill.fetch.download import download_file
 from torchmill.host.provisioned import (
     FOLDER,
     MAKING,
