@@ -100,9 +100,12 @@ def _variable(process: psutil.Process, name: str) -> str | None:
     import psutil
 
     until = time.monotonic() + LOAD_TIMEOUT_SECONDS
+    loaded = 0  # how often in a row it had no variables and was not being loaded: it may be loaded meanwhile
     try:
-        while not (variables := process.environ()) and _is_loading(process.pid) and time.monotonic() < until:
-            time.sleep(LOAD_POLL_SECONDS)
+        while not (variables := process.environ()) and loaded < 2 and time.monotonic() < until:  # noqa: PLR2004
+            loaded = 0 if _is_loading(process.pid) else loaded + 1
+            if not loaded:
+                time.sleep(LOAD_POLL_SECONDS)
     except (psutil.Error, OSError):  # another user's, or gone
         return None
     return variables.get(name)
