@@ -163,13 +163,13 @@ def _load_facts() -> Any:
 def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     from torchmill.config import selection
-    from torchmill.fetch.source import fetcher
+    from torchmill.fetch.source.record import load_source
     from torchmill.plan import system_packages
 
     facts = _load_facts()
     release = selection.selected_or_newest(facts, LAYOUT, tag)
     manager = manager or system_packages.find_manager(os.environ)
-    fetched = fetcher.load_source(LAYOUT, release.package, release.tag)
+    fetched = load_source(LAYOUT, release.package, release.tag)
     provider = fetched.provider if fetched else None
     line = system_packages.install_command_for_release(facts, release, manager, provider)
     print(line)

@@ -16,7 +16,7 @@ import stand_in
 from spent import Compilers, Spent
 
 from torchmill.core.paths import Layout
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.host import interpreters
 
 ROOT = Path(__file__).parents[1]
@@ -150,7 +150,7 @@ def _fetched(
 ) -> Project:
     layout = Layout(home.resolve(), home)
     package, tag = release
-    found = fetcher.load_source(layout, package, tag)
+    found = load_source(layout, package, tag)
     if found is None:
         sys.exit(f"{package} {tag} is not fetched: run `invoke fetch --tag {tag}`")
     sources = layout.source(package).parent

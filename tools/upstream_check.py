@@ -14,13 +14,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tools.remote_wheel import READERS, RemoteWheel, read_member, read_remote_wheels
 from torchmill.config import matrix
 from torchmill.config.matrix import python_key
 from torchmill.config.model import Cuda, Edition, Facts, Package, Release
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.fetch import package_index
 from torchmill.fetch.package_index import IndexFile, source_archives
-from torchmill.fetch.remote_wheel import READERS, RemoteWheel, read_member, read_remote_wheels
 
 MILLION = 1_000_000  # bytes; smaller libraries are left out of `sizes`
 _PLATFORMS = (

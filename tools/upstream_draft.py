@@ -7,8 +7,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tools import upstream_check
+from tools.remote_wheel import RemoteWheel
 from torchmill.config.model import Facts
-from torchmill.fetch.remote_wheel import RemoteWheel
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 Value = str | int | Sequence[str]

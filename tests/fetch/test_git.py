@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from tests.support.refusals import refused
-from tests.support.silent_progress import SilentProgress
+from tests.support.silent_progress import SilentBar, SilentProgress
 from tests.support.source_upstream import (
     BRANCH,
     Forge,
@@ -30,16 +30,17 @@ from tests.support.source_upstream import (
 )
 from torchmill.config.model import Source
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.fetcher import fetch_source, load_source
+from torchmill.fetch.source.fetcher import fetch_source
+from torchmill.fetch.source.git_clone import GitTransport, run_git_quietly
 from torchmill.fetch.source.git_command import (
     GitCheckout,
     GitFailure,
     complaint_gist,
     diagnose_git,
     git_environment,
-    parse_git_progress,
+    show_git_progress,
 )
-from torchmill.fetch.source.git_transport import GitTransport, run_git_quietly
+from torchmill.fetch.source.record import load_source
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source_dir import check_source
 
@@ -635,5 +636,11 @@ def test_settings_that_a_user_gave_git_stay() -> None:
         ("remote: Enumerating objects: 10, done.", None),
     ],
 )
-def test_progress_of_git(line: str, step: tuple[int, int, str] | None) -> None:
-    assert parse_git_progress(line) == step
+def test_progress_of_git(
+    line: str, step: tuple[int, int, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[object, ...]] = []
+    bar = SilentBar()
+    monkeypatch.setattr(bar, "update", lambda *update: steps.append(update))
+    show_git_progress(bar, line)
+    assert steps == ([step] if step else [])

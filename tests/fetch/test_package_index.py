@@ -7,9 +7,9 @@ import requests
 from tests.support.index_server import MILLION, Index, serving, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
+from tools.remote_wheel import RemoteWheel, read_remote_wheels
 from torchmill.core.console import ProgressBar
 from torchmill.fetch.package_index import DEFAULT_INDEX, configured_index, project_files
-from torchmill.fetch.remote_wheel import RemoteWheel, read_remote_wheels
 
 NAME = "base-1.0.0-cp39-cp39-manylinux1_x86_64.whl"
 

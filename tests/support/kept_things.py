@@ -6,11 +6,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from tests.support import source_upstream
+from tests.support.source_upstream import release
 from torchmill.commands.clean.stored import StoragePlace
 from torchmill.config.model import Facts, Source
 from torchmill.core.paths import Layout
+from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source_dir import SourceDir
 
 ROOT = Path(__file__).parents[2]
@@ -53,17 +57,8 @@ def fetched(home: Path, package: str, tag: str) -> Source:
     slot = SourceDir(layout(home).source(package), tag)
     made = slot.unpacked
     write(made / "tree" / "setup.py", 3000)
-    source = Source(
-        package=package,
-        version=tag.removeprefix("v"),
-        tag=tag,
-        provider="path",
-        origin="somewhere",
-        commit=None,
-        path=made / "tree",
-        verified=False,
-    )
-    return slot.publish(made, source, {"ref": None, "origin": "somewhere"})
+    request = SourceRequest(replace(source_upstream.package(""), name=package), release(tag, None))
+    return slot.publish(made, request, "path", "somewhere", commit=None)
 
 
 def fill(home: Path) -> None:

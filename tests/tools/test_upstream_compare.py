@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tools import upstream_check
+from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config.model import Cuda, Facts
-from torchmill.fetch.remote_wheel import RemoteWheel
 
 TAG, CANDIDATE = "1" * 40, "2" * 40
 LINUX, ARM, WINDOWS = "manylinux1_x86_64", "manylinux2014_aarch64", "win_amd64"

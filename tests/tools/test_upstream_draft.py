@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tests.tools.test_upstream_compare import ADDONS, ARM, CANDIDATE, LINUX, PINS, TAG, made
 from tools import upstream_draft
+from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config import facts_reader
 from torchmill.config.model import Facts
-from torchmill.fetch.remote_wheel import RemoteWheel
 
 NEWER = [
     replace(

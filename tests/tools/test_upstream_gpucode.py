@@ -8,9 +8,9 @@ import requests
 
 from tests.support.index_server import Index, serving, wheel
 from tests.support.silent_progress import SilentBar
+from tools.remote_wheel import read_remote_wheels
 from tools.upstream_check import LIBRARY, with_capabilities
 from torchmill.fetch.package_index import project_files
-from torchmill.fetch.remote_wheel import read_remote_wheels
 
 PLATFORM = "manylinux_2_28_x86_64"
 

@@ -14,7 +14,8 @@ from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.core.errors import SourceError
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.fetch.source import fetcher, source_dir
+from torchmill.fetch.source import source_dir
+from torchmill.fetch.source.record import load_source
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
@@ -140,7 +141,7 @@ def create_context(
     recall = StatCache(layout.cache / "recall.json")
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
-    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    fetched = load_source(layout, cell.build.package, cell.release.tag)
     if fetched is None:
         from torchmill.plan.doctor.system import fetch_command
 

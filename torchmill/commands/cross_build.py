@@ -42,7 +42,7 @@ from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
@@ -113,7 +113,7 @@ def build_in_container(
     )
     made = prepare_run(root, facts, goal, asked, machine)
     package, tag = goal.cell.build.package, goal.cell.release.tag
-    if fetcher.load_source(layout, package, tag) is None:
+    if load_source(layout, package, tag) is None:
         command = fetch_command(facts, goal.cell)
         raise SourceError(f"{package} {tag} is not fetched: run `{command}`", code="source-not-fetched")
     for why in find_hindrances(facts, machine, made):

@@ -24,7 +24,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options
 from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import disk_and_memory
 from torchmill.plan.doctor.finding import BuildQuestion, Finding
@@ -48,7 +48,7 @@ def examine_way_into_container(
 ) -> tuple[Finding, ...]:
     """Return what this machine has and lacks to build a cell of another architecture in a container."""
     tag, arch = cell.release.tag, cell.build.arch
-    fetched = fetcher.load_source(layout, cell.build.package, tag)
+    fetched = load_source(layout, cell.build.package, tag)
     computed = build_plan.compute_plan(facts, cell, host, options, fetched)
     inner, identifier = container.guest_layout(layout, arch), cell.build.identifier(arch)
     folders = BuildFolders(  # in the container, as this machine sees them

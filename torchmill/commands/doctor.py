@@ -20,7 +20,7 @@ from torchmill.config.model import Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environments_folder
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.host import machine
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
@@ -104,7 +104,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
 
         findings = examine_way_into_container(facts, layout, host, cell, options)
     else:
-        fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag) if layout else None
+        fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
         computed = build_plan.compute_plan(facts, cell, host, options, fetched)
         if layout is not None:
             folders = _folders(layout, cell, host)

@@ -11,7 +11,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.host.machine import load_host, measure_host
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
@@ -42,7 +42,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     options = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
     # On another machine, what was fetched and built here does not count.
-    fetched = None if host else fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    fetched = None if host else load_source(layout, cell.build.package, cell.release.tag)
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
     plan = compute_plan(facts, cell, machine, options, fetched)
     if release is None:

@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.fetch.source import fetcher
+from torchmill.fetch.source.record import load_source
 from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan
 from torchmill.plan.options import parse_options
@@ -149,7 +149,7 @@ def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]
     recall = StatCache(layout.cache / "recall.json")
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
-    fetched = fetcher.load_source(layout, cell.build.package, cell.release.tag)
+    fetched = load_source(layout, cell.build.package, cell.release.tag)
     planned = build_plan.compute_plan(facts, cell, machine, options, fetched)
     wheel = dist_files.find_wheel(layout.dist, planned)
     told = dist_files.read_manifest(wheel)

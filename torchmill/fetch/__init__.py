@@ -2,7 +2,6 @@
 
 - download: download one file over HTTP, resuming after a broken connection; report a full disk as such
 - package_index: A client of package indexes (PEP 503, 691, 700): the files of a project
-- remote_wheel: read members of wheels on an index without downloading the wheels
 - source/: source trees: git, archives, Debian, PyPI
 - toolkit/: CUDA toolkits, libraries and host compilers, without root
 """

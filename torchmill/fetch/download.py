@@ -1,8 +1,11 @@
-"""Download one file over HTTP, resuming after a broken connection; report a full disk as such."""
+"""Download one file over HTTP, resuming after a broken connection; tell hosts that do not answer."""
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 _READ_TIMEOUT_SECONDS = 20.0  # after which a silent host counts as gone
 _CHUNK_BYTES = 1 << 18
+_CONNECT_TIMEOUT_SECONDS = 5.0
+_PORTS = {"https": 443, "http": 80, "git": 9418}
 
 
 def download_file(
@@ -129,3 +134,20 @@ def describe_http_error(error: requests.RequestException) -> str:
     if isinstance(cause, TimeoutError):
         return "no answer in time"
     return (getattr(cause, "strerror", None) or str(cause)).lower()
+
+
+def connection_complaint(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return why no connection to a URL's host is made in 5 seconds, or None; None with a proxy."""
+    parts = urlsplit(url)
+    proxies = ("https_proxy", "http_proxy", "all_proxy")
+    has_proxy = any(environment.get(name) or environment.get(name.upper()) for name in proxies)
+    if parts.hostname is None or parts.scheme not in _PORTS or has_proxy:
+        return None
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+        socket.create_connection((parts.hostname, port), timeout=_CONNECT_TIMEOUT_SECONDS).close()
+    except TimeoutError:
+        return f"no answer in {_CONNECT_TIMEOUT_SECONDS:.0f} s"
+    except (OSError, ValueError) as error:
+        return (getattr(error, "strerror", None) or str(error)).lower()
+    return None

@@ -19,7 +19,8 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.folder import IMAGE_RECORD, require_our_folder
 from torchmill.deliver.index import scan
 from torchmill.fetch.source.git_command import git_folder
-from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
+from torchmill.fetch.source.record import RECORD, read_record
+from torchmill.fetch.source.source_dir import check_source
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch

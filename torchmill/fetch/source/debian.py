@@ -14,8 +14,8 @@ from torchmill.core.process import CommandError
 from torchmill.fetch.source.apt import Apt, SourcePackage, machine_archives
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
-from torchmill.fetch.source.request import DEBIAN, SourceRequest, ways_out
-from torchmill.fetch.source.source_dir import SourceDir, describe_source, require_python_project
+from torchmill.fetch.source.request import DEBIAN, SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, require_python_project
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
@@ -37,12 +37,12 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
     if name is None:
         raise SourceError(
             f"Debian's source archive does not have {package.name} {release.version} (it has "
-            f"{', '.join(package.debian) or 'no release of it'}): {ways_out(request)}",
+            f"{', '.join(package.debian) or 'no release of it'}): {request.ways_out()}",
             code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
         raise HostError(
-            f"--from debian needs apt-get, which is not installed: {ways_out(request)}", code="apt-missing"
+            f"--from debian needs apt-get, which is not installed: {request.ways_out()}", code="apt-missing"
         )
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
@@ -53,9 +53,7 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         require_python_project(tree, f"Debian's {package_found.tarball}")
         notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
-        # the commit is declared, not proven
-        source = describe_source(request, tree, DEBIAN, origin, commit=release.commit)
-        return slot.publish(slot.unpacked, source, {"ref": None, "origin": DEBIAN})
+        return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
 
 
 def _configured_apt(cache: Path, bar: "ProgressBar") -> Apt:
@@ -82,13 +80,13 @@ def _download(
             has = f"they have {name} {other.upstream}" if other else f"they have no {name}"
             raise SourceError(
                 f"the apt archives of this machine do not have {name} {version or ''} ({has}): "
-                f"use a machine of the Debian release that does, or {ways_out(request)}",
+                f"use a machine of the Debian release that does, or {request.ways_out()}",
                 code="release-not-in-debian",
             )
         bar.update(0, None, f"downloading {found.tarball}")
         apt.download(found)
     except CommandError as error:
-        raise explain_apt_error(error.output, apt.folder, request.what, ways_out(request)) from None
+        raise explain_apt_error(error.output, apt.folder, request.what, request.ways_out()) from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""Fetch the source tree of a package, load a fetched one, and hold it while it is copied."""
+"""Fetch the source tree of a package, and hold a fetched one while it is copied."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from torchmill.config.model import Source
 from torchmill.core.errors import BusyError, InterruptedBuildError, SourceError
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, is_commit, validate_request
+from torchmill.fetch.source.git_command import is_commit
+from torchmill.fetch.source.record import FetchRecord, read_record, refresh_record
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.source.source_dir import (
-    FetchRecord,
     SourceDir,
-    latest_source_dir,
     moved_clause,
-    read_record,
     refetch_command,
-    refresh_record,
     refuse_changes,
     refuse_unrecorded,
 )
@@ -32,7 +30,7 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisp
 
     An interrupted fetch is resumed. Raises ConfigError, SourceError, NetworkError, HostError or BusyError.
     """
-    validate_request(request)
+    request.validate()
     slot = SourceDir(layout.source(request.package.name), request.release.tag)
     try:
         with _lock_sources(slot.home, request.what, timeout_seconds=0):
@@ -46,17 +44,6 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisp
             f"fetching {request.what} was interrupted: run the same command to resume it",
             code="interrupted",
         ) from None
-
-
-def load_source(layout: Layout, package: str, tag: str | None = None) -> Source | None:
-    """Return the package's fetched source of `tag`, or the one fetched last; None if there is none.
-
-    Raises SourceError for a record that cannot be read.
-    """
-    home = layout.source(package)
-    folder = SourceDir(home, tag).folder if tag else latest_source_dir(home)
-    record = read_record(folder) if folder else None
-    return record.source if record else None
 
 
 @contextlib.contextmanager
@@ -118,9 +105,9 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
         return source.provider == DEBIAN
     if request.origin == PYPI:  # the digest of its archive may be recorded since, or corrected
         return source.provider == PYPI and (request.release.sha256 or "") in source.origin
-    from torchmill.fetch.source import archive
+    from torchmill.fetch.source import local
 
-    return dict(record.asked) == archive.origin_record(request.origin)
+    return dict(record.asked) == local.origin_record(request.origin)
 
 
 def _fetch(
@@ -145,6 +132,6 @@ def _fetch(
         from torchmill.fetch.source import pypi
 
         return pypi.fetch_pypi(request, slot, package_index.configured_index(), progress)
-    from torchmill.fetch.source import archive
+    from torchmill.fetch.source import local
 
-    return archive.fetch_local(request, request.origin, slot, progress)
+    return local.fetch_local(request, request.origin, slot, progress)

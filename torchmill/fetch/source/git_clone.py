@@ -4,47 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core import process
-from torchmill.core.errors import SourceError
-from torchmill.core.urls import hide_password
+from torchmill.core.errors import NetworkError, SourceError, TorchmillError
+from torchmill.core.files import disk_full_error, report_disk_full
+from torchmill.core.process import CommandError
+from torchmill.core.urls import hide_password, host_of
+from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source.git_command import (
     GitCheckout,
+    GitFailure,
     SubmodulePin,
+    complaint_gist,
+    diagnose_git,
+    foreign_owner_error,
     git_environment,
+    is_commit,
+    mirror_candidates,
     read_head,
     read_submodule_pins,
     show_git_progress,
 )
-from torchmill.fetch.source.git_transport import (
-    GitTransport,
-    Run,
-    remove_git_leftovers,
-    run_git_quietly,
-    seed_history,
-)
-from torchmill.fetch.source.request import SourceRequest, is_commit, mirror_candidates
-from torchmill.fetch.source.source_dir import SourceDir, describe_source
+from torchmill.fetch.source.record import list_fetched
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir
 
 if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
+    from torchmill.core.console import ProgressDisplay
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
+_RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
+# The index and the locks belong to the work tree that stays behind.
+_LEFT_BEHIND = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*")
+_LEFTOVERS = (
+    "*.lock",
+    "tmp_pack_*",
+    "tmp_idx_*",
+    "tmp_obj_*",
+)  # of a git that was killed
+_PINNED_REF = "refs/torchmill/pinned"  # written by git when all of a commit is there
+_EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
+_FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
 
-
-@dataclass(frozen=True, slots=True)
-class GitTarget:
-    """The commit to check out, resolved before anything is downloaded."""
-
-    commit: str
-    refs: tuple[str, ...]  # how to ask for it; none: by its id
-    url: str  # that answered
+Run = Callable[[GitCheckout, Sequence[str]], object]
 
 
 def fetch_git(
@@ -55,95 +65,252 @@ def fetch_git(
     Raises NetworkError, SourceError, HostError.
     """
     transport = GitTransport(request, slot.partial)
-    target = resolve_commit(request, transport)
-    confirm_commit(request, target)
-    if current is not None and current.provider == "git" and current.commit == target.commit:
+    commit, refs, url = _resolve_commit(request, transport)
+    if current is not None and current.provider == "git" and current.commit == commit:
         return current
     top = _prepare(request, slot)
     with (
         (slot.partial / "fetch.log").open("a", encoding="utf-8") as log,
         contextlib.closing(progress.task(request.what)) as bar,
     ):
-        run = _run_with_progress(bar, log)
-        transport.obtain(top, target.commit, (target.url,), run, target.refs)
-        check_out(top, target.commit, run)
-    submodules = populate_submodules(top, transport, progress)
-    origin = hide_password(target.url) + (f" ({request.ref})" if request.ref else "")
-    source = describe_source(
+
+        def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
+            process.stream(
+                repository.argv(*arguments),
+                cwd=repository.worktree,
+                env=git_environment(os.environ),
+                log=log,
+                on_line=lambda line: show_git_progress(bar, line),
+            )
+
+        transport.obtain(top, commit, (url,), run, refs)
+        _check_out(top, commit, run)
+    submodules = _populate_submodules(top, transport, progress)
+    return slot.publish(
+        slot.partial,
         request,
-        top.worktree,
         "git",
-        origin,
-        commit=target.commit,
-        verified=request.ref is None and request.release.commit == target.commit,
+        hide_password(url) + (f" ({request.ref})" if request.ref else ""),
+        commit=commit,
+        verified=request.ref is None and request.release.commit == commit,
         submodules=submodules,
     )
-    return slot.publish(slot.partial, source, {"ref": request.ref, "origin": None})
 
 
-def resolve_commit(request: SourceRequest, transport: GitTransport) -> GitTarget:
-    """Return the commit of the requested tag or ref. Raises SourceError if the repository lacks it."""
+def _resolve_commit(request: SourceRequest, transport: GitTransport) -> tuple[str, tuple[str, ...], str]:
+    """Return the commit of the requested tag or ref, how to ask for it, and the URL that answered.
+
+    How to ask for it: by these refs; by its id where there are none. Raises SourceError where the
+    repository lacks it, or has the tag at another commit than the recorded one.
+    """
     urls = mirror_candidates(request.package.repository, request.mirror)
-    name = request.ref or request.release.tag
+    name, recorded = request.ref or request.release.tag, request.release.commit
     tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
     patterns = (tag, f"{tag}^{{}}") if request.ref is None else (branch, tag, f"{tag}^{{}}")
     url, found = transport.remote_refs(urls, patterns)
     if request.ref is not None and is_commit(request.ref):
-        return GitTarget(request.ref, (), url)
+        return request.ref, (), url
     if request.ref is not None and branch in found:
-        return GitTarget(found[branch], (f"+{branch}:refs/remotes/origin/{name}",), url)
-    if tag in found:  # an annotated tag is listed twice: the tag, and the commit it is of
-        return GitTarget(found.get(f"{tag}^{{}}", found[tag]), (f"+{tag}:{tag}",), url)
-    if request.ref is not None:
+        return found[branch], (f"+{branch}:refs/remotes/origin/{name}",), url
+    if tag not in found:
         raise SourceError(
-            f"{hide_password(url)} has no branch or tag '{name}': check --ref (a commit is given with "
-            f"all of its "
-            "40 digits)",
+            f"{hide_password(url)} has no branch or tag '{name}': check --ref (a commit is given with all of "
+            "its 40 digits)"
+            if request.ref is not None
+            else f"{hide_password(url)} has no tag '{name}': update that repository, or use another one",
             code="unknown-ref",
         )
-    raise SourceError(
-        f"{hide_password(url)} has no tag '{name}': update that repository, or use another one",
-        code="unknown-ref",
-    )
-
-
-def confirm_commit(request: SourceRequest, target: GitTarget) -> None:
-    """Raise SourceError if the tag is not at the recorded commit."""
-    known = request.release.commit
-    if request.ref is None and known is not None and known != target.commit:
+    commit = found.get(f"{tag}^{{}}", found[tag])  # an annotated tag is listed twice: itself, its commit
+    if request.ref is None and recorded not in {None, commit}:
         raise SourceError(
-            f"{hide_password(target.url)}: the tag {request.release.tag} is the commit {target.commit}, but "
-            f"{request.package.name} {request.release.version} was released from {known}: do not use that "
-            f"repository, or request that commit with `--ref {target.commit}`",
+            f"{hide_password(url)}: the tag {name} is the commit {commit}, but {request.package.name} "
+            f"{request.release.version} was released from {recorded}: do not use that repository, or request "
+            f"that commit with `--ref {commit}`",
             code="wrong-commit",
         )
+    return commit, (f"+{tag}:{tag}",), url
 
 
 def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
     """Return the repository to fetch into: that of the last try, a copy of an earlier tree, or a new one."""
     top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
-    if not slot.partial.exists() and not seed_history(slot):
+    if not slot.partial.exists() and not _seed_history(slot):
         top.worktree.mkdir(parents=True)
-    if top.folder.exists():
-        remove_git_leftovers(top.folder)
-    top.git("init", "--quiet", "--template=")
-    top.git("config", "core.bare", "false")
-    top.git("config", "remote.origin.url", request.package.repository)
-    top.git("config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
+    for pattern in _LEFTOVERS if top.folder.exists() else ():
+        for left in top.folder.rglob(pattern):
+            left.unlink(missing_ok=True)
+    _set_up(top, request.package.repository)
     return top
 
 
-def _run_with_progress(bar: ProgressBar, log: TextIO) -> Run:
-    """Return what runs git with its progress on the bar and its words in the log."""
-    on_line = show_git_progress(bar)
+def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
+    repository.git("init", "--quiet", "--template=")
+    remote = {"remote.origin.url": url, "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*"}
+    for key, value in ({"core.bare": "false"} | settings | remote).items():
+        repository.git("config", key, value)
 
-    def run(repository: GitCheckout, arguments: Sequence[str]) -> None:
-        argv = repository.argv(*arguments)
-        process.stream(
-            argv, cwd=repository.worktree, env=git_environment(os.environ), log=log, on_line=on_line
+
+def _seed_history(slot: SourceDir) -> bool:
+    """Copy the history of a tree that was fetched before into the partial folder; False if there is none.
+
+    Commits, branches and stashes of that tree come along, and git then fetches only what is new. Objects
+    never change, so they are linked where the disk allows it.
+    """
+    trees = (folder / "tree" / ".git" for folder in (slot.folder, *list_fetched(slot.home)))
+    origin = next((folder for folder in trees if folder.is_dir()), None)
+    if origin is None:
+        return False
+
+    def link_objects(old: str, new: str) -> str:
+        if f"{os.sep}objects{os.sep}" in old:
+            with contextlib.suppress(OSError):
+                os.link(old, new, follow_symlinks=False)
+                return new
+        return str(shutil.copy2(old, new, follow_symlinks=False))
+
+    fresh = slot.partial.with_name(f".seeding-{slot.tag}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    with report_disk_full(fresh):
+        shutil.copytree(
+            origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=link_objects
+        )
+    fresh.rename(slot.partial)
+    return True
+
+
+def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
+    """Run git without showing what it does."""
+    repository.git(*arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class GitTransport:
+    """Fetches commits for one request; remembers which hosts answered."""
+
+    request: SourceRequest
+    where: Path  # the folder that is worked in, for messages
+    reached: set[str] = field(default_factory=set)  # hosts that took a connection
+
+    def remote_refs(self, urls: Sequence[str], patterns: Sequence[str]) -> tuple[str, dict[str, str]]:
+        """Return the first of `urls` that is a repository, and its refs that match, with their commits.
+
+        Raises NetworkError or SourceError.
+        """
+        url, listing = self._first(urls, lambda url: _git("ls-remote", "--", url, *patterns))
+        pairs = (line.split("\t", 1) for line in listing.splitlines())
+        return url, {name: commit for commit, name in pairs}
+
+    def obtain(
+        self, repository: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()
+    ) -> None:
+        """Bring `commit` into the repository, by `refs` if given, else by its id; at once if it is there.
+
+        A connection that breaks is tried once more. Raises NetworkError, SourceError or HostError.
+        """
+
+        def attempt(url: str) -> str:
+            try:
+                return _fetch_least(repository, commit, url, run, refs)
+            except CommandError as error:
+                if diagnose_git(error.output) is not GitFailure.UNREACHABLE:
+                    raise
+            time.sleep(_RETRY_SECONDS)
+            return _fetch_least(repository, commit, url, run, refs)
+
+        if _pinned_commit(repository) != commit:
+            self._first(urls, attempt)
+
+    def _first(self, urls: Sequence[str], attempt: Callable[[str], str]) -> tuple[str, str]:
+        """Return the first URL that the attempt succeeds with, and its result.
+
+        Only a missing repository leads on to the next.
+        """
+        missing = "nothing was tried"
+        for url in urls:
+            self._assure_reachable(url)
+            try:
+                return url, attempt(url)
+            except CommandError as error:
+                if diagnose_git(error.output) is not GitFailure.MISSING:
+                    raise self._explain(error, url) from None
+                missing = complaint_gist(error.output)
+        tried = " or ".join(hide_password(url) for url in urls)
+        raise SourceError(
+            f"no repository that can be read is at {tried} ({missing}): check the address and your access to "
+            "it, or give another --mirror",
+            code="repository-not-found",
         )
 
-    return run
+    def _assure_reachable(self, url: str) -> None:
+        """Raise NetworkError within seconds where git itself would wait for minutes."""
+        real = url
+        with contextlib.suppress(CommandError):
+            real = _git("ls-remote", "--get-url", "--", url).strip() or url  # the user's own insteadOf
+        if host_of(real) in self.reached:
+            return
+        with contextlib.suppress(CommandError):
+            if _git("config", "--get-urlmatch", "http.proxy", real).strip():
+                return
+        if (why := connection_complaint(real)) is not None:
+            raise self._unreachable(real, why)
+        self.reached.add(host_of(real))
+
+    def _unreachable(self, url: str, why: str) -> NetworkError:
+        return NetworkError(
+            f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}", code="host-unreachable"
+        )
+
+    def _explain(self, error: CommandError, url: str) -> TorchmillError:
+        """Return the error to show when git failed on `url`."""
+        cause, gist = diagnose_git(error.output), complaint_gist(error.output)
+        if cause is GitFailure.FULL:
+            return disk_full_error(self.where)
+        if cause is GitFailure.FOREIGN:
+            return foreign_owner_error(self.where)
+        if cause is GitFailure.UNREACHABLE:
+            return self._unreachable(url, gist)
+        return SourceError(
+            f"{hide_password(url)}: git could not fetch {self.request.what} ({gist}): run the command again; "
+            f"if that does not help, delete {self.where} to start over",
+            code="git-failed",
+        )
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of git outside of any repository. Raises CommandError."""
+    return process.capture(["git", *arguments], env=git_environment(os.environ))
+
+
+def _pinned_commit(repository: GitCheckout) -> str:
+    """Return the commit that was fetched completely last, "" if there is none."""
+    with contextlib.suppress(OSError):
+        return (repository.folder / _PINNED_REF).read_text(encoding="utf-8").strip()
+    return ""
+
+
+def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> str:
+    """Ask for as little as the server allows: the commit, recent history, all of it. Return the commit."""
+    shallow = (repository.folder / "shallow").exists()
+    rungs = (
+        ("--depth=1", "--", url, *(refs or (f"+{commit}:{_PINNED_REF}",))),
+        ("--depth=50", "--", url, *_EVERYTHING),
+        (*(("--unshallow",) if shallow else ()), "--", url, *_EVERYTHING),
+    )
+    for rung in rungs:
+        try:
+            run(repository, [*_FETCH, *rung])
+            if _pinned_commit(repository) != commit:
+                repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
+        except CommandError as error:
+            if diagnose_git(error.output) is not GitFailure.REFUSED and "update-ref" not in error.argv:
+                raise
+        else:
+            return commit
+    raise SourceError(
+        f"{hide_password(url)} does not have the commit {commit}, not even in its whole history: update that "
+        "repository, or fetch from another one",
+        code="commit-not-found",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,34 +322,25 @@ class Submodule:
     url: str  # where its own people keep it
     path: str  # from the top of the tree
 
-    @property
-    def checkout(self) -> GitCheckout:
-        """Return its work tree and git folder."""
-        return GitCheckout(
-            self.parent.worktree / self.pin.path, self.parent.folder / "modules" / self.pin.name
-        )
 
-
-def populate_submodules(
+def _populate_submodules(
     top: GitCheckout, transport: GitTransport, progress: ProgressDisplay
 ) -> dict[str, str]:
     """Bring every submodule to its pinned commit and return path -> commit.
 
     What is there already is kept. Raises NetworkError, SourceError or HostError for the first that fails.
     """
-    found = list(register_submodules(top, ""))
+    found = list(_register_submodules(top, ""))
     bar = progress.task("submodules", len(found))
     pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="submodule")
     try:
-        running = {pool.submit(bring_submodule, submodule, transport): submodule for submodule in found}
+        running = {pool.submit(_bring_submodule, one, transport): one for one in found}
         done = 0
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name, nested = running.pop(future).path, future.result()
                 found.extend(nested)
-                running |= {
-                    pool.submit(bring_submodule, submodule, transport): submodule for submodule in nested
-                }
+                running |= {pool.submit(_bring_submodule, one, transport): one for one in nested}
                 done += 1
                 bar.update(done, len(found), name)
     finally:
@@ -191,74 +349,28 @@ def populate_submodules(
     return {submodule.path: submodule.pin.commit for submodule in sorted(found, key=lambda one: one.path)}
 
 
-def register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
+def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
-    wanted = read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else ()
+    pins = read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else ()
     if "[submodule " in (parent.folder / "config").read_text(encoding="utf-8"):
-        _forget(set(_urls(parent)) - {pin.name for pin in wanted}, parent)
-    if not wanted:
+        for name in sorted(set(_urls(parent)) - {pin.name for pin in pins}):
+            parent.git("config", "--local", "--remove-section", f"submodule.{name}")
+    if not pins:
         return ()
     parent.git("submodule", "--quiet", "init")
     parent.git("submodule", "--quiet", "sync")  # init keeps the address of a submodule that has moved
     urls = _urls(parent)
-    missing = next((pin for pin in wanted if pin.name not in urls), None)
+    missing = next((pin for pin in pins if pin.name not in urls), None)
     if missing:
         raise SourceError(
             f"{parent.worktree}: .gitmodules has no url for {missing.path}: fetch another release",
             code="submodule-without-url",
         )
-    return tuple(Submodule(parent, pin, urls[pin.name], prefix + pin.path) for pin in wanted)
-
-
-def bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:
-    """Lay out one submodule at its pinned commit and return those that it has itself."""
-    checkout = submodule.checkout
-    _lay_out(submodule)
-    urls = mirror_candidates(submodule.url, transport.request.mirror)
-    transport.obtain(checkout, submodule.pin.commit, urls, run_git_quietly)
-    check_out(checkout, submodule.pin.commit, run_git_quietly)
-    return register_submodules(checkout, f"{submodule.path}/")
-
-
-def check_out(repository: GitCheckout, commit: str, run: Callable[[GitCheckout, list[str]], None]) -> None:
-    """Put the files of `commit` in the work tree, unless they are there."""
-    resumed = (repository.folder / "index").exists()
-    if resumed and read_head(repository.worktree) == commit:
-        return
-    run(repository, ["checkout", "--progress", "--force", "--detach", commit])
-    if resumed:  # another commit's submodules and files
-        repository.git("clean", "-ffdx", "--quiet")
-
-
-def _lay_out(submodule: Submodule) -> None:
-    """Make the folders and settings that `git submodule` would have made."""
-    checkout = submodule.checkout
-    within = submodule.parent.worktree.resolve()
-    if within not in checkout.worktree.resolve().parents:
-        raise SourceError(
-            f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source",
-            code="hostile-source",
-        )
-    checkout.worktree.mkdir(parents=True, exist_ok=True)
-    checkout.folder.mkdir(parents=True, exist_ok=True)
-    checkout.git("init", "--quiet", "--template=")
-    for key, value in (
-        ("core.bare", "false"),
-        ("core.worktree", _relative(checkout.worktree, checkout.folder)),
-        ("remote.origin.url", submodule.url),
-        ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"),
-    ):
-        checkout.git("config", key, value)
-    link = f"gitdir: {_relative(checkout.folder, checkout.worktree)}\n"
-    (checkout.worktree / ".git").write_text(link, encoding="utf-8")
-
-
-def _relative(path: Path, start: Path) -> str:
-    return Path(os.path.relpath(path, start)).as_posix()
+    return tuple(Submodule(parent, pin, urls[pin.name], prefix + pin.path) for pin in pins)
 
 
 def _urls(repository: GitCheckout) -> dict[str, str]:
-    """Return name -> address of the submodules that the repository knows, relative ones resolved."""
+    """Return name -> address of the submodules that the repository lists, relative ones resolved."""
     listed = repository.git("config", "-z", "--local", "--list").split("\0")
     pairs = (entry.partition("\n") for entry in listed if entry.startswith("submodule."))
     return {
@@ -268,7 +380,31 @@ def _urls(repository: GitCheckout) -> dict[str, str]:
     }
 
 
-def _forget(names: set[str], repository: GitCheckout) -> None:
-    """Drop the settings of submodules that this commit does not have."""
-    for name in sorted(names):
-        repository.git("config", "--local", "--remove-section", f"submodule.{name}")
+def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:
+    """Lay out one submodule at its pinned commit, as git would, and return those that it has itself."""
+    parent, pin = submodule.parent, submodule.pin
+    checkout = GitCheckout(parent.worktree / pin.path, parent.folder / "modules" / pin.name)
+    if parent.worktree.resolve() not in checkout.worktree.resolve().parents:
+        raise SourceError(
+            f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source",
+            code="hostile-source",
+        )
+    checkout.worktree.mkdir(parents=True, exist_ok=True)
+    checkout.folder.mkdir(parents=True, exist_ok=True)
+    _set_up(checkout, submodule.url, **{"core.worktree": os.path.relpath(checkout.worktree, checkout.folder)})
+    link = f"gitdir: {os.path.relpath(checkout.folder, checkout.worktree)}\n"
+    (checkout.worktree / ".git").write_text(link, encoding="utf-8")
+    urls = mirror_candidates(submodule.url, transport.request.mirror)
+    transport.obtain(checkout, pin.commit, urls, run_git_quietly)
+    _check_out(checkout, pin.commit, run_git_quietly)
+    return _register_submodules(checkout, f"{submodule.path}/")
+
+
+def _check_out(repository: GitCheckout, commit: str, run: Run) -> None:
+    """Put the files of `commit` in the work tree, unless they are there."""
+    resumed = (repository.folder / "index").exists()
+    if resumed and read_head(repository.worktree) == commit:
+        return
+    run(repository, ["checkout", "--progress", "--force", "--detach", commit])
+    if resumed:  # another commit's submodules and files
+        repository.git("clean", "-ffdx", "--quiet")

@@ -1,25 +1,27 @@
-"""Run git, show its progress, read repositories, and explain its errors."""
+"""Run git, find repositories, read them, and explain git's errors."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmill.core import process
-from torchmill.core.errors import SourceError, TorchmillError
-from torchmill.core.files import disk_full_error
+from torchmill.core.errors import SourceError
 from torchmill.core.process import CommandError
-from torchmill.core.urls import hide_password, host_of
-from torchmill.fetch.source.request import PROTOCOLS, SourceRequest, is_commit, unreachable_error
+from torchmill.core.urls import SCP_URL, hide_password
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar
 
+PROTOCOLS = ("https", "ssh", "git", "file")
+# GitHub answers neither of these any more; old releases name submodules so.
+_RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
+_SHA = re.compile(r"[0-9a-f]{40}")
 # What a git hook, or an outer git, would impose on ours.
 _INHERITED = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
@@ -92,8 +94,16 @@ class GitCheckout:
 
 
 def run_git(tree: Path, *arguments: str) -> str:
-    """Return the output of git in a folder. Raises CommandError."""
-    return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
+    """Return the output of git in a folder.
+
+    Raises CommandError; SourceError where git does not work in it because of its owner.
+    """
+    try:
+        return process.capture(["git", "-C", str(tree), *arguments], env=git_environment(os.environ))
+    except CommandError as error:
+        if diagnose_git(error.output) is GitFailure.FOREIGN:
+            raise foreign_owner_error(tree) from None
+        raise
 
 
 def git_environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -110,22 +120,6 @@ def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
     return next(
         (cause for cause, signs in _SIGNS if re.search(signs, output, re.IGNORECASE)), GitFailure.OTHER
-    )
-
-
-def explain_git_error(error: CommandError, url: str, where: Path, request: SourceRequest) -> TorchmillError:
-    """Return the error to show when git failed on `url`, working in `where`."""
-    cause, gist = diagnose_git(error.output), complaint_gist(error.output)
-    if cause is GitFailure.FULL:
-        return disk_full_error(where)
-    if cause is GitFailure.FOREIGN:
-        return foreign_owner_error(where)
-    if cause is GitFailure.UNREACHABLE:
-        return unreachable_error(host_of(url), gist, request)
-    return SourceError(
-        f"{hide_password(url)}: git could not fetch {request.what} ({gist}): run the command again; if that "
-        f"does not help, delete {where} to start over",
-        code="git-failed",
     )
 
 
@@ -154,28 +148,47 @@ _PROGRESS = re.compile(
 )
 
 
-def parse_git_progress(line: str) -> tuple[int, int, str] | None:
-    """Return (done, total, note) of a line of `git --progress`, or None if it is no such line.
+def show_git_progress(bar: ProgressBar, text: str) -> None:
+    """Move the bar as git says, like "Receiving objects, 3.1 MiB | 2.0 MiB/s"."""
+    for match in filter(None, map(_PROGRESS.match, map(str.strip, text.split("\r")))):
+        rest = f", {match['rest'].strip()}" if match["rest"] else ""
+        bar.update(int(match["done"]), int(match["total"]), match["phase"] + rest)
 
-    The note is like "Receiving objects, 3.1 MiB | 2.0 MiB/s".
+
+def is_commit(ref: str | None) -> bool:
+    """Tell whether a ref is a full commit id, which never moves."""
+    return ref is not None and _SHA.fullmatch(ref) is not None
+
+
+def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
+    """Return the addresses to try in turn for a repository.
+
+    In a mirror, https://host/OWNER/NAME(.git) is MIRROR/OWNER/NAME.git or MIRROR/NAME.git. Raises
+    SourceError for a protocol that could run commands or cannot be trusted.
     """
-    match = _PROGRESS.match(line.strip())
-    if match is None:
-        return None
-    rest = match["rest"]
-    note = f"{match['phase']}, {rest.strip()}" if rest else match["phase"]
-    return int(match["done"]), int(match["total"]), note
+    if mirror is None:
+        return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
+    has_host = "://" in mirror or "::" in mirror or SCP_URL.match(mirror)
+    base = (require_allowed_url(mirror) if has_host else Path(mirror).resolve().as_uri()).rstrip("/")
+    parts = [part for part in re.split(r"[/:\\]", url.rstrip("/").removesuffix(".git")) if part]
+    if not parts or any(part in {".", ".."} for part in parts[-2:]):
+        raise SourceError(
+            f"'{url}' names no repository that a mirror could have: leave out --mirror", code="not-mirrorable"
+        )
+    return (f"{base}/{'/'.join(parts[-2:])}.git", f"{base}/{parts[-1]}.git")
 
 
-def show_git_progress(bar: ProgressBar) -> Callable[[str], None]:
-    """Return what moves the bar for each line of git."""
-
-    def show(text: str) -> None:
-        for line in text.split("\r"):
-            if step := parse_git_progress(line):
-                bar.update(*step)
-
-    return show
+def require_allowed_url(url: str) -> str:
+    """Return `url`, or raise SourceError where git would do more than fetch from it."""
+    scheme = url.split("://", 1)[0] if "://" in url else None
+    fine = scheme in PROTOCOLS if scheme else not re.match(r"^\w+::", url)
+    if url.startswith("-") or not fine or any(ord(letter) < ord(" ") for letter in url):
+        raise SourceError(
+            f"'{hide_password(url)}' is not fetched from: give an address of {', '.join(PROTOCOLS[:-1])} "
+            f"or {PROTOCOLS[-1]}",
+            code="untrusted-protocol",
+        )
+    return url
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +235,19 @@ def read_head(tree: Path) -> str | None:
 def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
     """Return the submodules of the commit that is checked out.
 
-    Raises SourceError for a name that would lead out of the git folder. A pin that .gitmodules does not
-    know cannot be fetched by anyone and is left out.
+    A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises SourceError for
+    a name that would lead out of the git folder.
     """
-    listed = repository.git("ls-tree", "-r", "-z", "HEAD").split("\0")
-    pairs = (line.partition("\t") for line in listed)
-    commits = {path: about.split()[2] for about, _, path in pairs if about.startswith("160000 ")}
-    if not commits:
+    listed = (line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"))
+    commits = {path: about.split()[2] for about, _, path in listed if about.startswith("160000 ")}
+    try:
+        modules = repository.git(
+            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
+        )
+    except CommandError:  # no such file, or nothing in it
         return ()
-    names = _submodule_names(repository)
+    pairs = (entry.partition("\n") for entry in modules.split("\0") if entry)
+    names = {path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path") for key, _, path in pairs}
     for name in names.values():
         if name.startswith(("-", "/")) or {".", "..", ""} & set(name.replace("\\", "/").split("/")):
             raise SourceError(
@@ -243,18 +260,6 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
     )
 
 
-def _submodule_names(repository: GitCheckout) -> dict[str, str]:
-    """Return path -> name of .gitmodules, as committed."""
-    try:
-        found = repository.git(
-            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
-        )
-    except CommandError:  # no such file, or nothing in it
-        return {}
-    pairs = (entry.partition("\n") for entry in found.split("\0") if entry)
-    return {path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path") for key, _, path in pairs}
-
-
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     """Return the files that are in no commit, and would be lost if the tree were fetched again.
 
@@ -263,8 +268,6 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     try:
         listed = run_git(tree, "status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
     except CommandError as error:
-        if diagnose_git(error.output) is GitFailure.FOREIGN:
-            raise foreign_owner_error(tree) from None
         raise SourceError(
             f"git cannot read {tree} ({complaint_gist(error.output)}): delete {tree.parent} and fetch it "
             "again",
@@ -272,18 +275,11 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
         ) from None
     found: list[str] = []
     for entry in filter(None, listed.split("\0")):
-        path, is_submodule = _changed_path(entry)
-        if not is_submodule:
+        # fields before the path: "? PATH", "1 XY SUB …", and longer ones of unmerged files
+        parts = entry.split(" ", {"?": 1, "1": 8}.get(entry[0], 10))
+        path = parts[-1]
+        if entry[0] == "?" or not parts[2].startswith("S"):
             found.append(path)
         elif (tree / path / ".git").exists():  # one that is merely gone, or at another commit, loses nothing
             found.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
     return tuple(found)
-
-
-def _changed_path(entry: str) -> tuple[str, bool]:
-    """Return the path of a line of `git status --porcelain=v2`, and whether it is a submodule's."""
-    if entry.startswith("?"):
-        return entry[2:], False
-    fields = 8 if entry.startswith("1") else 10  # before the path; the longer form is of unmerged files
-    parts = entry.split(" ", fields)
-    return parts[fields], parts[2].startswith("S")

@@ -1,7 +1,6 @@
 """`--from pypi`: a release as its project uploaded it to PyPI, checked against the index."""
 
 import contextlib
-import shutil
 from typing import TYPE_CHECKING
 
 import requests
@@ -15,8 +14,8 @@ from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import unpack_archive
-from torchmill.fetch.source.request import PYPI, SourceRequest, ways_out
-from torchmill.fetch.source.source_dir import SourceDir, describe_source, require_python_project
+from torchmill.fetch.source.request import PYPI, SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, require_python_project
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay
@@ -36,7 +35,7 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, index: str, progress: "P
             file.url,
             slot.downloaded,
             bar,
-            otherwise=ways_out(request),
+            otherwise=request.ways_out(),
             refused="the index lists a file that is not there: run the command again later",
             sha256=file.sha256,
         )
@@ -44,11 +43,7 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, index: str, progress: "P
         require_python_project(tree, f"PyPI's {file.name}")
         recorded = ", as recorded" if request.release.sha256 else ""
         origin = f"PyPI's {file.name} (sha256 {file.sha256}{recorded})"
-        # the commit is declared, not proven
-        source = describe_source(request, tree, PYPI, origin, commit=request.release.commit)
-        published = slot.publish(slot.unpacked, source, {"ref": None, "origin": PYPI})
-    shutil.rmtree(slot.downloaded, ignore_errors=True)
-    return published
+        return slot.publish(slot.unpacked, request, PYPI, origin, commit=request.release.commit)
 
 
 def _find_archive(request: SourceRequest, index: str) -> IndexFile:
@@ -57,27 +52,27 @@ def _find_archive(request: SourceRequest, index: str) -> IndexFile:
     if project is None:
         raise SourceError(
             f"{request.package.name} has no project on PyPI that its source could come from ('pypi' in "
-            f"its file in build_configs/packages): {ways_out(request)}",
+            f"its file in build_configs/packages): {request.ways_out()}",
             code="no-pypi-project",
         )
     try:
         with requests.Session() as session:
             files = package_index.project_files(session, index, canonicalize_name(project))
     except NetworkError as error:
-        raise NetworkError(f"{error}, or {ways_out(request)}", code=error.code) from None
+        raise NetworkError(f"{error}, or {request.ways_out()}", code=error.code) from None
     archives = dict(package_index.source_archives(files, project))
     file = archives.get(Version(version))
     if file is None:
         newest = ", ".join(map(str, sorted(archives, reverse=True)[:_LISTED_VERSIONS]))
         raise SourceError(
             f"{host} has no source archive of {project} {version} (it has "
-            f"{newest or 'none of any version'}): {ways_out(request)}",
+            f"{newest or 'none of any version'}): {request.ways_out()}",
             code="release-not-on-index",
         )
     if file.sha256 is None:
         raise SourceError(
             f"{host} lists no sha256 of {file.name}, so the download could not be checked: set PIP_INDEX_URL "
-            f"to an index that does, or {ways_out(request)}",
+            f"to an index that does, or {request.ways_out()}",
             code="no-digest-on-index",
         )
     if request.release.sha256 not in {None, file.sha256}:

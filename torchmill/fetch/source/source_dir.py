@@ -1,53 +1,24 @@
-"""The folder of a fetched source: its record, its checks, publishing by rename."""
+"""The folder of a fetched source: its checks, publishing by rename."""
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torchmill.config.model import Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, write_atomically
+from torchmill.core.files import hash_file
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
-from torchmill.fetch.source.git_command import (
-    GitFailure,
-    diagnose_git,
-    foreign_owner_error,
-    git_folder,
-    read_head,
-    run_git,
-    uncommitted_changes,
-)
+from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
+from torchmill.fetch.source.record import FetchRecord, TreeFingerprint, read_record, write_record
 from torchmill.fetch.source.request import SourceRequest
 
-RECORD = "source.json"
 _LISTED_FILES = 5  # in a message
-
-
-@dataclass(frozen=True, slots=True)
-class TreeFingerprint:
-    """Enough of a tree to see that somebody touched it, without reading its files."""
-
-    files: int
-    newest: int  # nanoseconds
-    size: int  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class FetchRecord:
-    """What was fetched, what had been asked for, and how the tree looked then."""
-
-    source: Source
-    asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
-    fingerprint: TreeFingerprint
-    contents: str | None = None  # digest of all files, where no commit stands for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,51 +74,41 @@ class SourceDir:
         finally:
             shutil.rmtree(self.unpacked, ignore_errors=True)
 
-    def publish(self, made: Path, source: Source, asked: Mapping[str, str | None]) -> Source:
+    def publish(
+        self,
+        made: Path,
+        request: SourceRequest,
+        provider: str,
+        origin: str,
+        *,
+        commit: str | None,  # declared, if nothing proves it
+        verified: bool = False,  # the tree is proven to be the commit of the release
+        submodules: Mapping[str, str] | None = None,
+        asked: Mapping[str, str | None] | None = None,
+    ) -> Source:
         """Move the folder `made`, with a complete tree, into place, and return its source."""
-        source = replace(source, path=self.tree)
-        held = None if source.provider == "git" else digest_contents(made / "tree")
-        _write(made / RECORD, FetchRecord(source, asked, take_fingerprint(made / "tree"), held))
+        release, tree = request.release, made / "tree"
+        source = Source(
+            package=request.package.name,
+            version=release.version,
+            tag=release.tag,
+            provider=provider,
+            origin=origin,
+            commit=commit,
+            path=self.tree,
+            verified=verified,
+            submodules=submodules or {},
+            build_backend=build_backend(tree),
+        )
+        asked = asked or {"ref": request.ref, "origin": request.origin}
+        contents = None if provider == "git" else digest_contents(tree)
+        write_record(made, FetchRecord(source, asked, take_fingerprint(tree), contents))
         if self.folder.exists():
             self.folder.rename(self.old)
         made.rename(self.folder)
-        for left in (self.old, self.partial, self.unpacked):
+        for left in (self.old, self.partial, self.unpacked, self.downloaded):
             shutil.rmtree(left, ignore_errors=True)
         return source
-
-
-def read_record(folder: Path) -> FetchRecord | None:
-    """Return the record in a slot's folder, or None where nothing was fetched.
-
-    Raises SourceError for a record that cannot be read.
-    """
-    try:
-        raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        asked, seen = raw.pop("asked"), TreeFingerprint(**raw.pop("fingerprint"))
-        held = raw.pop("contents", None)
-        return FetchRecord(Source(**raw, path=folder / "tree"), asked, seen, held)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise SourceError(
-            f"{folder / RECORD} cannot be read: save what you changed in {folder / 'tree'}, delete {folder}, "
-            "and run `invoke fetch` again",
-            code="unreadable-source-record",
-        ) from None
-
-
-def refresh_record(folder: Path, record: FetchRecord, seen: TreeFingerprint) -> None:
-    """Record that the tree, as it looks now, is intact, and that it was requested last."""
-    if seen == record.fingerprint:
-        os.utime(folder / RECORD)
-    else:
-        _write(folder / RECORD, replace(record, fingerprint=seen))
-
-
-def latest_source_dir(home: Path) -> Path | None:
-    """Return the slot folder that was fetched last, or None."""
-    found = [record for record in home.glob(f"*/{RECORD}") if not record.parent.name.startswith(".")]
-    return max(found, key=lambda record: record.stat().st_mtime_ns).parent if found else None
 
 
 def take_fingerprint(tree: Path) -> TreeFingerprint:
@@ -162,7 +123,7 @@ def take_fingerprint(tree: Path) -> TreeFingerprint:
 
 
 def digest_contents(tree: Path) -> str:
-    """Return a digest of all that a tree holds, git's own files left out: names, modes and contents."""
+    """Return a digest of the names, modes and contents of a tree, git's own files left out."""
     whole = hashlib.sha256()
     for path in sorted(entry.path for entry in walk_tree(tree)):
         mode = os.lstat(path).st_mode & 0o111
@@ -172,15 +133,8 @@ def digest_contents(tree: Path) -> str:
     return whole.hexdigest()
 
 
-def files_newer_than(tree: Path, than: int) -> Iterator[str]:
-    """Name the files changed after `than` nanoseconds."""
-    for entry in walk_tree(tree):
-        if entry.stat(follow_symlinks=False).st_mtime_ns > than:
-            yield str(Path(entry.path).relative_to(tree))
-
-
 def walk_tree(tree: Path) -> Iterator["os.DirEntry[str]"]:
-    """Visit everything in a tree that is no folder and not git's."""
+    """Visit the files and links of a tree, git's own left out."""
     waiting = [str(tree)]
     while waiting:
         with contextlib.suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
@@ -193,18 +147,8 @@ def walk_tree(tree: Path) -> Iterator["os.DirEntry[str]"]:
                     yield entry
 
 
-def _write(file: Path, record: FetchRecord) -> None:
-    values: dict[str, Any] = {
-        field.name: getattr(record.source, field.name) for field in fields(Source) if field.name != "path"
-    }
-    values["submodules"] = dict(record.source.submodules)
-    values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
-    values["contents"] = record.contents
-    write_atomically(file, json.dumps(values, indent=2) + "\n")
-
-
-def check_source(source: Source) -> None:
-    """Raise SourceError, with the command that helps, if the tree is missing, changed or moved."""
+def check_source(source: Source) -> FetchRecord:
+    """Return the record; raise SourceError if the tree is missing, changed or moved."""
     record = read_record(source.path.parent)
     if record is None or not source.path.is_dir():
         raise SourceError(
@@ -221,6 +165,7 @@ def check_source(source: Source) -> None:
     if clause := moved_clause(record.source):
         raise SourceError(f"{clause}: run {refetch_command(source)}", code="source-moved")
     refuse_changes(record)
+    return record
 
 
 def verify_source(source: Source, cache: StatCache) -> None:
@@ -232,22 +177,16 @@ def verify_source(source: Source, cache: StatCache) -> None:
     what, fetched = f"{source.path}{os.sep}", f"{source.provider} {source.origin} {source.commit}"
     if cache.lookup(what, seen) == fetched and moved_clause(source) is None:
         return
-    check_source(source)
+    record = check_source(source)
     if source.provider == "git":
         refuse_uncommitted(source.path)
-    else:
-        _refuse_other_contents(source)
-    cache.store(what, seen, fetched)
-
-
-def _refuse_other_contents(source: Source) -> None:
-    record = read_record(source.path.parent)
-    if record is not None and record.contents not in {None, digest_contents(source.path)}:
+    elif record.contents not in {None, digest_contents(source.path)}:
         raise SourceError(
             f"{source.path} was changed after it was fetched, though its files are as large and as old as "
             f"before: delete {source.path.parent}, and run {refetch_command(source)}",
             code="source-changed",
         )
+    cache.store(what, seen, fetched)
 
 
 def refetch_command(source: Source) -> str:
@@ -263,9 +202,10 @@ def moved_clause(source: Source) -> str | None:
     """Return what is not at the commit that was fetched (a clause), or None."""
     if source.provider != "git":
         return None
-    _require_own_repository(source.path)
-    places = {"": source.commit, **source.submodules}
-    for path, commit in places.items():
+    if hasattr(os, "geteuid") and source.path.stat().st_uid != os.geteuid():
+        with contextlib.suppress(CommandError):
+            run_git(source.path, "rev-parse", "--git-dir")  # with --git-dir=PATH git asks for no owner
+    for path, commit in {"": source.commit, **source.submodules}.items():
         tree = source.path / path
         folder = git_folder(tree)
         if folder is None or not folder.is_dir():
@@ -288,7 +228,8 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
         refuse_uncommitted(tree)
         return seen
     then = record.fingerprint
-    names = tuple(files_newer_than(tree, then.newest)) or (
+    newer = (one for one in walk_tree(tree) if one.stat(follow_symlinks=False).st_mtime_ns > then.newest)
+    names = tuple(os.path.relpath(one.path, tree) for one in newer) or (
         f"{then.files} files and {then.size} bytes then, {seen.files} files and {seen.size} bytes now",
     )
     raise SourceError(
@@ -301,8 +242,7 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
 def refuse_uncommitted(tree: Path) -> None:
     """Raise SourceError, naming the files, where a git tree has changes that are in no commit."""
     if git_folder(tree) is None:
-        return  # nothing to ask; moved() says what is wrong with it
-    _require_own_repository(tree)
+        return  # nothing to ask; moved_clause says what is wrong with it
     names = uncommitted_changes(tree)
     if names:
         raise SourceError(
@@ -322,18 +262,6 @@ def refuse_unrecorded(slot: SourceDir) -> None:
             code="source-unrecorded",
         )
     refuse_uncommitted(slot.tree)
-
-
-def _require_own_repository(tree: Path) -> None:
-    """Raise SourceError where git would refuse a tree because it belongs to somebody else."""
-    if not hasattr(os, "geteuid") or tree.stat().st_uid == os.geteuid():
-        return
-    try:
-        # without --git-dir, with which git asks for no owner
-        run_git(tree, "rev-parse", "--git-dir")
-    except CommandError as error:
-        if diagnose_git(error.output) is GitFailure.FOREIGN:
-            raise foreign_owner_error(tree) from None
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -368,28 +296,3 @@ def require_python_project(tree: Path, origin: str) -> None:
             f"archive of it{hint}",
             code="no-python-project",
         )
-
-
-def describe_source(
-    request: SourceRequest,
-    tree: Path,
-    provider: str,
-    origin: str,
-    *,
-    commit: str | None,
-    verified: bool = False,
-    submodules: Mapping[str, str] | None = None,
-) -> Source:
-    """Return what is recorded of a tree; `verified`: it is proven to be the commit of the release."""
-    return Source(
-        package=request.package.name,
-        version=request.release.version,
-        tag=request.release.tag,
-        provider=provider,
-        origin=origin,
-        commit=commit,
-        path=tree,
-        verified=verified,
-        submodules=submodules or {},
-        build_backend=build_backend(tree),
-    )

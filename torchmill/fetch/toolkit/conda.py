@@ -18,7 +18,7 @@ from urllib.request import url2pathname
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file
-from torchmill.fetch.source.request import connection_complaint
+from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import layout, magma
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import fetch_piece

@@ -1,0 +1,180 @@
+"""`--from PATH|URL`: copy a folder, or unpack an archive."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from torchmill.config.model import Source
+from torchmill.core.errors import SourceError
+from torchmill.core.files import hash_file, report_disk_full
+from torchmill.core.process import CommandError
+from torchmill.core.urls import hide_password
+from torchmill.fetch.download import download_file
+from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
+from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
+from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import SourceDir, require_python_project, take_fingerprint
+
+if TYPE_CHECKING:
+    from torchmill.core.console import ProgressBar, ProgressDisplay
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOrigin:
+    """What a folder or an archive proved to be."""
+
+    origin: str  # for people; another text for other content
+    commit: str | None = None  # that it names itself
+    verified: bool = False
+    submodules: Mapping[str, str] = field(default_factory=dict)
+
+
+def fetch_local(request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay) -> Source:
+    """Copy, or download and unpack, `origin`. Raises SourceError, NetworkError or HostError."""
+    release = request.release
+    with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
+        try:
+            found = _bring(request, origin, slot, tree, bar)
+            require_python_project(tree, found.origin)
+            _confirm_commit(request, found)
+        except SourceError:  # not what was wanted: the next try must not find it
+            shutil.rmtree(slot.downloaded, ignore_errors=True)
+            raise
+        return slot.publish(
+            slot.unpacked,
+            request,
+            "path",
+            found.origin,
+            commit=found.commit or release.commit,
+            verified=found.verified and release.commit is not None,
+            submodules=found.submodules,
+            asked=origin_record(origin),
+        )
+
+
+def _confirm_commit(request: SourceRequest, found: LocalOrigin) -> None:
+    commit = request.release.commit
+    if found.commit is not None and commit not in {None, found.commit}:
+        raise SourceError(
+            f"{found.origin} is the commit {found.commit}, but {request.package.name} "
+            f"{request.release.version} was released from {commit}: check out or get the right one",
+            code="wrong-commit",
+        )
+
+
+def origin_record(origin: str) -> dict[str, str | None]:
+    """Return what a record keeps of `--from`: where, and how it looked, so that a change is noticed."""
+    path = _local_path(origin)
+    state = None
+    if path is not None and path.is_dir():
+        state = str(take_fingerprint(path))
+    elif path is not None and path.is_file():
+        state = f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+    return {"ref": None, "origin": str(path) if path else origin, "state": state}
+
+
+def _local_path(origin: str) -> Path | None:
+    """Return the path that `--from` names, or None for a URL to download."""
+    scheme = urlsplit(origin).scheme if "://" in origin else ""
+    if scheme in {"http", "https"}:
+        if origin.rstrip("/").endswith(".git"):
+            raise SourceError(
+                f"{hide_password(origin)} is a git repository: give its host with --mirror instead of --from",
+                code="origin-is-repository",
+            )
+        return None
+    if scheme not in {"", "file"}:
+        raise SourceError(
+            f"--from {hide_password(origin)}: give a path, or a URL that begins with https:// or file://",
+            code="unsupported-origin",
+        )
+    return Path(unquote(urlsplit(origin).path) if scheme else origin).expanduser().resolve()
+
+
+def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar) -> LocalOrigin:
+    """Make the tree of whatever `origin` is."""
+    path, name = _local_path(origin), hide_password(origin)
+    if path is None:
+        refused = "check the address given to --from"
+        path = download_file(origin, slot.downloaded, bar, otherwise=request.ways_out(), refused=refused)
+    else:
+        name = str(path)
+    if path.is_file():
+        if not path.name.endswith(SUFFIXES):
+            raise SourceError(
+                f"{name} is no archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
+                code="unknown-archive-type",
+            )
+        commit = unpack_archive(path, tree, bar)
+        return LocalOrigin(f"{name} (sha256 {hash_file(path)})", commit if is_commit(commit) else None)
+    if not path.is_dir():
+        raise SourceError(
+            f"{path} is neither a folder nor an archive: check the path given to --from",
+            code="no-such-origin",
+        )
+    if tree.is_relative_to(path):
+        raise SourceError(
+            f"{path} contains {slot.home}, where fetched sources go: give the source alone to --from",
+            code="origin-contains-sources",
+        )
+    return _copy_folder(path, tree, bar)
+
+
+def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
+    """Copy a folder without .git and what git ignores: an old build must not leak into a new one."""
+    commit, changed, submodules, ignored = _inspect_folder(folder)
+    done = 0
+
+    def left_out(visited: str, names: list[str]) -> set[str]:
+        nonlocal done
+        done += len(names)
+        bar.update(done, None, "copying")
+        return {name for name in names if name == ".git" or Path(visited, name) in ignored}
+
+    with report_disk_full(tree):
+        shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
+    verified = commit is not None and not changed
+    origin = str(folder)
+    if not verified:
+        seen = take_fingerprint(tree)
+        edited = ", with local changes" if commit else ""
+        origin += f" ({seen.files} files, {seen.size} bytes, newest {seen.newest}{edited})"
+    return LocalOrigin(origin, commit, verified, submodules)
+
+
+def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set[Path]]:
+    """Return a folder's commit, whether it has changes, its submodules, and what git ignores in it.
+
+    One without git has no commit. Raises SourceError where submodules are missing, or git does not work.
+    """
+    if git_folder(folder) is None:
+        return None, False, {}, set()
+    try:
+        status = run_git(
+            folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none"
+        )
+        listing = run_git(folder, "submodule", "status", "--recursive")
+    except CommandError as error:
+        raise SourceError(
+            f"git cannot read {folder} ({complaint_gist(error.output)}): repair it, or give another folder",
+            code="unreadable-repository",
+        ) from None
+    submodules = {}
+    for line in listing.splitlines():
+        commit, path = line[1:].split(" ", 1)
+        if line.startswith("-"):
+            raise SourceError(
+                f"{folder}: the submodule {path} is not checked out: "
+                f"run `git -C {folder} submodule update --init --recursive`",
+                code="submodule-missing",
+            )
+        submodules[path.rpartition(" (")[0] or path] = commit
+    entries = [entry for entry in status.split("\0") if entry]
+    ignored = {folder / entry[3:].rstrip("/") for entry in entries if entry.startswith("!!")}
+    return read_head(folder), len(ignored) < len(entries), submodules, ignored
