@@ -1,6 +1,7 @@
-"""`invoke report`, as a user runs it."""
+"""`invoke report`, as a user runs it; which timeline a name stands for."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -8,25 +9,109 @@ import pytest
 
 from tests.support.commands import run
 from tests.support.recorded import small, write
+from tests.support.refusals import refused
 from torchmill.commands import report
-from torchmill.commands.report.command import write_report
-from torchmill.core.errors import HostError
+from torchmill.commands.report.command import draw_build, find_timeline
+from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 
 NAME = "v1.13.1-wheel-3.10-cpu"
+WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
+FACTS = Facts({}, {}, (), {}, Path())  # nothing is asked of them
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     found = Layout(tmp_path, tmp_path / "cache")
+    found.dist.mkdir()
     found.logs.mkdir(parents=True)
-    write(found.logs / f"{NAME}.timeline.jsonl", small())
     return found
 
 
-def test_the_task_draws_the_newest(layout: Layout, tmp_path: Path) -> None:
+def built(layout: Layout, name: str = NAME) -> Path:
+    (layout.logs / f"{name}.log").write_text("[1/1] Linking x\n", encoding="utf-8")
+    return write(layout.logs / f"{name}.timeline.jsonl", small())
+
+
+def published(layout: Layout, guard: object = None) -> Path:
+    wheel = layout.dist / WHEEL
+    wheel.write_bytes(b"PK")
+    wheel.with_name(f"{WHEEL}.json").write_text(
+        json.dumps({"wheel": WHEEL, "guard": guard}), encoding="utf-8"
+    )
+    return wheel
+
+
+def test_a_timeline_by_its_log_by_itself_and_by_the_build(layout: Layout) -> None:
+    timeline = built(layout)
+    log = timeline.with_name("v1.13.1-wheel-3.10-cpu.log")
+    for name in (timeline, log, timeline.name, log.name, NAME):
+        assert find_timeline(str(name), layout) == (timeline, ())
+
+
+def test_the_newest_timeline_without_a_name(layout: Layout) -> None:
+    old, new = built(layout, "z"), built(layout, "a")
+    os.utime(old, (1, 1))
+    assert find_timeline("", layout) == (new, ())
+
+
+def test_a_timeline_by_its_wheel(layout: Layout) -> None:
+    timeline = built(layout)
+    wheel = published(layout, {"timeline": os.path.relpath(timeline, layout.dist)})
+    for name in (str(wheel), WHEEL, f"{wheel}.json"):
+        found, notes = find_timeline(name, layout)
+        assert found.samefile(timeline)
+        assert notes == ()
+    published(layout, {"timeline": str(timeline)})
+    assert find_timeline(WHEEL, layout)[0] == timeline
+
+
+def test_a_timeline_that_is_younger_than_its_wheel_is_told(layout: Layout) -> None:
+    timeline = built(layout)
+    wheel = published(layout, {"timeline": str(timeline)})
+    os.utime(f"{wheel}.json", (1, 1))
+    assert find_timeline(WHEEL, layout)[1] == (
+        f"v1.13.1-wheel-3.10-cpu.timeline.jsonl was written after {WHEEL}: a later build's, it seems",
+    )
+
+
+def test_wheels_without_a_timeline(layout: Layout) -> None:
+    wheel = published(layout)
+    for guard in (None, 7, {"peak": 1}):
+        published(layout, guard)
+        with refused("built-without-guard"):
+            find_timeline(str(wheel), layout)
+    published(layout, {"timeline": "../gone.timeline.jsonl"})
+    with refused("no-timeline"):
+        find_timeline(str(wheel), layout)
+    manifest = wheel.with_name(f"{WHEEL}.json")
+    for text in ("[]", "{"):
+        manifest.write_text(text, encoding="utf-8")
+        with refused("no-manifest"):
+            find_timeline(str(wheel), layout)
+    manifest.unlink()
+    with refused("no-manifest"):
+        find_timeline(str(wheel), layout)
+
+
+def test_names_of_nothing(layout: Layout) -> None:
+    for name in ("x.log", "", str(layout.dist)):
+        with refused("no-timeline"):
+            find_timeline(name, layout)
+    built(layout).unlink()
+    with refused("built-without-guard"):
+        find_timeline(f"{NAME}.log", layout)
+
+
+@pytest.fixture
+def drawn(layout: Layout) -> Layout:
+    built(layout)
+    return layout
+
+
+def test_the_task_draws_the_newest(drawn: Layout, tmp_path: Path) -> None:
     out = tmp_path / "a folder" / "and one in it"
-    done = run("invoke", "report", "--out", str(out), home=layout.root)
+    done = run("invoke", "report", "--out", str(out), home=drawn.root)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{NAME}: 3 units in 0:20")
     assert done.stdout.rstrip().endswith("(open it in ui.perfetto.dev)")
@@ -35,28 +120,27 @@ def test_the_task_draws_the_newest(layout: Layout, tmp_path: Path) -> None:
     assert json.loads((out / f"{NAME}.trace.json").read_text(encoding="utf-8"))["traceEvents"]
 
 
-def test_the_task_refuses_in_one_sentence(layout: Layout) -> None:
-    done = run("invoke", "report", "nonsense.whl", home=layout.root)
+def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
+    done = run("invoke", "report", "nonsense.whl", home=drawn.root)
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: nonsense.whl is not there: name a wheel, a build's log or its timeline; there is {NAME}\n"
+        "error: nonsense.whl: no timeline of a build: name a wheel, a build's log or its timeline; "
+        f"{drawn.logs} has {NAME}\n"
     )
 
 
-def test_a_place_that_cannot_be_written_leaves_nothing(layout: Layout, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(HostError, match=r"cannot be written \(.+\): name another folder with --out"):
-        write_report(NAME, layout, tmp_path / "file")
+    with refused("unwritable-report"):
+        draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
 
 
 def test_without_matplotlib_the_cure_is_named(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "torchmill.commands.report.picture", raising=False)
     monkeypatch.delattr(report, "picture", raising=False)
-    with pytest.raises(
-        HostError, match=r"is not installed, and the picture needs it: `python -m pip install"
-    ):
-        write_report(NAME, layout, tmp_path)
+    with refused("no-matplotlib"):
+        draw_build(FACTS, drawn, NAME, str(tmp_path))
     assert not list(tmp_path.glob(".*.new"))

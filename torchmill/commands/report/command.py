@@ -3,130 +3,78 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
-from torchmill.commands.report import trace
 from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording
+from torchmill.commands.report.trace import write_trace
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.files import read_json_object
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import SUFFIX
 
 
 def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
-    """Return the timeline that `name` stands for, and what must be said of it; "" stands for the newest.
+    """Return the timeline that `name` stands for, and notes on it; "" stands for the newest.
 
-    A name is a path, or that of a wheel in dist/ or of a log. Raises ConfigError where there is none.
+    A name is a path, or that of a wheel in dist/ or of a log. Raises ConfigError if there is none.
     """
-    if not name:
-        return _newest(layout), ()
+    timelines = sorted(layout.logs.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_mtime)
+    if not name and timelines:
+        return timelines[0], ()
     logs = (layout.logs / f"{name}{end}" for end in ("", SUFFIX, ".log"))
     places = (Path(name), layout.dist / name, *logs)
-    named = next((place for place in places if place.is_file()), None)
+    named = next((place for place in places if name and place.is_file()), None)
     if named is None:
-        what = "is a folder" if Path(name).is_dir() else "is not there"
-        raise ConfigError(f"{name} {what}: name a wheel, a build's log or its timeline; {_known(layout)}")
-    if named.suffix == ".whl":
-        return _of_wheel(named)
-    if named.name.endswith(".whl.json"):
-        return _of_wheel(named.with_suffix(""))
-    return (_of_log(named) if named.suffix == ".log" else named), ()
-
-
-def _timelines(layout: Layout) -> list[Path]:
-    """Return all timelines of this checkout, newest first."""
-    return sorted(layout.logs.glob(f"*{SUFFIX}"), key=lambda path: -path.stat().st_mtime)
-
-
-def _newest(layout: Layout) -> Path:
-    if found := _timelines(layout):
-        return found[0]
-    raise ConfigError(f"{layout.logs} holds no timeline yet: a build with the memory guard leaves one there")
-
-
-def _known(layout: Layout) -> str:
-    names = [path.name.removesuffix(SUFFIX) for path in _timelines(layout)[:4]]
-    return f"there is {', '.join(names)}" if names else "no build has left one yet"
-
-
-def _of_log(log: Path) -> Path:
-    timeline = log.with_suffix(SUFFIX)
+        names = ", ".join(path.name.removesuffix(SUFFIX) for path in timelines[:4])
+        raise ConfigError(
+            f"{name or layout.logs}: no timeline of a build: name a wheel, a build's log or its timeline; "
+            f"{layout.logs} has {names or 'none yet: a build with the memory guard leaves one there'}",
+            code="no-timeline",
+        )
+    if named.name.endswith((".whl", ".whl.json")):
+        return _timeline_of_wheel(named.with_name(f"{named.name.removesuffix('.json')}.json"))
+    timeline = named.with_suffix(SUFFIX) if named.suffix == ".log" else named
     if not timeline.is_file():
-        raise ConfigError(
-            f"{log} has no {timeline.name} beside it: that build ran without the memory guard; "
-            "a build with the guard leaves one"
-        )
-    return timeline
-
-
-def _of_wheel(wheel: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the timeline that a wheel's manifest names, and what must be said of it.
-
-    Raises ConfigError where there is none.
-    """
-    manifest = wheel.with_name(f"{wheel.name}.json")
-    try:
-        record = json.loads(manifest.read_text(encoding="utf-8"))
-        named = (record.get("guard") or {}).get("timeline")
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{wheel} has no manifest beside it ({manifest.name}): only what was built here has a timeline"
-        ) from None
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{manifest} is no manifest of a wheel ({error}): build the wheel again") from None
-    if not isinstance(named, str) or not named:
-        raise ConfigError(
-            f"{wheel.name} was built without the memory guard, so no timeline was kept: "
-            "a build with the guard keeps one"
-        )
-    timeline = manifest.parent / named
-    if not timeline.is_file():
-        raise ConfigError(
-            f"the timeline of {wheel.name} is gone: its manifest names {timeline}; build the wheel again"
-        )
-    if timeline.stat().st_mtime > manifest.stat().st_mtime:
-        return timeline, (f"{timeline.name} was written after {wheel.name}: a later build's, it seems",)
+        raise _unguarded(named)
     return timeline, ()
 
 
-def write_report(build: str, layout: Layout, folder: Path) -> str:
-    """Write the picture and the trace of a build to `folder`, and return what there is to say.
-
-    Raises ConfigError where there is no timeline, HostError where it cannot be drawn or written.
-    """
-    path, notes = find_timeline(build, layout)
-    recording = read_timeline(path)
-    recording = replace(recording, notes=(*notes, *recording.notes))
-    drawing, tracing = folder / f"{recording.name}.png", folder / f"{recording.name}.trace.json"
-    _written(trace.write_trace, recording, tracing)
-    _written(_draw, recording, drawing)
-    return "\n".join(
-        [
-            summarize_recording(recording),
-            "",
-            f"picture: {drawing}",
-            f"trace:   {tracing} (open it in ui.perfetto.dev)",
-        ]
+def _unguarded(built: Path) -> ConfigError:
+    return ConfigError(
+        f"{built} was built without the memory guard, so it has no timeline: a build with the guard has one",
+        code="built-without-guard",
     )
 
 
-def _draw(recording: Recording, path: Path) -> None:
+def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the timeline that a wheel's manifest names, and notes on it."""
     try:
-        from torchmill.commands.report import picture
-    except ModuleNotFoundError as error:
-        raise HostError(
-            f"{error.name} is not installed, and the picture needs it: "
-            "`python -m pip install -r requirements.txt`"
+        guard = read_json_object(manifest).get("guard")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{manifest} is not the manifest of a wheel that was built here ({error}): build the wheel again",
+            code="no-manifest",
         ) from None
-    picture.write_picture(recording, path)
+    named = guard.get("timeline") if isinstance(guard, dict) else None
+    if not isinstance(named, str) or not named:
+        raise _unguarded(manifest.with_suffix(""))
+    timeline = manifest.parent / named
+    if not timeline.is_file():
+        raise ConfigError(
+            f"the timeline of {manifest.stem} is gone: its manifest names {timeline}; build the wheel again",
+            code="no-timeline",
+        )
+    if timeline.stat().st_mtime > manifest.stat().st_mtime:
+        return timeline, (f"{timeline.name} was written after {manifest.stem}: a later build's, it seems",)
+    return timeline, ()
 
 
-def _written(write: Callable[[Recording, Path], None], recording: Recording, path: Path) -> None:
-    """Write a file so that it appears whole."""
+def _write_whole(write: Callable[[Recording, Path], None], recording: Recording, path: Path) -> None:
+    """Write a file so that it appears whole. Raises HostError."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +82,8 @@ def _written(write: Callable[[Recording, Path], None], recording: Recording, pat
         fresh.replace(path)
     except OSError as error:
         raise HostError(
-            f"{path} cannot be written ({error.strerror or error}): name another folder with --out"
+            f"{path} cannot be written ({error.strerror or error}): name another folder with --out",
+            code="unwritable-report",
         ) from None
     finally:
         with contextlib.suppress(OSError):  # most often there is nothing to remove
@@ -143,7 +92,22 @@ def _written(write: Callable[[Recording, Path], None], recording: Recording, pat
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
     """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
-    return write_report(build or "", layout, Path(out))
+    path, notes = find_timeline(build or "", layout)
+    recording = read_timeline(path)
+    recording = replace(recording, notes=(*notes, *recording.notes))
+    drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".png", ".trace.json"))
+    _write_whole(write_trace, recording, tracing)
+    try:
+        from torchmill.commands.report.picture import write_picture
+    except ModuleNotFoundError as error:
+        raise HostError(
+            f"{error.name} is not installed, and the picture needs it: "
+            "`python -m pip install -r requirements.txt`",
+            code="no-matplotlib",
+        ) from None
+    _write_whole(write_picture, recording, drawing)
+    summary = summarize_recording(recording)
+    return f"{summary}\n\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
 
 
 REPORT = TaskCommand(

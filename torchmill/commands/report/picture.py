@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
 from torchmill.commands.report.recording import (
-    PictureColumn,
     Recording,
     Totals,
     build_headline,
     longest_runs,
-    picture_columns,
     sum_up,
 )
 from torchmill.core.units import format_bytes, format_share
-from torchmill.toolchain.guard.timeline import TimelineEvent, UnitRun
+from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import unit_title
 
 GIB = 2**30
@@ -36,7 +36,7 @@ TICKS = 12
 
 INK, FAINT, GRID = "#22272e", "#6b7480", "#e3e6ea"
 USED, ALLOWED = "#4c86c6", "#22272e"
-RUNNING, PAUSED, WAITING, SHORT = "#5aa469", "#e0872f", "#d3d8de", "#d9534f"
+UNITS, SHORT = {"running": "#5aa469", "paused": "#e0872f", "waiting": "#d3d8de"}, "#d9534f"
 FAMILIES = {"c": "#4a93ad", "c++": "#4c86c6", "cuda": "#5aa469", "link": "#8d6cab"}
 CUT_SHORT = {"failed": "#22272e", "ended": "#e0872f", "killed": "#c0392b"}
 MARKS = {  # of an event's kind: its sign, colour, and name
@@ -86,9 +86,9 @@ def draw_picture(recording: Recording) -> Figure:
     memory, units, bars = figure.subplots(3, 1, sharex=True)
     _place(figure, (memory, units, bars), heights)
     _title(figure, recording, sum_up(recording))
-    _memory(memory, picture_columns(recording.moments, FINE), sum_up(recording))
+    _memory(memory, recording.moments, sum_up(recording))
     _events(memory, recording.events)
-    _units(units, picture_columns(recording.moments, COARSE))
+    _units(units, recording.moments)
     _bars(bars, shown, recording.wall)
     _time(bars, recording.wall)
     for one in (memory, units, bars):
@@ -120,21 +120,48 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
         figure.text(left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"])
 
 
-def _memory(axes: Axes, shown: list[PictureColumn], sums: Totals) -> None:
+class _Columns(NamedTuple):
+    """Moments of equal spans of time, each span as one column."""
+
+    at: Any  # arrays of numbers
+    used: Any  # the most
+    allowed: Any  # the least
+    counts: Any  # of units running, paused, waiting, and processors: their averages
+    short: Any  # share of the time in which memory kept units waiting
+
+
+def _columns(moments: Sequence[TimelineMoment], width: int) -> _Columns:
+    """Return at most `width` columns, and one more to end the last."""
+    at = np.array([one.at for one in moments])
+    starts = np.unique(np.searchsorted(at, np.linspace(0, at[-1], width, endpoint=False)))
+    ends = np.append(starts[1:], len(at))
+    counts = np.array([[one.running, one.paused, one.waiting, one.cores] for one in moments], float)
+    so_far = np.array([one.short for one in moments])[ends - 1]
+    passed = np.diff(at[ends - 1], prepend=0.0)
+    columns = _Columns(
+        at[starts],
+        np.maximum.reduceat([one.used / GIB for one in moments], starts),
+        np.minimum.reduceat([one.allowed / GIB for one in moments], starts),
+        np.add.reduceat(counts, starts) / (ends - starts)[:, None],
+        np.divide(np.diff(so_far, prepend=0.0), passed, out=np.zeros_like(passed), where=passed > 0),
+    )
+    repeated = _Columns(*(np.append(values, values[-1:], axis=0) for values in columns))
+    return repeated._replace(at=np.append(columns.at, at[-1]))
+
+
+def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
     _label(axes, "memory, GiB")
-    if not shown or sums.peak is None:
+    if sums.peak is None:
         return
-    times = [one.at for one in shown]
-    used = [one.used / GIB for one in shown]
-    axes.fill_between(times, used, step="post", color=USED, alpha=0.35, linewidth=0)
-    axes.step(times, used, where="post", color=USED, linewidth=1.0, label="used")
-    allowed = [one.allowed / GIB for one in shown]
-    highest, least = max(*used, 0.1), min(allowed)
+    shown = _columns(moments, FINE)
+    axes.fill_between(shown.at, shown.used, step="post", color=USED, alpha=0.35, linewidth=0)
+    axes.step(shown.at, shown.used, where="post", color=USED, linewidth=1.0, label="used")
+    highest, least = max(*shown.used, 0.1), min(shown.allowed)
     if least > FAR * highest:  # to scale, what is used would be a line at the bottom
         axes.plot([], [], color=ALLOWED, linewidth=1.1, label=f"allowed: {least:.1f} GiB and more, far above")
     else:
-        axes.step(times, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
-        highest = max(highest, *allowed)
+        axes.step(shown.at, shown.allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
+        highest = max(highest, *shown.allowed)
     axes.set_ylim(0, highest * 1.14)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.plot([sums.peak.at], [sums.peak.used / GIB], "o", color=USED, markeredgecolor="white", markersize=6)
@@ -153,32 +180,22 @@ def _events(axes: Axes, events: tuple[TimelineEvent, ...]) -> None:
             )  # fmt: skip
 
 
-def _units(axes: Axes, shown: list[PictureColumn]) -> None:
+def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
     _label(axes, "units")
-    if not shown:
+    if not moments:
         return
-    times = [one.at for one in shown]
-    stacks = (
-        ("running", RUNNING, [one.running for one in shown]),
-        ("paused", PAUSED, [one.paused for one in shown]),
-        ("waiting", WAITING, [one.waiting for one in shown]),
-    )
-    floor = [0.0] * len(times)
-    for name, colour, counts in stacks:
-        roof = [low + count for low, count in zip(floor, counts, strict=True)]
-        if any(counts):
-            axes.fill_between(times, floor, roof, step="post", color=colour, linewidth=0, label=name)
-        floor = roof
-    if any(one.cores for one in shown):
-        cores = [one.cores for one in shown]
-        axes.step(times, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
-        floor = [*floor, *cores]
-    axes.set_ylim(0, max(*floor, 1) * 1.12)
+    shown = _columns(moments, COARSE)
+    *stacks, cores = shown.counts.T
+    names = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
+    axes.stackplot(shown.at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)
+    if any(cores):
+        axes.step(shown.at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
+    axes.set_ylim(0, max(*sum(stacks), *cores, 1) * 1.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-    short = [one.short > 0.5 for one in shown]  # noqa: PLR2004 - most of the time
+    short = shown.short > 0.5  # noqa: PLR2004 - most of the time
     if any(short):
         axes.fill_between(
-            times, 0, 0.03, where=short, step="post", color=SHORT, linewidth=0, label="short of memory",
+            shown.at, 0, 0.03, where=short, step="post", color=SHORT, linewidth=0, label="short of memory",
             transform=axes.get_xaxis_transform(),
         )  # fmt: skip
 

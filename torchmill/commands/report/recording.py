@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 
 from torchmill.build.progress_line import format_clock
@@ -46,57 +45,47 @@ class Recording:
 def read_timeline(path: Path) -> Recording:
     """Return what a timeline holds; lines that were not written whole are left out, and a note says so.
 
-    Raises ConfigError where it cannot be read, is empty, or is no timeline.
+    Raises ConfigError if it cannot be read, is empty, or is no timeline.
     """
+    records: list[Record] = []
+    broken: list[int] = []  # numbers of the lines that hold no record
+    number, first = 0, b""
     try:
-        records, broken, last = _records(path)
+        with path.open("rb") as file:
+            while line := file.readline(_LONGEST):
+                number, first = number + 1, first or line
+                try:
+                    records.append(parse_record(line))
+                except ValueError:
+                    broken.append(number)
+                    if not first.startswith(b'{"record":'):
+                        break  # whatever it is, however long
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}): name a file that can") from None
-    if not last:
-        raise ConfigError(f"{path} is empty: that build ended before its guard saw anything of it")
-    if not records and broken == [1] and last == 1 and _begins_one(path):
-        raise ConfigError(f"{path} holds one line, cut off: that build was stopped before anything was seen")
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}): name a file that can", code="unreadable-timeline"
+        ) from None
+    if not records and number <= 1 and first.startswith(b'{"record":'[: len(first)]):
+        raise ConfigError(
+            f"{path} is empty or cut off: that build was stopped before its guard saw anything of it",
+            code="empty-timeline",
+        )
     if not records or broken[:1] == [1]:
-        raise ConfigError(f"{path} is no timeline of a build: name a wheel, a build's log, or its {SUFFIX}")
+        raise ConfigError(
+            f"{path} is not the timeline of a build: name a wheel, a build's log, or its {SUFFIX}",
+            code="not-a-timeline",
+        )
+    notes = []
+    if broken[-1:] == [number]:
+        notes.append("its last line is cut off: the build was stopped there, or goes on")
+    if torn := [one for one in broken if one != number]:
+        notes.append(f"{len(torn)} of its {number} lines hold no record and are left out (first: {torn[0]})")
     return Recording(
         path.name.removesuffix(SUFFIX),
         tuple(sorted((one for one in records if isinstance(one, TimelineMoment)), key=lambda one: one.at)),
         tuple(sorted((one for one in records if isinstance(one, UnitRun)), key=lambda one: one.begun)),
         tuple(sorted((one for one in records if isinstance(one, TimelineEvent)), key=lambda one: one.at)),
-        tuple(_notes(broken, last)),
+        tuple(notes),
     )
-
-
-def _records(path: Path) -> tuple[list[Record], list[int], int]:
-    """Return the records, the numbers of the lines that hold none, and how many lines there are."""
-    records: list[Record] = []
-    broken: list[int] = []
-    number = 0
-    for number, line in enumerate(_lines(path), 1):
-        try:
-            records.append(parse_record(line))
-        except ValueError:
-            broken.append(number)
-            if number == 1 and not line.startswith(b'{"record":'):
-                break  # whatever it is, however long
-    return records, broken, number
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while line := file.readline(_LONGEST):
-            yield line
-
-
-def _begins_one(path: Path) -> bool:
-    return next(_lines(path)).startswith(b'{"record":')
-
-
-def _notes(broken: list[int], last: int) -> Iterator[str]:
-    if broken[-1:] == [last]:
-        yield "its last line is cut off: the build was stopped there, or goes on"
-    if torn := [number for number in broken if number != last]:
-        yield f"{len(torn)} of its {last} lines hold no record and are left out, the first is line {torn[0]}"
 
 
 OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
@@ -137,59 +126,6 @@ def longest_runs(recording: Recording, count: int) -> list[UnitRun]:
     return sorted(recording.runs, key=lambda one: -one.seconds)[:count]
 
 
-def largest_runs(recording: Recording, count: int) -> list[UnitRun]:
-    """Return the runs that took the most memory, largest first."""
-    return sorted(recording.runs, key=lambda one: -one.peak)[:count]
-
-
-def misjudged_runs(recording: Recording, count: int) -> list[UnitRun]:
-    """Return the runs whose need was farthest from what was expected, in bytes, farthest first."""
-    whole = (one for one in recording.runs if one.outcome == "done" and one.peak != one.expected)
-    return sorted(whole, key=lambda one: -abs(one.peak - one.expected))[:count]
-
-
-@dataclass(frozen=True, slots=True)
-class PictureColumn:
-    """The moments that share one column of a picture."""
-
-    at: float
-    used: int  # most
-    allowed: int  # least
-    running: float  # these three on the average
-    waiting: float
-    paused: float
-    cores: float
-    short: float  # share of the time since the column before in which memory kept units waiting
-
-
-def picture_columns(moments: Sequence[TimelineMoment], width: int) -> list[PictureColumn]:
-    """Return at most `width` columns of equal time, less the empty ones, and one more to end the last."""
-    if not moments:
-        return []
-    span = moments[-1].at / width or 1.0
-    groups = groupby(moments, key=lambda one: min(int(one.at / span), width - 1))
-    found = list(_columns(list(group) for _, group in groups))
-    return [*found, replace(found[-1], at=moments[-1].at)]
-
-
-def _columns(groups: Iterator[list[TimelineMoment]]) -> Iterator[PictureColumn]:
-    before = TimelineMoment(0.0, 0, 0, 0, 0, 0)
-    for group in groups:
-        last, count = group[-1], len(group)
-        passed = last.at - before.at
-        yield PictureColumn(
-            group[0].at,
-            max(one.used for one in group),
-            min(one.allowed for one in group),
-            sum(one.running for one in group) / count,
-            sum(one.waiting for one in group) / count,
-            sum(one.paused for one in group) / count,
-            sum(one.cores for one in group) / count,
-            min(1.0, max(0.0, last.short - before.short) / passed) if passed > 0 else 0.0,
-        )
-        before = last
-
-
 UNITS_SHOWN = 10  # units of each list
 DEEDS = {  # of the guard, by the kind of event
     "pause": "paused",
@@ -203,18 +139,18 @@ DEEDS = {  # of the guard, by the kind of event
 
 def summarize_recording(recording: Recording) -> str:
     """Return what a person wants to know of a build."""
-    sums = sum_up(recording)
+    sums, runs = sum_up(recording), recording.runs
     lines = [f"{recording.name}: {build_headline(sums)}"]
-    lines += [f"  {line}" for line in _sums(sums)]
-    lines += [f"  {line}" for line in _describe_unit(recording.events)]
+    lines += [f"  {line}" for line in (*_sums(sums), *_describe_events(recording.events))]
     lines += [f"  note: {note}" for note in recording.notes]
-    for heading, runs in (
+    misjudged = [one for one in runs if one.outcome == "done" and one.peak != one.expected]
+    for heading, listed in (
         ("the longest", longest_runs(recording, UNITS_SHOWN)),
-        ("the largest", largest_runs(recording, UNITS_SHOWN)),
-        ("farthest from what was expected", misjudged_runs(recording, UNITS_SHOWN)),
+        ("the largest", sorted(runs, key=lambda one: -one.peak)),
+        ("farthest from what was expected", sorted(misjudged, key=lambda one: -abs(one.peak - one.expected))),
     ):
-        if runs:
-            lines += ["", heading, *(f"  {line}" for line in _listed(runs))]
+        if listed:
+            lines += ["", heading, *(f"  {line}" for line in _table(listed[:UNITS_SHOWN]))]
     return "\n".join(lines)
 
 
@@ -237,7 +173,7 @@ def _sums(sums: Totals) -> Iterator[str]:
         yield f"work thrown away: {format_clock(sums.lost)}"
 
 
-def _describe_unit(events: Sequence[TimelineEvent]) -> list[str]:
+def _describe_events(events: Sequence[TimelineEvent]) -> list[str]:
     """Return what events say beyond that they happened, a few of them."""
     telling = [one for one in events if one.text]
     lines = [
@@ -247,8 +183,7 @@ def _describe_unit(events: Sequence[TimelineEvent]) -> list[str]:
     return [*lines, f"… and {more} more"] if more else lines
 
 
-def _listed(runs: Sequence[UnitRun]) -> list[str]:
-    headers = ("time", "memory", "expected", "by", "unit")
+def _table(runs: Sequence[UnitRun]) -> list[str]:
     rows = [
         (
             format_clock(one.seconds),
@@ -259,4 +194,4 @@ def _listed(runs: Sequence[UnitRun]) -> list[str]:
         )
         for one in runs
     ]
-    return format_table(headers, rows).splitlines()
+    return format_table(("time", "memory", "expected", "by", "unit"), rows).splitlines()

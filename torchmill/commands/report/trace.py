@@ -10,39 +10,49 @@ from typing import Any
 
 from torchmill.commands.report.recording import Recording
 from torchmill.core.units import format_bytes
-from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
+from torchmill.toolchain.guard.timeline import TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import unit_title
 
-_PROCESS = 1
 _GUARD = 1  # the thread of what it did; the lanes of units follow. 0 is the idle thread for Perfetto
 
 
 def write_trace(recording: Recording, path: Path) -> None:
     """Write the trace of a recording, an event a line."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-        for number, event in enumerate(trace_events(recording)):
-            file.write(",\n" if number else "")
-            json.dump(event, file, separators=(",", ":"))
-        file.write("\n]}\n")
+    lines = (json.dumps(event, separators=(",", ":")) for event in trace_events(recording))
+    text = ",\n".join(lines)
+    path.write_text(f'{{"displayTimeUnit":"ms","traceEvents":[\n{text}\n]}}\n', encoding="utf-8")
 
 
 def trace_events(recording: Recording) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace; times in microseconds since the build's start."""
     lanes = assign_lanes(recording.runs)
-    yield _named("process_name", _GUARD, recording.name)
-    yield _named("thread_name", _GUARD, "the guard")
-    for lane in range(1, max(lanes, default=0) + 1):
-        yield _named("thread_name", _GUARD + lane, f"lane {lane}")
+    yield _event("M", 0, "process_name", args={"name": recording.name})
+    threads = {_GUARD: "the guard"} | {_GUARD + lane: f"lane {lane}" for lane in sorted(set(lanes))}
+    for thread, name in threads.items():
+        yield _event("M", 0, "thread_name", thread, args={"name": name})
     for run, lane in zip(recording.runs, lanes, strict=True):
-        yield _complete(run, _GUARD + lane)
+        begun, ended = _span(run)
+        args = {
+            "outcome": run.outcome,
+            "peak": format_bytes(run.peak),
+            "expected": format_bytes(run.expected),
+            "expected by": "its last run" if run.measured else "its kind",
+            "key": run.key,
+        }
+        more = {"cat": run.family, "dur": ended - begun, "args": args}
+        yield _event("X", begun, unit_title(run.key), _GUARD + lane, **more)
     yield from _counters(recording.moments)
-    for event in recording.events:
-        yield _instant(event)
+    for one in recording.events:
+        args = {"unit": one.key, "text": one.text}
+        yield _event("i", _microseconds(one.at), one.kind, cat="guard", s="t", args=args)
+
+
+def _event(phase: str, at: int, name: str, thread: int = _GUARD, **more: Any) -> dict[str, Any]:
+    return {"name": name, "ph": phase, "ts": at, "pid": 1, "tid": thread, **more}
 
 
 def assign_lanes(runs: Sequence[UnitRun]) -> list[int]:
-    """Return a lane for each run, from 1, as few as there can be: what shares one does not overlap.
+    """Return a lane for each run, from 1, as few as possible: what shares one does not overlap.
 
     The runs are given by their beginning.
     """
@@ -69,45 +79,8 @@ def _microseconds(seconds: float) -> int:
     return max(0, round(seconds * 1e6))
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "ts": 0, "pid": _PROCESS, "tid": thread, "args": {"name": name}}
-
-
-def _complete(run: UnitRun, thread: int) -> dict[str, Any]:
-    begun, ended = _span(run)
-    return {
-        "name": unit_title(run.key),
-        "cat": run.family,
-        "ph": "X",
-        "ts": begun,
-        "dur": ended - begun,
-        "pid": _PROCESS,
-        "tid": thread,
-        "args": {
-            "outcome": run.outcome,
-            "peak": format_bytes(run.peak),
-            "expected": format_bytes(run.expected),
-            "expected by": "its last run" if run.measured else "its kind",
-            "key": run.key,
-        },
-    }
-
-
-def _instant(event: TimelineEvent) -> dict[str, Any]:
-    return {
-        "name": event.kind,
-        "cat": "guard",
-        "ph": "i",
-        "s": "t",
-        "ts": _microseconds(event.at),
-        "pid": _PROCESS,
-        "tid": _GUARD,
-        "args": {"unit": event.key, "text": event.text},
-    }
-
-
 def _counters(moments: Sequence[TimelineMoment]) -> Iterator[dict[str, Any]]:
-    """Yield what changed: a counter keeps what it said last.
+    """Yield what changed: a counter keeps its last value.
 
     Perfetto shows "memory used MiB" and "units running"; chrome://tracing stacks the units on each other.
     """
@@ -121,11 +94,4 @@ def _counters(moments: Sequence[TimelineMoment]) -> Iterator[dict[str, Any]]:
         for name, value in values.items():
             if shown.get(name) != value:
                 shown[name] = value
-                yield {
-                    "name": name,
-                    "ph": "C",
-                    "ts": _microseconds(one.at),
-                    "pid": _PROCESS,
-                    "tid": _GUARD,
-                    "args": value,
-                }
+                yield _event("C", _microseconds(one.at), name, args=value)
