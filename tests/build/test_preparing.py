@@ -98,7 +98,7 @@ def test_an_upgraded_header_costs_what_read_it(old: Cell, noted: bool) -> None:
     old.prepare()
     old.build()
     if not noted:
-        old.job.tree.outside_file.unlink()
+        old.job.tree.external_inputs_file.unlink()
     time.sleep(0.01)
     header.write_text("/* upgraded */\n")
     os.utime(header, (1, 1))

@@ -15,7 +15,7 @@ import pytest
 from tests.build.test_workshop import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import Sample, fetched
-from torchmill.build.steps import empty_old_trees, find_links_variables
+from torchmill.build.steps import empty_old_trees, find_links
 from torchmill.config.model import Facts, Options
 from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters
@@ -176,7 +176,7 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(known: Fact
 
 def test_pip_looks_among_our_wheels_for_ours_alone(known: Facts, tmp_path: Path) -> None:
     base = job(known, tmp_path, HOST)
-    assert find_links_variables(base) == []
+    assert find_links(base) == []
     dependent = replace(base, plan=replace(base.plan, torch="base==1.0.0+cpu"))
-    assert find_links_variables(dependent) == ["--find-links", str(base.layout.dist)]
-    assert find_links_variables(replace(dependent, options=Options(torch="PyPI"))) == []
+    assert find_links(dependent) == ["--find-links", str(base.layout.dist)]
+    assert find_links(replace(dependent, options=Options(torch="PyPI"))) == []

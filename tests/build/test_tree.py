@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.build.tree import BuildTree, copy_source, fill_placeholders, is_prepared
+from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
 from torchmill.config.model import Source
 from torchmill.core.files import report_disk_full
 
@@ -25,14 +25,14 @@ def test_a_copy_is_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
     (origin / "link").symlink_to("sub/run.sh")
     tree = BuildTree(tmp_path / "tree")
     (tree.source / "stale").mkdir(parents=True)
-    for note in (tree.key_file, tree.interpreter_file, tree.outside_file):
+    for note in (tree.key_file, tree.interpreter_file, tree.external_inputs_file):
         note.write_text("k")
-    assert is_prepared(tree, "k")
-    assert not is_prepared(tree, "other")
+    assert tree.is_prepared("k")
+    assert not tree.is_prepared("other")
     copy_source(tree, source(origin))
     assert not tree.key_file.exists(), "a tree is complete only when its patches are in"
     assert not tree.interpreter_file.exists(), "what is fresh has served nobody"
-    assert not tree.outside_file.exists()
+    assert not tree.external_inputs_file.exists()
     assert sorted(path.name for path in tree.source.iterdir()) == ["link", "sub"]
     assert (tree.source / "link").is_symlink()
     assert (tree.source / "sub" / "run.sh").stat().st_mode & 0o111

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.build.retarget import read_last_user
-from torchmill.build.tree import BuildTree, is_prepared
+from torchmill.build.tree import BuildTree
 from torchmill.core.errors import BusyError
 from torchmill.host.environments import (
     STAMP_NAME,
     hold_environment,
     installed_distributions,
-    parse_tree_user,
     provide_environment,
+    read_tree_user,
     tree_user,
 )
 
@@ -106,8 +105,8 @@ def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> No
     for note in (tmp_path / STAMP_NAME, tree.interpreter_file, tree.key_file):
         note.write_bytes(b"\xff\xfe")
     assert installed_distributions(tmp_path, "a") is None
-    assert read_last_user(tree) is None
-    assert not is_prepared(tree, "a")
+    assert read_tree_user(tree.interpreter_file) is None
+    assert not tree.is_prepared("a")
     provide_environment(tmp_path, interpreter, "a", lambda *_: None)
     assert installed_distributions(tmp_path, "a") == []
 
@@ -127,7 +126,9 @@ def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path:
     (packages / "numpy-1.26.3.dist-info").mkdir(parents=True)
     (venv / STAMP_NAME).write_text("a")
     first = tree_user(venv, Path(sys.executable), "a", link)
-    assert first == tree_user(venv, Path(sys.executable), "a", link) == parse_tree_user(first.to_json())
+    assert first == tree_user(venv, Path(sys.executable), "a", link)
+    (tmp_path / "user").write_text(first.to_json())
+    assert read_tree_user(tmp_path / "user") == first
     assert sysconfig.get_path("include") in first.headers
     assert {str(link), str(venv), *first.headers} <= set(first.folders)
     (packages / "numpy-1.26.3.dist-info").rename(packages / "numpy-1.26.4.dist-info")
@@ -136,5 +137,7 @@ def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": "a"}', "null"])
-def test_what_says_nothing_of_a_user(text: str) -> None:
-    assert parse_tree_user(text) is None
+def test_a_file_that_names_no_user(tmp_path: Path, text: str) -> None:
+    (tmp_path / "user").write_text(text)
+    assert read_tree_user(tmp_path / "user") is None
+    assert read_tree_user(tmp_path / "missing") is None

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -121,9 +121,6 @@ class CompileResult:
     cpu: float  # seconds
     slots: str  # how many compilers the build was told to start at a time
     account: BuildAccount | None  # None: there was no guard
-    seconds: Mapping[str, float] = field(default_factory=dict)  # of each step that led to it
-    waited: float = 0.0  # seconds, for another run that was in the tree
-    read: Mapping[str, str] = field(default_factory=dict)  # outside the tree, with digests
     cache: CacheHits | None = None  # what the compiler cache did; None: there was none, or it does not say
 
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from torchmill.build import tree
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
+from torchmill.build.tree import BuildFolders, BuildTree, CellOutputs, fill_placeholders
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.core.errors import SourceError
@@ -57,9 +57,9 @@ class BuildContext:
         return self.facts.packages[self.package.after] if self.package.after else None
 
     @property
-    def outputs(self) -> tree.CellOutputs:
+    def outputs(self) -> CellOutputs:
         """Return the folders of what the cell makes."""
-        return tree.CellOutputs(self.layout.tree(self.plan.release.tag, self.plan.identifier))
+        return CellOutputs(self.layout.tree(self.plan.release.tag, self.plan.identifier))
 
     @property
     def shares_tree(self) -> bool:
@@ -70,11 +70,16 @@ class BuildContext:
         return self.package.after is None and self.host.system != "windows"
 
     @cached_property
-    def tree(self) -> tree.BuildTree:
+    def tree(self) -> BuildTree:
         """Return the tree that the cell is built in."""
         if not self.shares_tree:
-            return tree.BuildTree(self.outputs.folder)
-        return tree.BuildTree(self.layout.tree(self.plan.release.tag, f"{self.family}-{self.tree_key[:8]}"))
+            return BuildTree(self.outputs.folder)
+        return BuildTree(self.layout.tree(self.plan.release.tag, f"{self.family}-{self.tree_key[:8]}"))
+
+    @property
+    def folders(self) -> BuildFolders:
+        """Return where the build writes to."""
+        return BuildFolders(self.tree.folder, self.outputs.folder, self.venv)
 
     @property
     def family(self) -> str:
@@ -214,6 +219,6 @@ def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[st
         if not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
     planned = {
-        name: tree.fill_placeholders(value, context.placeholders) for name, value in context.plan.set.items()
+        name: fill_placeholders(value, context.placeholders) for name, value in context.plan.set.items()
     }
     return {**ours, **kept, **planned}

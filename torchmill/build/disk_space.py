@@ -3,9 +3,10 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from torchmill.build.tree import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
 from torchmill.core.files import list_contents
@@ -15,15 +16,6 @@ from torchmill.host import disk_usage
 from torchmill.host.disk_usage import list_children, nearest_existing
 
 _KIT = "kit"
-
-
-@dataclass(frozen=True, slots=True)
-class BuildFolders:
-    """Where one build writes to; none of them need be there yet."""
-
-    tree: Path
-    outputs: Path  # of the cell; the tree's own folder, where no other cell shares that
-    environment: Path
 
 
 def with_disk_space(

@@ -7,7 +7,7 @@ from torchmill.build.context import BuildContext, with_measured_host
 from torchmill.build.preflight import preflight
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
-from torchmill.build.up_to_date import StageLog, explain_rebuild
+from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
 from torchmill.core import locks
 from torchmill.core.files import report_disk_full
@@ -26,7 +26,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with _hold_cell(context):
-        stages = StageLog(context)  # read under the lock: another run may have finished meanwhile
+        stages = read_stage_log(context)  # read under the lock: another run may have finished meanwhile
         packed = stages.find_product("pack")
         if packed is None:
             raw = stages.find_product("compile") or compile_stage(context, stages, install, line)

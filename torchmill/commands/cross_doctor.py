@@ -17,7 +17,7 @@ from torchmill.build.containers.engine import (
 )
 from torchmill.build.containers.run import EngineHost
 from torchmill.build.cross import container
-from torchmill.build.disk_space import BuildFolders
+from torchmill.build.tree import BuildFolders
 from torchmill.commands import cross_build
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.config.matrix import Cell

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build import disk_space
-from torchmill.build.disk_space import BuildFolders
+from torchmill.build.tree import BuildFolders
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection

@@ -41,16 +41,16 @@ class TreeUser:
     folders: tuple[str, ...]  # folders of all that an object may depend on and that is this user's
 
     def to_json(self) -> str:
-        """Return it as `read` takes it."""
+        """Return the text that `read_tree_user` reads."""
         return json.dumps(asdict(self))
 
 
-def parse_tree_user(text: str) -> TreeUser | None:
-    """Return the user that a text tells of; None where it tells of none."""
+def read_tree_user(file: Path) -> TreeUser | None:
+    """Return the user that a file names; None where it cannot be read, or names none."""
     try:
-        said = json.loads(text)
-        return TreeUser(str(said["identity"]), tuple(said["headers"]), tuple(said["folders"]))
-    except (ValueError, TypeError, KeyError):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return TreeUser(str(data["identity"]), tuple(data["headers"]), tuple(data["folders"]))
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
