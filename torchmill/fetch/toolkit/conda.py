@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -195,7 +194,7 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
     from rattler.package import PathsJson
     from rattler.package_streaming import extract
 
-    with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+    with tempfile.TemporaryDirectory(dir=home) as scratch:
         root = Path(scratch, "package")
         try:
             extract(package, root)
@@ -207,31 +206,7 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies
         fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
-        merge_package(root, home, fixed, place)
+        layout.place_files(root, home, lambda path: None if path in fixed else place(path))
         licences = root / "info/licenses"
         if licences.is_dir():
             shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)
-
-
-def merge_package(
-    root: Path, home: Path, left_out: Collection[str], place: Callable[[str], str | None] = place_conda_file
-) -> None:
-    """Move the files of an unpacked package to where they belong, its links after them."""
-    links = []
-    for path in (Path(folder, name) for folder, _, names in os.walk(root) for name in sorted(names)):
-        name = str(path.relative_to(root))
-        target = None if name in left_out else place(name)
-        if target is None:
-            continue
-        if path.is_symlink():
-            links.append((path, target))
-            continue
-        (home / target).parent.mkdir(parents=True, exist_ok=True)
-        path.replace(home / target)
-    for path, target in links:
-        to = place(os.path.relpath(os.path.join(path.parent, path.readlink()), root))  # noqa: PTH118 (not resolved)
-        link = home / target
-        if to is None or to == target or link.exists():
-            continue  # packages have each library twice: the prefix' own folder links to the target's
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(home / to, link.parent))

@@ -7,21 +7,19 @@ import os
 import platform
 import re
 import shutil
-import signal
-import subprocess
-import tarfile
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, report_disk_full
-from torchmill.core.process import CommandError
+from torchmill.core.files import disk_full_error, hash_file, report_disk_full
+from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source.apt import (
     BINARIES,
     Apt,
@@ -35,16 +33,13 @@ from torchmill.fetch.source.apt import (
 )
 from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
 from torchmill.fetch.toolkit import magma
-from torchmill.fetch.toolkit.layout import complete_toolkit, try_compiler
+from torchmill.fetch.toolkit.layout import Place, complete_toolkit, place_files, try_compiler
 from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import downloads_folder
 from torchmill.host.provisioned import COMPILER
-from torchmill.wheel.pack import zip_reader
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
-
-Place = Callable[[str], str | None]
 
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")
@@ -66,8 +61,10 @@ class DebianOffer:
 
     @property
     def full(self) -> str:
-        """Return the version that its authors gave it: "11.8.0"."""
-        return _full(self.packages[0]) if self.request.kind != MAGMA else self.request.version
+        """Return the version that its authors gave it: "11.8.0", the last part of "11.8.89~11.8.0"."""
+        if self.request.kind == MAGMA:
+            return self.request.version
+        return re.split(r"[~+]", self.packages[0].upstream)[-1]
 
     @property
     def pieces(self) -> Sequence[ProviderPackage]:
@@ -239,11 +236,6 @@ def _is_whole(file: Path, package: BinaryPackage) -> bool:
     return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
 
 
-def _full(package: BinaryPackage) -> str:
-    """Return the last part of "11.8.89~11.8.0", which is the toolkit's version, where a version has parts."""
-    return re.split(r"[~+]", package.upstream)[-1]
-
-
 TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 
 # Debian's own: scripts that stand for nvcc, links to a compiler that nvcc would take for its host's, a model
@@ -284,28 +276,6 @@ def place_compiler_file(path: str) -> str | None:
     """Return where a file of a compiler goes: its parts find each other if they keep their distances."""
     match = _COMPILER.fullmatch(path)
     return match[1] if match else None
-
-
-def relink(path: str, target: str, place: Place) -> str | None:
-    """Return the target of a link in its new place; None if it leads to a file that is left out.
-
-    `path` and `target` are the link's in its package.
-    """
-    whole = PurePosixPath("/", path).parent / target  # an absolute target stands by itself
-    parts: list[str] = []
-    for part in whole.parts[1:]:
-        if part != "..":
-            parts.append(part)
-        elif parts:
-            parts.pop()
-    new, there = place(path), place("/".join(parts))
-    if new is None or there is None:
-        return None
-    here, to = PurePosixPath(new).parent.parts, PurePosixPath(there).parts
-    shared = next(
-        (i for i, (a, b) in enumerate(zip(here, to, strict=False)) if a != b), min(len(here), len(to))
-    )
-    return "/".join([".."] * (len(here) - shared) + list(to[shared:]))
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -387,7 +357,6 @@ def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:
 
 
 _DPKG_DEB = "dpkg-deb"
-_CHUNK_BYTES = 1 << 20
 _UNPACKERS = 4  # at most: more than that wait for the disk
 
 
@@ -396,71 +365,32 @@ def unpack_packages(
 ) -> None:
     """Put the files of packages where `place` wants them; `on_done` hears of each package that is through.
 
-    Raises SourceError for a package that cannot be read, OSError for a disk without room. Whatever stops one
-    stops all.
+    Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops
+    all.
     """
-    running: set[subprocess.Popen[bytes]] = set()
+
+    def unpack(package: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            try:
+                capture([_DPKG_DEB, "--extract", str(package), scratch])
+            except CommandError as error:
+                if "No space left" in error.output:
+                    raise disk_full_error(folder) from None
+                raise SourceError(
+                    f"{package} cannot be unpacked ({error}): delete it, and run the command again",
+                    code="damaged-archive",
+                ) from None
+            place_files(Path(scratch), folder, place)
+
     with ThreadPoolExecutor(min(_UNPACKERS, os.cpu_count() or 1)) as threads:
-        works = {threads.submit(_unpack, one, folder, place, running): one for one in packages}
+        works = {threads.submit(unpack, one): one for one in packages}
         try:
             for work in as_completed(works):
                 work.result()
                 on_done(works[work])
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
-            for process in tuple(running):
-                _end(process)
             raise
-
-
-def _unpack(package: Path, folder: Path, place: Place, running: set[subprocess.Popen[bytes]]) -> None:
-    argv = [_DPKG_DEB, "--fsys-tarfile", str(package)]
-    complaint = ""
-    # a group of its own: the program leaves its work to children, which outlive it
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0) as process:
-        running.add(process)
-        try:
-            with tarfile.open(fileobj=process.stdout, mode="r|", bufsize=_CHUNK_BYTES) as archive:
-                for member in archive:
-                    _put(archive, member, folder, place)
-        except tarfile.TarError as error:
-            complaint = f"{error}\n"
-        except BaseException:
-            _end(process)
-            raise
-        finally:
-            running.discard(process)
-        complaint += process.communicate()[1].decode(errors="replace")
-    if process.returncode or complaint:
-        lines = complaint.splitlines() or [f"exit code {process.returncode}"]
-        raise SourceError(
-            f"{package} cannot be unpacked ({lines[-1]}): delete it, and run the command again",
-            code="damaged-archive",
-        )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _put(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, place: Place) -> None:
-    path = member.name.removeprefix("./")
-    new = None if zip_reader.leaves_folder(path) or member.isdir() else place(path)
-    if new is None:
-        return
-    target = folder / new
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if member.issym():
-        if (to := relink(path, member.linkname, place)) is not None:
-            target.symlink_to(to)
-    elif member.islnk():
-        if (there := place(member.linkname.removeprefix("./"))) is not None:
-            os.link(folder / there, target)
-    elif (content := archive.extractfile(member)) is not None:
-        with target.open("wb") as file:
-            shutil.copyfileobj(content, file, _CHUNK_BYTES)
-        target.chmod(0o755 if member.mode & 0o111 else 0o644)
 
 
 def mend_links(folder: Path, libraries: Iterable[Path]) -> None:

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchmill.core import process
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 
+Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
 _COMPILERS = ("cc", "gcc", "clang")
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
 _DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
 _STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+
+
+def place_files(root: Path, home: Path, place: Place) -> None:
+    """Move the files of an unpacked package to where they belong, then the links that lead to such files."""
+    paths = (Path(folder, name) for folder, inner, names in os.walk(root) for name in (*inner, *names))
+    for path in sorted(paths, key=lambda one: (one.is_symlink(), one)):
+        name = path.relative_to(root)
+        target = place(str(name))
+        if target is None or (path.is_dir() and not path.is_symlink()):
+            continue
+        new = home / target
+        if path.is_symlink():
+            linked = Path("/", name.parent, path.readlink())  # of an absolute link only that counts
+            to = place(os.path.normpath(linked)[1:])
+            if to is None or to == target or os.path.lexists(new):
+                continue  # conda has each library twice: the prefix' own folder links to the target's
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.symlink_to(os.path.relpath(home / to, new.parent))
+        else:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(new)
 
 
 def add_driver_stub(home: Path) -> None:
