@@ -23,7 +23,7 @@ from torchmill.config.delivery_model import ToolkitSource
 from torchmill.config.facts_reader import read_toolkit_sources
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken, place_conda_file
-from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 
@@ -139,20 +139,20 @@ def served(channel: Path) -> Iterator[str]:
 WHOLE = ("cuda-nvcc-impl", "cuda-version {version}.*")
 
 
-def asked(cache: Path, *channels: str, packages: Sequence[str] = WHOLE) -> conda.CondaOffer | ProviderRefusal:
+def asked(cache: Path, *channels: str, packages: Sequence[str] = WHOLE) -> ProviderOffer | ProviderRefusal:
     """Return what is answered to a wish for CUDA 12.6, for each channel as a source of its own."""
     known = [
         ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "")
         for one in channels
     ]
     answer = conda.offer(ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress())
-    assert isinstance(answer, conda.CondaOffer | ProviderRefusal)
+    assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
 
 def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
     offer = asked(tmp_path / "cache", served)
-    assert isinstance(offer, conda.CondaOffer), offer
+    assert isinstance(offer, ProviderOffer), offer
     assert [(piece.name, piece.version) for piece in offer.pieces] == [
         ("cuda-cudart-dev", "12.6.77"),
         ("cuda-nvcc-impl", "12.6.85"),
@@ -177,7 +177,7 @@ def test_a_solution_becomes_one_cuda_home(served: str, tmp_path: Path) -> None:
 
 def test_links_lead_to_files_wherever_the_folder_lies(channel: Path, tmp_path: Path) -> None:
     offer = asked(tmp_path / "cache", channel.as_uri())
-    assert isinstance(offer, conda.CondaOffer), offer
+    assert isinstance(offer, ProviderOffer), offer
     home = tmp_path / "place" / "home"
     home.mkdir(parents=True)
     offer.fill(home)
@@ -190,7 +190,7 @@ def test_the_next_channel_is_asked_where_one_lacks_it(served: str, tmp_path: Pat
     empty = tmp_path / "empty"
     package(empty, "cuda-version", "12.6", {})
     asyncio.run(rattler.index.index_fs(empty))
-    assert isinstance(asked(tmp_path / "cache", empty.as_uri(), served), conda.CondaOffer)
+    assert isinstance(asked(tmp_path / "cache", empty.as_uri(), served), ProviderOffer)
 
 
 def test_a_channel_without_it_says_what_it_lacks(served: str, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: 
     home = tmp_path / "home"
     home.mkdir()
     for offer in offers:
-        assert isinstance(offer, conda.CondaOffer)
+        assert isinstance(offer, ProviderOffer)
         with refused("wrong-digest"):
             offer.fill(home)
 
@@ -270,7 +270,7 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
         answer = conda.offer(
             ToolkitRequest("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", SilentProgress()
         )
-        assert isinstance(answer, conda.CondaOffer), answer
+        assert isinstance(answer, ProviderOffer), answer
         assert (answer.request.name, len(answer.pieces)) == (f"magma-{version}-cu118", 1)
         home = tmp_path / version / asked_for / "home"
         home.mkdir(parents=True)

@@ -12,7 +12,6 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.config.delivery_model import ToolkitSource
 from torchmill.fetch.source.apt import BINARIES, AptArchive
 from torchmill.fetch.toolkit.debian import (
-    DebianOffer,
     mend_links,
     offer,
     parse_suite,
@@ -23,7 +22,7 @@ from torchmill.fetch.toolkit.debian import (
     unpack_packages,
 )
 from torchmill.fetch.toolkit.layout import place_files
-from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 CUDA, GCC = (
@@ -43,12 +42,12 @@ def source(kind: str, *packages: str, suite: str = "bookworm") -> ToolkitSource:
     return ToolkitSource("debian", kind, (), packages, ("x86_64",), (f"debian/{suite}/main",), None, "a test")
 
 
-def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> DebianOffer:
+def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> ProviderOffer:
     archive.publish()
     answer = offer(
         wanted, [source(wanted.kind, *packages)], archive.folder / "cache", SilentProgress(), archive.etc
     )
-    assert isinstance(answer, DebianOffer), answer
+    assert isinstance(answer, ProviderOffer), answer
     return answer
 
 

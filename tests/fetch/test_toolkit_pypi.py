@@ -20,7 +20,7 @@ from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.pypi import place_wheel_member, platform_runs, usable_wheels
-from torchmill.fetch.toolkit.request import ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.host.programs import make_runner
 
 ARCH = platform.machine()
@@ -78,11 +78,11 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         yield made
 
 
-def toolkit(cache: Path, *packages: str) -> pypi.PypiOffer:
+def toolkit(cache: Path, *packages: str) -> ProviderOffer:
     """Return the offer of a toolkit; fail where there is none."""
     wanted = ToolkitRequest("toolkit", "13.0", None, ARCH)
     answer = pypi.offer(wanted, source("toolkit", *packages), cache, SilentProgress())
-    assert isinstance(answer, pypi.PypiOffer), answer
+    assert isinstance(answer, ProviderOffer), answer
     return answer
 
 
@@ -156,14 +156,14 @@ def test_a_program_links_with_the_stub_of_the_driver(tmp_path: Path) -> None:
     assert [path.name for path in stubs.iterdir()] == ["libcuda.so"]
 
 
-def library(index: Index, cache: Path, version: str) -> pypi.PypiOffer | ProviderRefusal:
+def library(index: Index, cache: Path, version: str) -> ProviderOffer | ProviderRefusal:
     """Return what is answered to a wish for cuDNN; the index has several."""
     for name in ("8.5.0.96", "8.5.0.96-2", "8.9.7.29", "9.0.0.312.post1", "9.26.0.dev1"):
         put(index, f"nvidia_cudnn_cu11-{name}-py3-none-{HERE}.whl", name.encode())
     put(index, f"nvidia_cudnn_cu11-8.9.9.9-py3-none-{HERE}.whl", b"withdrawn", yanked="broken")
     wanted = ToolkitRequest("cudnn", version, "11", ARCH)
     answer = pypi.offer(wanted, source("cudnn", "nvidia-cudnn-cu11", cuda="11"), cache, SilentProgress())
-    assert isinstance(answer, pypi.PypiOffer | ProviderRefusal)
+    assert isinstance(answer, ProviderOffer | ProviderRefusal)
     return answer
 
 
@@ -181,7 +181,7 @@ def test_a_library_is_the_newest_that_begins_as_asked(
     asked: str, file: str, exact: str, index: Index, tmp_path: Path
 ) -> None:
     answer = library(index, tmp_path, asked)
-    assert isinstance(answer, pypi.PypiOffer)
+    assert isinstance(answer, ProviderOffer)
     assert [piece.file for piece in answer.pieces] == [f"nvidia_cudnn_cu11-{file}-py3-none-{HERE}.whl"]
     assert answer.request == ToolkitRequest("cudnn", exact, "11", ARCH)
 
@@ -200,7 +200,7 @@ def test_a_library_lies_in_lib(index: Index, tmp_path: Path) -> None:
     put(index, f"nvidia_nccl_cu11-2.14.3-py3-none-{HERE}.whl", wheel("nvidia/nccl", files))
     wanted = ToolkitRequest("nccl", "2.14.3", "11", ARCH)
     answer = pypi.offer(wanted, source("nccl", "nvidia-nccl-cu11", cuda="11"), tmp_path, SilentProgress())
-    assert isinstance(answer, pypi.PypiOffer)
+    assert isinstance(answer, ProviderOffer)
     home = tmp_path / "home"
     home.mkdir()
     answer.fill(home)

@@ -32,23 +32,6 @@ def wanted(version: str = "11.8", kind: str = "toolkit", major: str | None = Non
     return ToolkitRequest(kind, version, major, ARCH)
 
 
-@dataclass(frozen=True)
-class MadeUpOffer:
-    request: ToolkitRequest
-    provider: str
-    full: str
-    pieces: Sequence[ProviderPackage]
-    put: Callable[[Path], None]
-    cache: Path
-
-    def fill(self, folder: Path) -> None:
-        for piece in self.pieces:
-            file = downloads_folder(self.cache, piece.provider) / piece.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"downloaded")
-        self.put(folder)
-
-
 @dataclass
 class MadeUp:
     """It has what it is given: what puts it into a folder, by its version."""
@@ -72,7 +55,14 @@ class MadeUp:
             return ProviderRefusal(self.name, self.sentence)
         found = replace(request, version=exact)
         piece = ProviderPackage(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
-        return MadeUpOffer(found, self.name, f"{exact}.89", (piece,), self.has[exact], cache)
+
+        def fill(folder: Path) -> None:
+            file = downloads_folder(cache, self.name) / piece.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"downloaded")
+            self.has[exact](folder)
+
+        return ProviderOffer(found, self.name, f"{exact}.89", (piece,), fill)
 
 
 def shop(cache: Path, sources: Sequence[ToolkitSource], *providers: MadeUp) -> ProvisionContext:

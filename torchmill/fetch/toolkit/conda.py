@@ -8,7 +8,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -70,29 +71,6 @@ PROVIDER = "conda"
 _GIST_LENGTH = 300  # characters of what the solver reports
 
 
-@dataclass(frozen=True, slots=True)
-class CondaOffer:
-    """Packages that make up a toolkit."""
-
-    request: ToolkitRequest
-    full: str
-    pieces: tuple[ProviderPackage, ...]
-    cache: Path
-    progress: ProgressDisplay
-    provider: str = PROVIDER
-
-    def fill(self, folder: Path) -> None:
-        """Download, check and unpack the packages. Raises NetworkError, SourceError, HostError."""
-        place = place_conda_file if self.request.kind == TOOLKIT else magma.place_magma_file
-        for piece in self.pieces:
-            with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
-                _unpack(_file(piece, self.cache, bar), piece.name, folder, place)
-        if self.request.kind != TOOLKIT:
-            return
-        layout.add_links(folder, self.request.arch)
-        layout.add_driver_stub(folder)
-
-
 def offer(
     request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
@@ -114,10 +92,28 @@ def offer(
                 first = source.packages[0].split()[0]  # its version stands for all
                 full = next((piece.version for piece in pieces if piece.name == first), "")
                 exact = request if request.kind == TOOLKIT else replace(request, version=full)
-                return CondaOffer(exact, full, pieces, cache, progress)
+                return ProviderOffer(
+                    exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
+                )
             found = f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
         why = found
     return ProviderRefusal(PROVIDER, why)
+
+
+def _fill(
+    request: ToolkitRequest,
+    pieces: Sequence[ProviderPackage],
+    cache: Path,
+    progress: ProgressDisplay,
+    folder: Path,
+) -> None:
+    place = place_conda_file if request.kind == TOOLKIT else magma.place_magma_file
+    for piece in pieces:
+        with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
+            _unpack(_file(piece, cache, bar), piece.name, folder, place)
+    if request.kind == TOOLKIT:
+        layout.add_links(folder, request.arch)
+        layout.add_driver_stub(folder)
 
 
 def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:

@@ -34,9 +34,15 @@ from torchmill.fetch.source.apt import (
 from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
 from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.layout import Place, complete_toolkit, place_files, try_compiler
-from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, version_begins
+from torchmill.fetch.toolkit.request import (
+    MAGMA,
+    ProviderOffer,
+    ProviderRefusal,
+    ToolkitRequest,
+    version_begins,
+)
 from torchmill.fetch.toolkit.store import downloads_folder
-from torchmill.host.provisioned import COMPILER
+from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
@@ -47,105 +53,13 @@ _KEYRINGS = Path("/usr/share/keyrings")
 _WAYS = "run the command again to resume, or use another provider (`--from`)"
 
 
-@dataclass(frozen=True, slots=True)
-class DebianOffer:
-    """The packages of one suite that make up a request."""
-
-    request: ToolkitRequest
-    suite: DebianSuite
-    apt: Apt
-    packages: tuple[BinaryPackage, ...]
-    store: Path  # where packages are downloaded to
-    progress: ProgressDisplay
-    provider: str = DEBIAN
-
-    @property
-    def full(self) -> str:
-        """Return the version that its authors gave it: "11.8.0", the last part of "11.8.89~11.8.0"."""
-        if self.request.kind == MAGMA:
-            return self.request.version
-        return re.split(r"[~+]", self.packages[0].upstream)[-1]
-
-    @property
-    def pieces(self) -> Sequence[ProviderPackage]:
-        """Return the packages; apt knows where they are."""
-        return tuple(
-            ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size)
-            for one in self.packages
-        )
-
-    def fill(self, folder: Path) -> None:
-        """Download, check and unpack the packages into a folder.
-
-        Raises NetworkError, SourceError; HostError for no room, and for a compiler that does not work here.
-        """
-        title = f"{self.request}, {len(self.packages)} packages of {self.suite}"
-        with contextlib.closing(self.progress.task(title)) as bar:
-            with report_disk_full(self.store):
-                self._download(bar)
-            with report_disk_full(folder):
-                self._unpack(folder, bar)
-
-    def _download(self, bar: ProgressBar) -> None:
-        self.store.mkdir(parents=True, exist_ok=True)
-        lacking = [one for one in self.packages if not _is_whole(self.store / one.file, one)]
-        if not lacking:
-            return
-        for one in lacking:
-            if (file := self.store / one.file).is_file() and file.stat().st_size >= one.size:
-                file.unlink()  # apt goes on with what is too short, and with nothing else
-        total = sum(one.size for one in lacking)
-        try:
-            download_binaries(
-                self.apt,
-                lacking,
-                self.store,
-                lambda share: bar.update(int(share * total), total, "downloading"),
-            )
-        except CommandError as error:
-            raise explain_apt_error(error.output, self.store, str(self.request), _WAYS) from None
-        for one in lacking:
-            file = self.store / one.file
-            if not _is_whole(file, one):
-                file.unlink(missing_ok=True)
-                raise SourceError(
-                    f"{file} is not the package that {self.suite} lists and was deleted: {_WAYS}",
-                    code="wrong-digest",
-                )
-
-    def _unpack(self, folder: Path, bar: ProgressBar) -> None:
-        arch, is_compiler = self.request.arch, self.request.kind == COMPILER
-        places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
-        place = places.get(self.request.kind) or toolkit_placer(arch)
-        sizes = {self.store / one.file: one.size for one in self.packages}
-        done, total = 0, sum(sizes.values())
-
-        def count(package: Path) -> None:
-            nonlocal done
-            done += sizes[package]
-            bar.update(done, total, "unpacking")
-
-        bar.update(done, total, "unpacking")
-        unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
-        # the packages of a compiler lead to libraries of the machine's own
-        system = [Path(lib, TRIPLES[arch]) for lib in ("/usr/lib", "/lib")] if is_compiler else []
-        mend_links(folder, system)
-        if self.request.kind == MAGMA:
-            return
-        if is_compiler:
-            program = folder / "bin" / self.request.version.replace("gcc", "g++")
-            try_compiler(program, arch, f"{self.request} of {self.suite}")
-        else:
-            complete_toolkit(folder, self.full, arch)
-
-
 def offer(
     request: ToolkitRequest,
     sources: Sequence[ToolkitSource],
     cache: Path,
     progress: ProgressDisplay,
     etc: Path = _ETC,
-) -> DebianOffer | ProviderRefusal:
+) -> ProviderOffer | ProviderRefusal:
     """Look for something in the suites that are known to have it, the machine's own first.
 
     `etc` holds the machine's settings of apt. Raises BusyError where another run keeps the lists too long.
@@ -159,7 +73,7 @@ def offer(
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
         archives = suite_archives(where, machine, _KEYRINGS)
         answer = _ask(request, where, source.packages, archives, cache, progress)
-        if isinstance(answer, DebianOffer):
+        if isinstance(answer, ProviderOffer):
             return answer
         answers.append(answer)
     return ProviderRefusal(DEBIAN, "; ".join(answers) or "no suite is known to have it")
@@ -172,7 +86,7 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     archives: Sequence[AptArchive],
     cache: Path,
     progress: ProgressDisplay,
-) -> DebianOffer | str:
+) -> ProviderOffer | str:
     """Return what one suite has among some packages, or why it cannot serve."""
     pinned = pinned_versions(names, request.version)
     if not archives:
@@ -182,13 +96,83 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
         bar.update(0, None, "reading its lists")
         apt.configure(archives, apt_settings(apt, where.architecture))
         packages, complaints = _listed(apt, tuple(pinned))
-    why = _unfit(where, packages, pinned, complaints) or _too_new(request, where, packages)
-    if request.kind == MAGMA and not why:
+    if why := _unfit(where, packages, pinned, complaints) or _too_new(request, where, packages):
+        return why
+    full = re.split(r"[~+]", packages[0].upstream)[-1]  # of "11.8.89~11.8.0" the toolkit's version
+    if request.kind == MAGMA:
         packages = packages[: len(pinned)]  # what it needs at run time serves nothing where it is linked in
-        version = packages[0].upstream
-        why = "" if version_begins(version, request.version) else f"{where} has {MAGMA} {version}"
-        request = replace(request, version=version)
-    return why or DebianOffer(request, where, apt, packages, downloads_folder(cache, DEBIAN), progress)
+        full = packages[0].upstream
+        if not version_begins(full, request.version):
+            return f"{where} has {MAGMA} {full}"
+        request = replace(request, version=full)
+    pieces = tuple(  # apt knows where they are
+        ProviderPackage(DEBIAN, one.name, one.version, one.file, "", one.sha256, one.size) for one in packages
+    )
+    store = downloads_folder(cache, DEBIAN)
+
+    def fill(folder: Path) -> None:
+        with contextlib.closing(progress.task(f"{request}, {len(packages)} packages of {where}")) as bar:
+            with report_disk_full(store):
+                _download(request, where, apt, packages, store, bar)
+            with report_disk_full(folder):
+                _unpack(request, {store / one.file: one.size for one in packages}, folder, bar)
+                if request.kind == COMPILER:
+                    program = folder / "bin" / request.version.replace("gcc", "g++")
+                    try_compiler(program, request.arch, f"{request} of {where}")
+                elif request.kind == TOOLKIT:
+                    complete_toolkit(folder, full, request.arch)
+
+    return ProviderOffer(request, DEBIAN, full, pieces, fill)
+
+
+def _download(  # noqa: PLR0917 - what to bring, from where and to where
+    request: ToolkitRequest,
+    suite: DebianSuite,
+    apt: Apt,
+    packages: Sequence[BinaryPackage],
+    store: Path,
+    bar: ProgressBar,
+) -> None:
+    store.mkdir(parents=True, exist_ok=True)
+    lacking = [one for one in packages if not _is_whole(store / one.file, one)]
+    if not lacking:
+        return
+    for one in lacking:
+        if (file := store / one.file).is_file() and file.stat().st_size >= one.size:
+            file.unlink()  # apt goes on with what is too short, and with nothing else
+    total = sum(one.size for one in lacking)
+    try:
+        download_binaries(
+            apt, lacking, store, lambda share: bar.update(int(share * total), total, "downloading")
+        )
+    except CommandError as error:
+        raise explain_apt_error(error.output, store, str(request), _WAYS) from None
+    for one in lacking:
+        file = store / one.file
+        if not _is_whole(file, one):
+            file.unlink(missing_ok=True)
+            raise SourceError(
+                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}",
+                code="wrong-digest",
+            )
+
+
+def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, bar: ProgressBar) -> None:
+    is_compiler = request.kind == COMPILER
+    places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
+    place = places.get(request.kind) or toolkit_placer(request.arch)
+    done, total = 0, sum(sizes.values())
+
+    def count(package: Path) -> None:
+        nonlocal done
+        done += sizes[package]
+        bar.update(done, total, "unpacking")
+
+    bar.update(done, total, "unpacking")
+    unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
+    # the packages of a compiler lead to libraries of the machine's own
+    system = [Path(lib, TRIPLES[request.arch]) for lib in ("/usr/lib", "/lib")] if is_compiler else []
+    mend_links(folder, system)
 
 
 def _unfit(

@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -64,8 +65,8 @@ class UserMagma:
         version = libraries.parse_header_version(MAGMA, text)
         if not version_begins(version, request.version):
             return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
-        exact = replace(request, version=version)
-        return UserMagmaOffer(exact, here, replace(piece, version=version), progress)
+        exact, piece = replace(request, version=version), replace(piece, version=version)
+        return ProviderOffer(exact, PROVIDER, version, (piece,), partial(_fill, exact, here, progress))
 
     def _brought(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         """Return the local folder or archive, and its entry in the record."""
@@ -99,37 +100,17 @@ class UserMagma:
             return fetch_piece(piece, cache, bar), piece
 
 
-@dataclass(frozen=True, slots=True)
-class UserMagmaOffer:
-    """MAGMA in a folder or an archive."""
-
-    request: ToolkitRequest
-    here: Path
-    piece: ProviderPackage
-    progress: ProgressDisplay
-    provider: str = PROVIDER
-
-    @property
-    def full(self) -> str:
-        """Return the version."""
-        return self.request.version
-
-    @property
-    def pieces(self) -> Sequence[ProviderPackage]:
-        """Return the one place that it is from."""
-        return (self.piece,)
-
-    def fill(self, folder: Path) -> None:
-        """Copy the headers and the library. Raises SourceError for what is not compiled, HostError."""
-        beside = folder.with_name("given")
+def _fill(request: ToolkitRequest, here: Path, progress: ProgressDisplay, folder: Path) -> None:
+    """Copy the headers and the library. Raises SourceError for what is not compiled, HostError."""
+    beside = folder.with_name("given")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        if here.is_file():
+            with contextlib.closing(progress.task(f"{request} in {here}")) as bar:
+                unpack_archive(here, beside, bar)
+        _copy(beside if here.is_file() else here, folder)
+    finally:
         shutil.rmtree(beside, ignore_errors=True)
-        try:
-            if self.here.is_file():
-                with contextlib.closing(self.progress.task(f"{self.request} in {self.here}")) as bar:
-                    unpack_archive(self.here, beside, bar)
-            _copy(beside if self.here.is_file() else self.here, folder)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
 
 
 def is_place(text: str) -> bool:

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -152,35 +153,6 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
 _EXECUTABLE = 0o111
 
 
-@dataclass(frozen=True, slots=True)
-class PypiOffer:
-    """Wheels that make up a toolkit or a library."""
-
-    request: ToolkitRequest
-    full: str
-    pieces: tuple[ProviderPackage, ...]
-    cache: Path
-    progress: ProgressDisplay
-    provider: str = PROVIDER
-
-    def fill(self, folder: Path) -> None:
-        """Download, check and unpack the wheels, and add the links and stubs that wheels leave out.
-
-        Raises NetworkError, SourceError, HostError.
-        """
-        if self.request.completes:
-            provision.place_inherited(Path(self.request.completes), folder, self.request.arch)
-        libraries = "lib64" if self.request.kind == TOOLKIT else "lib"
-        for piece in self.pieces:
-            with contextlib.closing(self.progress.task(f"{piece.name} {piece.version}")) as bar:
-                unpack_wheel(fetch_piece(piece, self.cache, bar), folder, libraries)
-        if self.request.kind == TOOLKIT:
-            layout.add_links(folder, self.request.arch)
-            layout.add_driver_stub(folder)
-        else:
-            layout.add_unversioned_names(folder / libraries)
-
-
 def offer(
     request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
 ) -> ProviderOffer | ProviderRefusal:
@@ -197,7 +169,28 @@ def offer(
         except AbsentFromIndexError as error:
             return ProviderRefusal(PROVIDER, str(error), error.has)
     full = request.version if request.completes else str(wheels[0].version)
-    return PypiOffer(exact, full, pieces, cache, progress)
+    return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
+
+
+def _fill(
+    request: ToolkitRequest,
+    pieces: Sequence[ProviderPackage],
+    cache: Path,
+    progress: ProgressDisplay,
+    folder: Path,
+) -> None:
+    """Download, check and unpack the wheels, and add the links and stubs that wheels leave out."""
+    if request.completes:
+        provision.place_inherited(Path(request.completes), folder, request.arch)
+    libraries = "lib64" if request.kind == TOOLKIT else "lib"
+    for piece in pieces:
+        with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
+            unpack_wheel(fetch_piece(piece, cache, bar), folder, libraries)
+    if request.kind == TOOLKIT:
+        layout.add_links(folder, request.arch)
+        layout.add_driver_stub(folder)
+    else:
+        layout.add_unversioned_names(folder / libraries)
 
 
 def _glibc() -> Glibc:

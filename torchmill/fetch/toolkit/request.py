@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -53,30 +53,19 @@ class ToolkitRequest:
         return f"CUDA {self.version}" if self.kind == TOOLKIT else self.version
 
 
-class ProviderOffer(Protocol):
-    """What a provider would download to install a request; only lists were downloaded so far."""
+@dataclass(frozen=True, slots=True)
+class ProviderOffer:
+    """What a provider would download to install a request; only lists were downloaded so far.
 
-    @property
-    def request(self) -> ToolkitRequest:
-        """Return what it is, its version written out."""
+    `fill` downloads (what was downloaded before is used), checks and unpacks it into an empty folder. It
+    raises NetworkError, SourceError for a file that is not what the index says, HostError for no room.
+    """
 
-    @property
-    def provider(self) -> str:
-        """Return the provider's name."""
-
-    @property
-    def full(self) -> str:
-        """Return the provider's own version ("11.8.89"), or the requested one if it has none."""
-
-    @property
-    def pieces(self) -> Sequence[ProviderPackage]:
-        """Return all that would be downloaded."""
-
-    def fill(self, folder: Path) -> None:
-        """Download (what was downloaded before is used), check and unpack it into an empty folder.
-
-        Raises NetworkError, SourceError for a file that is not what the index says, HostError for no room.
-        """
+    request: ToolkitRequest  # its version written out
+    provider: str
+    full: str  # the provider's own version ("11.8.89"), or the requested one if it has none
+    pieces: tuple[ProviderPackage, ...]  # all that would be downloaded
+    fill: Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True)
