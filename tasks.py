@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "toolkit": (
         "torchmill.commands.toolkit",
-        "Show CUDA toolkits, here and to be had; bring one, a library or a host compiler, without root.",
+        "List CUDA toolkits, installed and available; install one, a library or a compiler without root.",
     ),
     "diagnose": (
         "torchmill.commands.diagnose",

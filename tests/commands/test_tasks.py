@@ -109,8 +109,8 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["jobs", "wheel-3.12-cpu", "--tag=v1.13.1"], 3, ["wheel-3.12-cpu is impossible"]),
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
         (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
-        (["clean"], 2, ["say what shall go: --kind KIND, --age 30d"]),
-        (["clean", "--kind=tree"], 2, ["--kind tree: there is no such kind; it is one of trees, outputs"]),
+        (["clean"], 2, ["invoke clean needs a filter: --kind KIND, --age 30d"]),
+        (["clean", "--kind=tree"], 2, ["unknown --kind tree: choose from trees, outputs"]),
         (["clean", "--release=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
     ],
 )

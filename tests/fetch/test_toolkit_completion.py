@@ -15,7 +15,7 @@ from tests.support.machines import file, made_up_programs, program
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.commands.toolkit import describe_completion
+from torchmill.commands.toolkit import complete_toolkit
 from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.provision import (
@@ -106,16 +106,16 @@ def test_it_is_found_before_the_one_that_it_completes(bare: FoundToolkit, tmp_pa
     environ = {"PATH": str(tmp_path), "CUDA_HOME": str(bare.home)}
     machine = (environ, tmp_path, tmp_path, make_runner(os.environ))
     assert [one.found_by for one in cuda_toolkits.complete_toolkits(*machine)] == ["CUDA_HOME"]
-    said = describe_completion(bare, ARCH, shop(tmp_path))
+    said = complete_toolkit(bare, ARCH, shop(tmp_path))
     (made, before) = cuda_toolkits.complete_toolkits(*machine)
     home, whole = bare.home, made.home
     assert (made.found_by, before.found_by) == (f"completed from {bare.home}", "CUDA_HOME")
     assert said.text.splitlines() == [
-        f"CUDA 11.8 in {home} had no cuBLAS, CCCL: it is whole in {whole}, and builds take it from there",
-        "CUPTI cannot be had: no profiler",
+        f"CUDA 11.8 in {home} had no cuBLAS, CCCL: it is complete in {whole}, and builds take it from there",
+        "CUPTI is not available: no profiler",
     ]
     assert said.data["kept"][0]["completes"] == str(bare.home)
-    again = describe_completion(made, ARCH, replace(shop(tmp_path), parts=(CUBLAS, CCCL)))
+    again = complete_toolkit(made, ARCH, replace(shop(tmp_path), parts=(CUBLAS, CCCL)))
     assert again.text == f"CUDA 11.8 in {made.home} lacks nothing that torch's build uses"
 
 

@@ -1,14 +1,11 @@
 """`invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import groupby
-from json import dumps
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandAnswer, TaskCommand
 from torchmill.config.arch_list import (
     ArchTarget,
     NamedGpu,
@@ -23,12 +20,12 @@ from torchmill.config.arch_list_check import (
     can_build_with,
     check_arch_list,
     find_arch_problems,
+    find_toolkit,
     format_toolkit_range,
     toolkits_with_target,
 )
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
-from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.host.machine import measure_host
 from torchmill.plan import estimate
@@ -37,21 +34,20 @@ from torchmill.plan.build_plan import compute_plan
 WIDTH = 100
 
 
-def find_capability(facts: Facts, name: str) -> Capability:
-    """Return what gpus.toml says of a capability.
+class ArchQuestion(NamedTuple):
+    """What is asked; what is empty is not asked."""
 
-    Raises ConfigError when it says nothing.
-    """
-    if (one := facts.capability(name)) is not None:
-        return one
-    known = ", ".join(one.name for one in facts.capabilities)
-    raise ConfigError(f"compute capability {name} is not known; there is {known}")
+    text: str = ""  # a list of compute capabilities
+    names: tuple[str, ...] = ()  # of GPUs
+    local: bool = False  # the GPUs of this machine
+    cuda: str = ""  # the toolkit that must make code for it
+    tag: str = ""  # the release of torch that must read it
 
 
 def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
     """Return what is known of a capability as JSON-ready data."""
     able = toolkits_with_target(facts, one.name)
-    releases = _official(facts, one)
+    drivers = {"linux": "driver", "windows": "driver_windows", "linux_ptx": "driver_ptx"}
     return {
         "capability": one.name,
         "architecture": one.architecture,
@@ -60,21 +56,16 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "deprecated": [toolkit.version for toolkit in able if one.name in toolkit.deprecated],
         "targets": _targets(facts, one),
         "drivers": {
-            toolkit.version: {
-                "linux": toolkit.driver,
-                "windows": toolkit.driver_windows,
-                "linux_ptx": toolkit.driver_ptx,
-            }
+            toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()}
             for toolkit in able
         },
-        "official": [release.version for release in releases],
+        "official": [release.version for release in _official(facts, one)],
         "buildable": _buildable(facts, able),
         "runs": {gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
     }
 
 
-def capability_as_text(facts: Facts, one: Capability) -> str:
-    """Return what is known of a capability for a person to read."""
+def _capability_as_text(facts: Facts, one: Capability) -> str:
     lines = [f"{one.name}  {one.architecture}"]
     for title, text in _rows(facts, one):
         folded = wrap(text, WIDTH - 14) or [""]
@@ -82,35 +73,13 @@ def capability_as_text(facts: Facts, one: Capability) -> str:
     return "\n".join(lines)
 
 
-def capabilities_overview(facts: Facts, capabilities: Iterable[Capability]) -> str:
-    """Return one line for each capability."""
-    lines = []
+def _overview(facts: Facts, capabilities: Iterable[Capability]) -> Iterator[str]:
+    """Yield one line for each capability."""
     for one in capabilities:
         able = toolkits_with_target(facts, one.name)
         toolkits = f"CUDA {format_toolkit_range(able)}" if able else ""
-        named = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
-        lines.append(f"{one.name:<5} {one.architecture:<10} {toolkits:<18} {named}".rstrip())
-    return "\n".join(lines)
-
-
-def list_as_data(facts: Facts, targets: Sequence[ArchTarget]) -> dict[str, Any]:
-    """Return a list and whom it serves as JSON-ready data."""
-    return {
-        "list": format_arch_list(targets),
-        "serves": {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities},
-    }
-
-
-def list_as_text(facts: Facts, targets: Sequence[ArchTarget]) -> str:
-    """Return a list and whom it serves for a person to read."""
-    ways: dict[str | None, list[str]] = {}
-    for gpu in facts.capabilities:
-        ways.setdefault(how_served(facts, targets, gpu), []).append(gpu.name)
-    lines = [f"TORCH_CUDA_ARCH_LIST={format_arch_list(targets)}"]
-    for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
-        if way in ways:
-            lines.append(f"  {title:<10}  {', '.join(ways[way])}")
-    return "\n".join(lines)
+        names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
+        yield f"{one.name:<5} {one.architecture:<10} {toolkits:<18} {names}".rstrip()
 
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
@@ -120,20 +89,17 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
         yield "toolkits", "none makes code for it"
         return
     warned = [toolkit for toolkit in able if one.name in toolkit.deprecated]
+    deprecated = f" (deprecated in {format_toolkit_range(warned)})" if warned else ""
+    yield "toolkits", f"CUDA {format_toolkit_range(able)}{deprecated}"
     others = [name for name in _targets(facts, one) if name != one.name]
-    yield (
-        "toolkits",
-        f"CUDA {format_toolkit_range(able)}"
-        + (f" (deprecated in {format_toolkit_range(warned)})" if warned else ""),
+    ranges = {name: format_toolkit_range(toolkits_with_target(facts, name)) for name in others}
+    if ranges:
+        yield "targets", "; ".join(f"{name}: CUDA {listed}" for name, listed in ranges.items())
+    drivers = (
+        f"{driver or 'not known'} with CUDA {format_toolkit_range(list(group))}"
+        for driver, group in groupby(able, key=lambda toolkit: toolkit.driver)
     )
-    if others:
-        yield (
-            "targets",
-            "; ".join(
-                f"{name}: CUDA {format_toolkit_range(toolkits_with_target(facts, name))}" for name in others
-            ),
-        )
-    yield "driver", "Linux " + ", ".join(_drivers(able))
+    yield "driver", f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
     on = [gpu.name for gpu in facts.capabilities if how_served(facts, [ArchTarget(one.name)], gpu)]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
@@ -144,11 +110,6 @@ def _targets(facts: Facts, one: Capability) -> list[str]:
     return sorted(
         name for name in names if name == one.name or (not is_plain_target(name) and name[:-1] == one.name)
     )
-
-
-def _drivers(able: Sequence[Toolkit]) -> Iterator[str]:
-    for driver, group in groupby(able, key=lambda toolkit: toolkit.driver):
-        yield f"{driver or 'not known'} with CUDA {format_toolkit_range(list(group))}"
 
 
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
@@ -197,36 +158,17 @@ def _stretches(everything: Sequence[Release], some: Sequence[Release]) -> str:
     return ", ".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchQuestion:
-    """What is asked; what is empty is not asked."""
-
-    text: str = ""  # a list of compute capabilities
-    names: tuple[str, ...] = ()  # of GPUs
-    local: bool = False  # the GPUs of this machine
-    cuda: str = ""  # the toolkit that must make code for it
-    tag: str = ""  # the release of torch that must read it
-
-
-@dataclass(frozen=True, slots=True)
-class ArchAnswer:
-    """What is known, for people and for programs."""
-
-    text: str
-    data: dict[str, Any]
-
-
-def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> ArchAnswer:
+def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnswer:
     """Return what is known of a list or of GPUs; asked for nothing, of all that fit in short.
 
     With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
     known or cannot be read, ImpossibleBuildError for a list that the toolkit or the release does not take.
     """
-    toolkit = _toolkit(facts, question.cuda) if question.cuda else None
+    toolkit = find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
     release = find_release(facts, base_package(facts).name, question.tag) if question.tag else None
-    named = [one for name in question.names for one in find_gpus(facts, name)]
-    named += gpus_of_host(facts, host.gpus) if question.local else ()
-    asked = question.text or ";".join(dict.fromkeys(one.capability.name for one in named))
+    gpus = [one for name in question.names for one in find_gpus(facts, name)]
+    gpus += gpus_of_host(facts, host.gpus) if question.local else ()
+    asked = question.text or ";".join(dict.fromkeys(one.capability.name for one in gpus))
     if not asked:
         fitting = [
             one
@@ -234,24 +176,35 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> ArchAnswer:
             if not any(find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
         ]
         everything = [capability_as_data(facts, one) for one in fitting]
-        return ArchAnswer(capabilities_overview(facts, fitting), {"capabilities": everything})
+        return CommandAnswer("\n".join(_overview(facts, fitting)), {"capabilities": everything})
     targets = check_arch_list(facts, asked, toolkit, release, host.gpus)
-    known = [find_capability(facts, one) for one in dict.fromkeys(each.capability for each in targets)]
-    planned = _planned(facts, targets, toolkit, release, host)
+    names = {each.capability for each in targets}
+    capabilities = [one for one in facts.capabilities if one.name in names]
+    plan = _plan(facts, targets, toolkit, release, host)
     text = [
-        *_named(facts, named),
-        *(capability_as_text(facts, one) for one in known),
-        list_as_text(facts, targets),
+        *_named(facts, gpus),
+        *(_capability_as_text(facts, one) for one in capabilities),
+        *_served(facts, targets),
         *_remarks(facts, targets, toolkit, release),
-        *([estimate.estimate_as_text(facts, planned, host.memory)] if planned else ()),
+        *([estimate.estimate_as_text(facts, plan, host.memory)] if plan else ()),
     ]
     data = {
-        "gpus": {one.gpu: one.capability.name for one in named},
-        "capabilities": [capability_as_data(facts, one) for one in known],
-        **list_as_data(facts, targets),
-        **(estimate.estimate_as_data(facts, planned) if planned else {"estimate": None, "overflow": None}),
+        "gpus": {one.gpu: one.capability.name for one in gpus},
+        "capabilities": [capability_as_data(facts, one) for one in capabilities],
+        "list": format_arch_list(targets),
+        "serves": {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities},
+        **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
-    return ArchAnswer("\n".join(text), data)
+    return CommandAnswer("\n".join(text), data)
+
+
+def _served(facts: Facts, targets: Sequence[ArchTarget]) -> Iterator[str]:
+    """Yield a list, and which capabilities it serves."""
+    yield f"TORCH_CUDA_ARCH_LIST={format_arch_list(targets)}"
+    ways = {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities}
+    for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
+        if names := [name for name, served in ways.items() if served == way]:
+            yield f"  {title:<10}  {', '.join(names)}"
 
 
 def _named(facts: Facts, named: Sequence[NamedGpu]) -> Iterator[str]:
@@ -278,30 +231,16 @@ def _remarks(
         yield f"  {release} does not build with CUDA {toolkit.version}"
 
 
-def _planned(
+def _plan(
     facts: Facts, targets: Sequence[ArchTarget], toolkit: Toolkit | None, release: Release | None, host: Host
 ) -> Plan | None:
-    """Return the plan of a build with such a list, for the newest Python; None where none is possible."""
+    """Return the plan of a build with such a list, for the newest Python; None if none is possible."""
     if toolkit is None or release is None:
         return None
-    cells = [
-        cell
-        for cell in supported_cells(facts, release, host.arch)
-        if cell.possible and cell.build.cuda == toolkit.version
-    ]
-    return (
-        compute_plan(facts, cells[-1], host, Options(arch_list=format_arch_list(targets))) if cells else None
-    )
-
-
-def _toolkit(facts: Facts, version: str) -> Toolkit:
-    known = [one.version for one in facts.toolkits]
-    wanted = version.removeprefix("cu")
-    for one in facts.toolkits:
-        if wanted in {one.version, one.variant.removeprefix("cu")}:
-            return one
-    near = get_close_matches(version, known, 3) or known
-    raise ConfigError(f"no CUDA toolkit {version} is known; there is {', '.join(near)}")
+    cells = supported_cells(facts, release, host.arch)
+    able = [cell for cell in cells if cell.possible and cell.build.cuda == toolkit.version]
+    options = Options(arch_list=format_arch_list(targets))
+    return compute_plan(facts, able[-1], host, options) if able else None
 
 
 def show_arch(  # noqa: PLR0917 - every one is an option
@@ -316,8 +255,7 @@ def show_arch(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag)
-    answer = answer_arch(facts, question, measure_host(layout.root))
-    return dumps(answer.data, indent=1) if json else answer.text
+    return answer_arch(facts, question, measure_host(layout.root)).as_json_or_text(json)
 
 
 ARCH = TaskCommand(

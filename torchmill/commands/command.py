@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from json import dumps
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,14 @@ class CommandOutput:
     def __str__(self) -> str:
         """Return the text."""
         return self.text
+
+
+class CommandAnswer(NamedTuple):
+    """One answer for people and for programs."""
+
+    text: str
+    data: Any  # JSON-ready
+
+    def as_json_or_text(self, json: bool) -> str:
+        """Return the data as JSON, or the text."""
+        return dumps(self.data, indent=1) if json else self.text

@@ -1,6 +1,7 @@
 """Check a list of compute capabilities against toolkit and release, or choose one."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 
 from packaging.version import Version
 
@@ -29,6 +30,16 @@ def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
     """Return the toolkits that make code for a target, oldest first."""
     return [one for one in facts.toolkits if name in one.capabilities]
+
+
+def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
+    """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names similar ones."""
+    names = {name: one for one in facts.toolkits for name in (one.version, one.variant)}
+    if version in names:
+        return names[version]
+    near = {names[name].version for name in get_close_matches(version.lower(), names, 3)}
+    similar = ", ".join(sorted(near, key=Version)) or format_toolkit_range(facts.toolkits)
+    raise ConfigError(f"unknown {option} {version}: choose from {similar}", code="unknown-toolkit")
 
 
 def can_build_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:

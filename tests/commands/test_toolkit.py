@@ -1,0 +1,221 @@
+"""`invoke toolkit`: its options, and what it answers."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import run
+from tests.support.made_up_providers import source
+from tests.support.refusals import refused
+from torchmill.commands.toolkit import (
+    GIVEN,
+    ToolkitOptions,
+    describe_installed,
+    list_toolkits,
+    ordered_providers,
+    provider_sources,
+    requested_items,
+)
+from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.model import Facts
+from torchmill.core.errors import ConfigError
+from torchmill.fetch.toolkit.request import ToolkitRequest
+from torchmill.host.cuda_toolkits import FoundToolkit
+from torchmill.host.provisioned import ProvisionedFolder, ProvisionRecord
+
+SOURCES = (
+    source("conda", "toolkit", "11.3", "11.8"),
+    source("debian", "toolkit", "11.8"),
+    source("debian", "compiler", "gcc-9", "gcc-11"),
+)
+
+
+def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
+    assert requested_items(ToolkitOptions(), known, "x86_64") == ()
+    assert requested_items(ToolkitOptions(listing=True), known, "x86_64") == ()
+    assert requested_items(ToolkitOptions(complete="11.8"), known, "x86_64") == ()
+    said = ToolkitOptions(cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11")
+    assert requested_items(said, known, "aarch64") == (
+        ToolkitRequest("toolkit", "11.8", None, "aarch64"),
+        ToolkitRequest("cudnn", "8.5.0.96", "11", "aarch64"),
+        ToolkitRequest("nccl", "", "12", "aarch64"),
+        ToolkitRequest("compiler", "gcc-11", None, "aarch64"),
+    )
+
+
+def test_a_major_version_beside_libraries_only_says_what_they_are_for(known: Facts) -> None:
+    said = ToolkitOptions(cuda="11", libraries=("cudnn=8.5.0.96",))
+    assert requested_items(said, known, "x86_64") == (ToolkitRequest("cudnn", "8.5.0.96", "11", "x86_64"),)
+    with refused("unknown-toolkit"):
+        requested_items(ToolkitOptions(cuda="11"), known, "x86_64")
+
+
+def test_magma_goes_with_one_toolkit(known: Facts) -> None:
+    for said in (
+        ToolkitOptions(libraries=("magma-cu118=2.6.1",), arch_list="8.6 7.0+PTX"),
+        ToolkitOptions(libraries=("magma=2.6.1",), cuda="11.8", arch_list="7.0+PTX;8.6"),
+    ):
+        magma = ToolkitRequest("magma", "2.6.1", "11.8", "x86_64", "7.0+PTX;8.6")
+        assert requested_items(said, known, "x86_64")[-1] == magma
+        assert magma.name == "magma-2.6.1-cu118"
+
+
+def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
+    names = [
+        one.name
+        for one in (
+            ToolkitRequest("toolkit", "11.8", None, "x86_64"),
+            ToolkitRequest("nccl", "2.1", "12", "x86_64"),
+        )
+    ]
+    assert names == ["11.8", "nccl-2.1-cu12"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (ToolkitOptions(listing=True, cuda="11.8"), "contradictory-options"),
+        (ToolkitOptions(provider="debian"), "contradictory-options"),
+        (ToolkitOptions(channel="https://a.b/c"), "contradictory-options"),
+        (ToolkitOptions(complete="11.8", cuda="11.8"), "contradictory-options"),
+        (ToolkitOptions(complete="11.8", listing=True), "contradictory-options"),
+        (ToolkitOptions(libraries=("cudnn-cu11",), arch_list="7.0"), "contradictory-options"),
+        (ToolkitOptions(complete="11.9"), "unknown-toolkit"),
+        (ToolkitOptions(cuda="11.9"), "unknown-toolkit"),
+        (ToolkitOptions(cuda="nonsense"), "unknown-toolkit"),
+        (ToolkitOptions(complete="10.2"), "no-such-toolkit-for-arch"),
+        (ToolkitOptions(cuda="10.2"), "no-such-toolkit-for-arch"),
+        (ToolkitOptions(libraries=("cublas-cu11",)), "invalid-library"),
+        (ToolkitOptions(libraries=("cudnn-cu11==8.5",)), "invalid-library"),
+        (ToolkitOptions(libraries=("cudnn=8.5",)), "library-without-cuda"),
+        (ToolkitOptions(libraries=("magma",)), "library-without-cuda"),
+        (ToolkitOptions(libraries=("magma",), cuda="11"), "library-without-cuda"),
+        (ToolkitOptions(libraries=("magma-cu999",)), "library-without-cuda"),
+        (ToolkitOptions(compiler="g++-11"), "unknown-compiler"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    known: Facts, options: ToolkitOptions, code: str
+) -> None:
+    with refused(code):
+        requested_items(options, replace(known, toolkit_sources=SOURCES), "aarch64")
+
+
+def test_similar_toolkits_and_known_compilers_are_named(known: Facts) -> None:
+    facts = replace(known, toolkit_sources=SOURCES)
+    for options, names in (
+        (ToolkitOptions(cuda="11.9"), ".*11.8"),
+        (ToolkitOptions(cuda="nonsense"), "10.2 to 12.4"),
+        (ToolkitOptions(compiler="g++-11"), "gcc-9, gcc-11"),
+    ):
+        with pytest.raises(ConfigError, match=names):
+            requested_items(options, facts, "x86_64")
+
+
+def test_capabilities_that_the_toolkit_does_not_know_are_refused(known: Facts) -> None:
+    with refused("arch-list-impossible"):
+        requested_items(ToolkitOptions(libraries=("magma-cu118",), arch_list="7.0;10.0"), known, "x86_64")
+
+
+def test_one_provider_can_be_asked_alone(known: Facts) -> None:
+    facts = replace(known, toolkit_sources=SOURCES)
+    assert list(ordered_providers(ToolkitOptions())) == ["conda", "debian", "pypi"]
+    assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
+    assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
+    assert [one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)] == [
+        ("file:///here",)
+    ]
+    assert provider_sources(ToolkitOptions(), facts) == (*SOURCES, GIVEN)
+    assert list(ordered_providers(ToolkitOptions(provider="/opt/magma", libraries=("magma-cu118",)))) == [
+        "given"
+    ]
+    for options, code in (
+        (ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)), "only-magma-from-a-place"),
+        (ToolkitOptions(provider="nvidia"), "unknown-provider"),
+        (ToolkitOptions(provider="debian", channel="file:///here"), "contradictory-options"),
+    ):
+        with refused(code):
+            ordered_providers(options)
+
+
+CUDNN = ProvisionedFolder(
+    "cudnn-8.5.0.96-cu11",
+    "x86_64",
+    Path("/cache/cudnn-8.5.0.96-cu11-x86_64"),
+    ProvisionRecord("cudnn", "8.5.0.96", "8.5.0.96", "pypi", ()),
+)
+
+
+def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
+    here = {FoundToolkit("11.8", Path("/cache/11.8-x86_64"), "brought from debian"): ()}
+    known = [
+        source("conda", "toolkit", "11.3"),
+        source("conda", "toolkit", "11.8"),
+        source("debian", "compiler", "gcc-9", "gcc-11"),
+        source("debian", "compiler", "gcc-11", "gcc-10"),
+        source("pypi", "cudnn", cuda="11"),
+        source("pypi", "nccl", *(f"2.{minor}" for minor in range(30)), cuda="11"),
+        source("pypi", "toolkit", "13.0"),
+    ]
+    found = list_toolkits(here, [CUDNN], known, "x86_64")
+    assert found.text.splitlines() == [
+        "CUDA  found by             folder",
+        "11.8  brought from debian  /cache/11.8-x86_64",
+        "",
+        "library or compiler  from  folder",
+        "cudnn-8.5.0.96-cu11  pypi  /cache/cudnn-8.5.0.96-cu11-x86_64",
+        "",
+        "available   provider  versions",
+        "toolkit     conda     11.3, 11.8",
+        "toolkit     pypi      13.0",
+        "compiler    debian    gcc-9, gcc-10, gcc-11",
+        "cudnn-cu11  pypi      any",
+        "nccl-cu11   pypi      2.0 to 2.29 (30 versions)",
+    ]
+    assert found.data["available"][0] == {
+        "what": "toolkit",
+        "provider": "conda",
+        "versions": ["11.3", "11.8"],
+    }
+
+
+def test_an_empty_machine_is_told_of_in_words() -> None:
+    assert list_toolkits({}, [], [source("debian")], "arm64").text.splitlines() == [
+        "no CUDA toolkit was found on this machine",
+        "",
+        "no provider is known to have anything for arm64",
+    ]
+
+
+def test_what_a_toolkit_lacks_is_told_of_the_one_that_builds_take() -> None:
+    part = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
+    own, other = (
+        FoundToolkit("11.8", Path("/opt/cuda"), "CUDA_HOME"),
+        FoundToolkit("11.8", Path("/cuda"), "system"),
+    )
+    shown = list_toolkits({own: (part,), other: (part,)}, [], [], "x86_64")
+    assert shown.text.count("has no") == 1
+    assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in shown.text.splitlines()
+    assert [one["lacks"] for one in shown.data["toolkits"]] == [["cublas"], ["cublas"]]
+    assert "has no" not in list_toolkits({own: (), other: (part,)}, [], [], "x86_64").text
+
+
+def test_what_was_brought_is_named_with_its_folder() -> None:
+    said = describe_installed([CUDNN])
+    folder = "/cache/cudnn-8.5.0.96-cu11-x86_64"
+    assert said.text == f"cudnn-8.5.0.96-cu11 is in {folder} (8.5.0.96 from pypi)"
+    assert said.data["kept"][0]["home"] == folder
+
+
+def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:
+    shown = run("invoke", "toolkit", "--list", "--json", home=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["kept"] == []
+    unknown = run("invoke", "toolkit", "--cuda", "11.9", home=tmp_path)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("error: unknown --cuda 11.9: choose from 11.")
+    nothing = run("invoke", "toolkit", "--complete", "12.3", home=tmp_path)
+    assert nothing.returncode == 7
+    assert "--complete 12.3: no toolkit of that version is installed" in nothing.stderr
