@@ -12,7 +12,7 @@ from torchmill.build import machine_inputs
 from torchmill.config import matrix
 from torchmill.config.model import Build, Compiler, Facts, Options, Plan
 from torchmill.core.stat_cache import StatCache
-from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan
 
 

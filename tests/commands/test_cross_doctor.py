@@ -17,7 +17,7 @@ from torchmill.commands import cross_build, cross_doctor
 from torchmill.commands.cross_doctor import ContainerFacts
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options
-from torchmill.host.machine import load_host
+from torchmill.host.description import load_host
 from torchmill.plan import build_plan
 from torchmill.plan.doctor.finding import BuildQuestion, Finding
 

@@ -23,7 +23,7 @@ from torchmill.core.errors import DeliveryError, VerifyError
 from torchmill.core.paths import Layout
 from torchmill.deliver import libtorch
 from torchmill.deliver.products import VerifiedWheel, find_verified
-from torchmill.host import machine, native
+from torchmill.host import measurement, native
 from torchmill.plan import build_plan
 from torchmill.wheel import dist_files
 
@@ -69,7 +69,7 @@ def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
     release = matrix.find_release(known, "tinytorch", "v1.0.0")
     cell = cell_lookup.find_cell(known, f"wheel-{THIS}-cpu", native.native_arch(), release)
     layout = Layout.of_checkout(ROOT)
-    planned = build_plan.compute_plan(known, cell, machine.measure_host(layout.root), Options())
+    planned = build_plan.compute_plan(known, cell, measurement.measure_host(layout.root), Options())
     tree = folder / "tree"
     package(tree, add=add)
     raw = tiny.raw_wheel(tree, "tinytorch", "1.0.0+cpu", folder)

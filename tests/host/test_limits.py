@@ -189,7 +189,7 @@ def test_a_real_v1_group_is_seen_from_inside(group: Path) -> None:
 
 def readings(root: Path) -> dict[str, LimitReading]:
     """Return what limits say, by where they stand below the mount."""
-    found = [limit.read() for limit in limits.memory_limits(root)]
+    found = [read() for read in limits.memory_limits(root)]
     mounts = (f"{root / V1}/", f"{root / V2}/")
     return {one.source.removeprefix(mounts[0]).removeprefix(mounts[1]): one for one in found if one}
 
@@ -199,7 +199,7 @@ def available(root: Path) -> dict[str, int]:
 
 
 def quotas(root: Path) -> list[CpuQuota]:
-    return [found for limit in limits.core_limits(root) if (found := limit.read())]
+    return [found for read in limits.core_limits(root) if (found := read())]
 
 
 def test_usage_beyond_a_limit_leaves_nothing() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.machines import file, gcc, made_up_programs, only, program, script
 from torchmill.config.model import Gpu
 from torchmill.host import native, programs
-from torchmill.host.machine import measure_host
+from torchmill.host.measurement import measure_host
 from torchmill.host.programs import find_tools, is_translated, macos_version, make_runner, xcode_tools
 
 ROOT = Path(__file__).parents[2]

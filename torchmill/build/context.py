@@ -17,7 +17,7 @@ from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.record import load_source
 from torchmill.host.environments import base_interpreter, in_environment
-from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options

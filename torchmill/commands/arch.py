@@ -27,7 +27,7 @@ from torchmill.config.arch_list_check import (
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
-from torchmill.host.machine import measure_host
+from torchmill.host.measurement import measure_host
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 

@@ -43,7 +43,7 @@ from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
 from torchmill.fetch.source.record import load_source
-from torchmill.host.machine import measure_basic_host, measure_host
+from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.doctor.system import fetch_command

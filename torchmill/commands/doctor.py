@@ -21,7 +21,7 @@ from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.fetch.source.record import load_source
-from torchmill.host import machine
+from torchmill.host import description, measurement
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import VERDICTS, Finding
@@ -144,11 +144,11 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
     options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
     if host:
-        examined = machine.load_host(Path(host))
+        examined = description.load_host(Path(host))
     else:
-        examined = examination.survey_host(facts, machine.measure_host(layout.root), os.environ)
+        examined = examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
     if save:
-        machine.save_host(examined, Path(save))
+        description.save_host(examined, Path(save))
     release = selection.selected_release(facts, layout, tag)
     report = examine_host(facts, None if host else layout, examined, build or "", release, options)
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)

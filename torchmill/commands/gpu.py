@@ -13,7 +13,7 @@ from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, GpuError, VerifyError
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.host import interpreters, native
-from torchmill.host.machine import measure_host
+from torchmill.host.measurement import measure_host
 from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment

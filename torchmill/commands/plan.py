@@ -12,7 +12,8 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.record import load_source
-from torchmill.host.machine import load_host, measure_host
+from torchmill.host.description import load_host
+from torchmill.host.measurement import measure_host
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.options import options_of_task

@@ -20,7 +20,7 @@ from torchmill.core.process import CommandError, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
-from torchmill.host import limits, machine, native
+from torchmill.host import limits, measurement, native
 from torchmill.plan import cuda_selection
 from torchmill.wheel.pack import elf, staging, wheel_writer, zip_writer
 from torchmill.wheel.pack.compressor import Compressor, MemberCache
@@ -259,7 +259,7 @@ def _trial(found: VerifiedWheel, scratch: Path) -> ArchiveTrial:
     project = found.facts.packages[found.plan.build.package].checks
     if found.plan.toolkit is None:
         return ArchiveTrial(project, scratch)
-    home = cuda_selection.cuda_placeholders(found.plan, machine.measure_host(found.layout.root)).get(
+    home = cuda_selection.cuda_placeholders(found.plan, measurement.measure_host(found.layout.root)).get(
         "cuda_home", "/usr/local/cuda"
     )
     variables = {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}

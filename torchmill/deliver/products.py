@@ -17,7 +17,6 @@ from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.record import load_source
-from torchmill.host.machine import measure_basic_host, measure_host
 from torchmill.plan import build_plan
 from torchmill.plan.options import parse_options
 from torchmill.wheel import dist_files
@@ -147,6 +146,8 @@ def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]
     """
     layout = Layout.of_checkout(root)
     recall = StatCache(layout.cache / "recall.json")
+    from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
+
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = load_source(layout, cell.build.package, cell.release.tag)

@@ -11,7 +11,6 @@
 - libraries: find libraries that a build links, by their headers
 - limits: the memory and processors that this process may use: physical, control groups (v1 and v2),
   ulimit, Slurm
-- machine: measure this machine or load a description of another; imports nothing heavy until it is called
 - measurement: measure this machine: read what can be read, run the rest in parallel
 - native: this machine's system and architecture, and those of an executable file
 - programs: run a machine's tools for their versions, and list its installed system packages

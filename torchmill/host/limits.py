@@ -9,10 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+Reader = Callable[[], _T | None]
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
+_HIDDEN_ROW = "hierarchical_memory_limit"  # of memory.stat: the tightest of all ancestors
 _UNLIMITED = 2**60  # version 1 writes "no limit" as the largest multiple of a page
 # Rows of memory.stat that the kernel gives back on demand, and how much of each. A page cache that was read
 # often ("active") goes as readily as one read once: with 900 of 1024 MiB full of either, processes get 1008.
@@ -26,14 +31,14 @@ _SLURM_MEMORY = {
     "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
     "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
 }
-KEPT_SECONDS = 10.0  # seconds for which the control groups, once found, are believed to be still ours
+KEPT_SECONDS = 10.0  # for which the control groups, once found, are believed to be still ours
 _LINUX = sys.platform == "linux"
 _PAGE = os.sysconf("SC_PAGE_SIZE") if _LINUX else 1
 _BLOCK = 2**16  # bytes read at a time
 
 
-def read_kernel_file(file: Path) -> str:
-    """Return a kernel file's text; raise OSError where it is not there, or not for us."""
+def _read(file: Path) -> str:
+    """Return a kernel file's text; raise OSError where it does not exist, or we may not read it."""
     handle = os.open(file, os.O_RDONLY)  # in half the time of Path.read_text
     try:
         blocks = iter(lambda: os.read(handle, _BLOCK), b"")  # the kernel gives long files in pieces
@@ -42,38 +47,26 @@ def read_kernel_file(file: Path) -> str:
         os.close(handle)
 
 
-def kernel_text(file: Path) -> str:
-    """Return a kernel file's text; nothing where it is not there, or not for us."""
+def _text(file: Path) -> str:
+    """Return a kernel file's text; "" where it cannot be read."""
     try:
-        return read_kernel_file(file)
+        return _read(file)
     except OSError:
         return ""
 
 
-def parse_kernel_number(said: str) -> int | None:
+def _number(text: str) -> int | None:
     """Return the number that a text is; None where it is none ("max")."""
     try:
-        return int(said)
+        return int(text)
     except ValueError:
         return None
 
 
-def parse_kernel_table(said: str) -> dict[str, int]:
+def _table(text: str) -> dict[str, int]:
     """Return the rows of a table of names and numbers, such as memory.stat; others are left out."""
-    rows = (line.partition(" ") for line in said.splitlines())
-    return {name: found for name, _, value in rows if (found := parse_kernel_number(value)) is not None}
-
-
-def count_processors(said: str) -> int:
-    """Return how many processors a list such as "0-3,8" names; 0 where it is no such list."""
-    count = 0
-    for part in said.split(","):
-        low, dash, high = part.partition("-")
-        first, last = parse_kernel_number(low), parse_kernel_number(high if dash else low)
-        if first is None or last is None:
-            return 0
-        count += last - first + 1
-    return count
+    rows = (line.partition(" ") for line in text.splitlines())
+    return {name: number for name, _, value in rows if (number := _number(value)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,125 +92,85 @@ class CpuQuota:
     cores: float
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
-    """The files in which one control group says what memory it allows."""
+def _memory_limit(limit: Path, used: Path, stat: Path, cache: Mapping[str, float]) -> LimitReading | None:
+    """Return the memory that a control group allows; None for no limit. Raises OSError where it is gone.
 
-    limit: Path
-    used: Path
-    stat: Path
-    cache: Mapping[str, float]  # what of `stat` the kernel gives back on demand
-    row: str = ""  # of `limit`, where that is a table
+    `cache` tells which rows of `stat` the kernel gives back on demand.
+    """
+    row = _HIDDEN_ROW if limit == stat else ""
+    text = _read(limit)
+    allowed = _table(text).get(row) if row else _number(text)
+    if allowed is None or not 0 <= allowed < _UNLIMITED:
+        return None
+    rows = _table(_text(stat))
+    reclaimable = int(sum(share * rows.get(name, 0) for name, share in cache.items()))
+    in_use = max(0, _number(_text(used)) or 0)
+    source = f"{limit} ({row})" if row else str(limit)
+    return LimitReading(source, allowed, in_use, max(0, min(reclaimable, in_use)))
 
-    @property
-    def source(self) -> str:
-        """Return where the limit stands, for people."""
-        return f"{self.limit} ({self.row})" if self.row else str(self.limit)
 
-    def read(self) -> LimitReading | None:
-        """Return what the group says now; None where it sets no limit.
+def _quota(file: Path, period_file: Path | None = None) -> CpuQuota | None:
+    """Return the processors that a control group allows; without `period_file`, `file` has the period too."""
+    quota, _, period = _read(file).partition(" ")
+    times = (_number(quota), _number(_text(period_file) if period_file else period))
+    allowed, of = (max(0, time or 0) for time in times)
+    return CpuQuota(str(file), allowed / of) if allowed and of else None
 
-        Raises OSError where the group is gone.
-        """
-        text = read_kernel_file(self.limit)
-        limit = parse_kernel_table(text).get(self.row) if self.row else parse_kernel_number(text)
-        if limit is None or not 0 <= limit < _UNLIMITED:
+
+def _core_set(file: Path) -> CpuQuota | None:
+    """Return how many processors a control group may use, as in "0-3,8"; None where it is no such list."""
+    count = 0
+    for part in _read(file).split(","):
+        low, dash, high = part.partition("-")
+        first, last = _number(low), _number(high if dash else low)
+        if first is None or last is None:
             return None
-        stat = parse_kernel_table(kernel_text(self.stat))
-        reclaimable = int(sum(share * stat.get(row, 0) for row, share in self.cache.items()))
-        used = max(0, parse_kernel_number(kernel_text(self.used)) or 0)
-        return LimitReading(self.source, limit, used, max(0, min(reclaimable, used)))
+        count += last - first + 1
+    return CpuQuota(str(file), count) if count > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaLimit:
-    """The files in which one control group says how much processor time it allows."""
-
-    quota: Path
-    period: Path | None = None  # None: `quota` holds it too
-
-    def read(self) -> CpuQuota | None:
-        """Return what the group says now; None where it sets no limit.
-
-        Raises OSError where the group is gone.
-        """
-        quota, _, period = read_kernel_file(self.quota).partition(" ")
-        times = (
-            parse_kernel_number(quota),
-            parse_kernel_number(kernel_text(self.period) if self.period else period),
-        )
-        allowed, of = (max(0, time or 0) for time in times)
-        return CpuQuota(str(self.quota), allowed / of) if allowed and of else None
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSet:
-    """The file in which a control group says which processors it may use."""
-
-    cores: Path
-
-    def read(self) -> CpuQuota | None:
-        """Return how many they are; None where the group does not say.
-
-        Raises OSError where the group is gone.
-        """
-        count = count_processors(read_kernel_file(self.cores))
-        return CpuQuota(str(self.cores), count) if count > 0 else None
+def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
+    """Return what reads the limits on this process's memory; it raises OSError where a group is gone."""
+    found: list[Reader[LimitReading]] = []
+    for version, folders in _hierarchies(root, "memory"):
+        for folder in folders:
+            stat = folder / "memory.stat"
+            if version == 1:
+                files = [
+                    (folder / f"{kind}.limit_in_bytes", folder / f"{kind}.usage_in_bytes")
+                    for kind in ("memory", "memory.memsw")  # the second counts what was swapped out as well
+                ]
+            else:
+                files = [(folder / name, folder / "memory.current") for name in ("memory.max", "memory.high")]
+            cache = _CACHE_V1 if version == 1 else _CACHE_V2
+            found += [
+                partial(_memory_limit, limit, used, stat, cache) for limit, used in files if _text(limit)
+            ]
+        if version == 1:  # an ancestor that is not mounted here; its own usage cannot be seen
+            top = folders[-1]
+            stat = top / "memory.stat"
+            within = _number(_text(top / "memory.limit_in_bytes"))
+            hidden = _table(_text(stat)).get(_HIDDEN_ROW)
+            if within is not None and hidden is not None and hidden < within:
+                found.append(
+                    partial(_memory_limit, stat, folders[-1] / "memory.usage_in_bytes", stat, _CACHE_V1)
+                )
+    return found
 
 
-def memory_limits(root: Path = Path("/")) -> list[MemoryLimit]:
-    """Return where limits on this process's memory may stand."""
-    return [
-        limit
-        for version, folders in _hierarchies(root, "memory")
-        for limit in (_memory_v1 if version == 1 else _memory_v2)(folders)
-        if kernel_text(limit.limit)
-    ]
-
-
-def core_limits(root: Path = Path("/")) -> list[QuotaLimit | CoreSet]:
-    """Return where limits on this process's processors may stand."""
-    quotas = [
-        QuotaLimit(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
-        if version == 1
-        else QuotaLimit(folder / "cpu.max")
-        for version, folders in _hierarchies(root, "cpu")
-        for folder in folders
-    ]
-    sets = [  # what is effective is within every ancestor's
-        CoreSet(folders[0] / ("cpuset.effective_cpus" if version == 1 else "cpuset.cpus.effective"))
-        for version, folders in _hierarchies(root, "cpuset")
-    ]
-    return [
-        *(limit for limit in quotas if kernel_text(limit.quota)),
-        *(limit for limit in sets if kernel_text(limit.cores)),
-    ]
-
-
-def _memory_v1(folders: list[Path]) -> Iterator[MemoryLimit]:
-    for folder in folders:
-        for kind in ("memory", "memory.memsw"):  # the second counts what was swapped out as well
-            limit, used = folder / f"{kind}.limit_in_bytes", folder / f"{kind}.usage_in_bytes"
-            yield MemoryLimit(limit, used, folder / "memory.stat", _CACHE_V1)
-    # an ancestor that is not mounted here; its own usage is not to be seen
-    top = folders[-1]
-    above = MemoryLimit(
-        top / "memory.stat",
-        top / "memory.usage_in_bytes",
-        top / "memory.stat",
-        _CACHE_V1,
-        "hierarchical_memory_limit",
-    )
-    within = parse_kernel_number(kernel_text(top / "memory.limit_in_bytes"))
-    hidden = parse_kernel_table(kernel_text(above.limit)).get(above.row)
-    if within is not None and hidden is not None and hidden < within:
-        yield above
-
-
-def _memory_v2(folders: list[Path]) -> Iterator[MemoryLimit]:
-    for folder in folders:
-        for name in ("memory.max", "memory.high"):
-            yield MemoryLimit(folder / name, folder / "memory.current", folder / "memory.stat", _CACHE_V2)
+def core_limits(root: Path = Path("/")) -> list[Reader[CpuQuota]]:
+    """Return what reads the limits on this process's processors; it raises OSError where a group is gone."""
+    found: list[Reader[CpuQuota]] = []
+    for version, folders in _hierarchies(root, "cpu"):
+        for folder in folders:
+            quota = folder / ("cpu.cfs_quota_us" if version == 1 else "cpu.max")
+            if _text(quota):
+                found.append(partial(_quota, quota, folder / "cpu.cfs_period_us" if version == 1 else None))
+    for version, folders in _hierarchies(root, "cpuset"):  # what is effective is within every ancestor's
+        cores = folders[0] / ("cpuset.effective_cpus" if version == 1 else "cpuset.cpus.effective")
+        if _text(cores):
+            found.append(partial(_core_set, cores))
+    return found
 
 
 def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]]:
@@ -245,7 +198,7 @@ def _relative_parts(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...
 def _groups(root: Path) -> dict[str, PurePosixPath]:
     """Return this process's group by controller; "" stands for version 2."""
     groups: dict[str, PurePosixPath] = {}
-    for line in kernel_text(root / "proc/self/cgroup").splitlines():
+    for line in _text(root / "proc/self/cgroup").splitlines():
         _, colon, rest = line.partition(":")
         controllers, second, path = rest.partition(":")
         if colon and second:
@@ -255,7 +208,7 @@ def _groups(root: Path) -> dict[str, PurePosixPath]:
 
 def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Path]]:
     """Yield the version of each hierarchy, its controllers, the group that is mounted, and where."""
-    for line in kernel_text(root / "proc/self/mountinfo").splitlines():
+    for line in _text(root / "proc/self/mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.partition(" ")
         fields = left.split(" ")
@@ -301,8 +254,8 @@ class LimitMeter:
     ) -> None:
         self._granted = _slurm_memory(environ)
         self._granted_cores = _slurm_cores(environ)
-        self._memory = _LimitSources(lambda: memory_limits(root), clock)
-        self._cores = _LimitSources(lambda: core_limits(root), clock)
+        self._memory = _Limits(lambda: memory_limits(root), clock)
+        self._cores = _Limits(lambda: core_limits(root), clock)
 
     def memory(self, used: int = 0) -> MemoryBound:
         """Return the memory that children can still get who have `used` bytes between them."""
@@ -354,35 +307,26 @@ def process_memory_limits() -> list[LimitReading]:
     return [LimitReading(name, limit) for name, limit in soft.items() if limit != resource.RLIM_INFINITY]
 
 
-_Reading_co = TypeVar("_Reading_co", covariant=True)
+class _Limits(Generic[_T]):
+    """Limits that are found now and then, and when one is gone; read each time."""
 
-
-class _Source(Protocol[_Reading_co]):
-    def read(self) -> _Reading_co | None: ...
-
-
-class _LimitSources(Generic[_Reading_co]):
-    """Sources of limits: found now and then and when one is gone, read each time."""
-
-    def __init__(
-        self, find: Callable[[], Sequence[_Source[_Reading_co]]], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, find: Callable[[], Sequence[Reader[_T]]], clock: Callable[[], float]) -> None:
         self._find, self._clock = find, clock
-        self._sources: Sequence[_Source[_Reading_co]] = ()
+        self._readers: Sequence[Reader[_T]] = ()
         self._until = -math.inf
 
-    def read(self) -> list[_Reading_co]:
-        """Return what each source says that says anything."""
-        said = self._said() if self._clock() < self._until else None
-        if said is None:
-            self._sources, self._until = self._find(), self._clock() + KEPT_SECONDS
-            said = self._said()
-        return said or []
+    def read(self) -> list[_T]:
+        """Return what each limit is now."""
+        found = self._read_all() if self._clock() < self._until else None
+        if found is None:
+            self._readers, self._until = self._find(), self._clock() + KEPT_SECONDS
+            found = self._read_all()
+        return found or []
 
-    def _said(self) -> list[_Reading_co] | None:
-        """Return None where a source is gone: this process has been moved to another group."""
+    def _read_all(self) -> list[_T] | None:
+        """Return None where a group is gone: this process has been moved to another one."""
         try:
-            return [said for source in self._sources if (said := source.read()) is not None]
+            return [found for read in self._readers if (found := read()) is not None]
         except OSError:
             return None
 
@@ -417,7 +361,7 @@ def _slurm_cores(environ: Mapping[str, str]) -> list[CpuQuota]:
 
 def _slurm_number(environ: Mapping[str, str], name: str) -> int:
     """Return the number that a variable holds; 0 where it holds none that is a grant."""
-    return max(0, parse_kernel_number(environ.get(name, "")) or 0)
+    return max(0, _number(environ.get(name, "")) or 0)
 
 
 def groups_memory(groups: Collection[int]) -> dict[int, int]:

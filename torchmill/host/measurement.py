@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchmill.config.model import Host
 from torchmill.core.paths import user_cache_folder
+from torchmill.core.stat_cache import StatCache
 from torchmill.host import (
     compilers,
     cuda_toolkits,
@@ -26,8 +27,18 @@ from torchmill.host import (
 _THREADS = 8  # programs wait for their files more than they compute
 
 
-def measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
-    """Measure what the plan of a build without CUDA follows from; `run` asks compilers what they are."""
+def measure_basic_host(
+    recall: StatCache,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    home: Path | None = None,
+) -> Host:
+    """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
+    return _measure_basis(environ, root, home or Path.home(), programs.make_caching_runner(environ, recall))
+
+
+def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
+    """`run` asks compilers what they are."""
     arch, translated = _arch(programs.make_runner(environ))
     tools = programs.find_tools(environ)
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
@@ -51,8 +62,14 @@ def measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: progr
     )
 
 
-def measure_machine(builds: Path, environ: Mapping[str, str], root: Path, home: Path) -> Host:
+def measure_host(
+    builds: Path,
+    environ: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    home: Path | None = None,
+) -> Host:
     """Measure the machine whose files lie below `root`; `builds` is where builds will happen."""
+    home = home or Path.home()
     run = programs.make_runner(environ)
     tools = programs.find_tools(environ)
     brought = provisioned.provisioned_compilers(user_cache_folder(environ, home), native.native_arch())
@@ -62,7 +79,7 @@ def measure_machine(builds: Path, environ: Mapping[str, str], root: Path, home: 
         gpus = threads.submit(gpu_driver.find_host_gpus, root, run)
         broken = threads.submit(interpreters.broken_shims, environ, home)
         headless = threads.submit(interpreters.interpreters_without_headers, environ, home)
-        host = measure_basis(environ, root, home, run)
+        host = _measure_basis(environ, root, home, run)
         places = interpreters.installed_interpreters(environ, home)
         return replace(
             host,
