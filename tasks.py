@@ -21,6 +21,8 @@ from torchmill.core.errors import exit_with_error, print_now
 from torchmill.core.paths import Layout
 
 ROOT = Path(__file__).parent
+# Invoke has no bytecode written: every command would compile the modules that it loads again.
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 # The names of the tasks, in the order of `invoke --list`: where each is, and what it does.
 COMMANDS = {

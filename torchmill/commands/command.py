@@ -1,9 +1,10 @@
 """What an invoke task needs to know of the function that does its work."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from json import dumps
 from typing import Any, NamedTuple
+
+from torchmill.core.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

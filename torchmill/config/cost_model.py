@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.specifiers import SpecifierSet
 
+from torchmill.core.dataclass import dataclass
 from torchmill.core.units import Bytes
 
 

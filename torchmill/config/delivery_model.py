@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from packaging.specifiers import SpecifierSet
+
+from torchmill.core.dataclass import dataclass
 
 CONDA_BOUNDS = ("same", "major", "minor", "none")
 

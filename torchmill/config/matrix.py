@@ -1,7 +1,7 @@
 """The matrix: which cells exist, which a release can build, and why not."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 
@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from torchmill.config.model import Build, Facts, Package, Release, Rule, Toolkit
 from torchmill.config.rules import axis_conditions, is_within, make_case, rule_matches
+from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError, UnknownReleaseError
 
 CPU = "cpu"

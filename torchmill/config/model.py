@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -21,6 +21,7 @@ from torchmill.config.delivery_model import (
     ToolkitPart,
     ToolkitSource,
 )
+from torchmill.core.dataclass import dataclass
 from torchmill.core.units import Bytes
 
 

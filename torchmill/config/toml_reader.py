@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,12 +42,12 @@ class TomlTable:
         `given` are fields that are already there. A key that is missing is a problem, unless its field has
         a default or can be empty.
         """
-        for one in fields(kind):  # type: ignore[arg-type]
-            if one.name in given:
+        for name, reader, has_default in _readers(kind):  # type: ignore[arg-type]
+            if name in given:
                 continue
-            if one.name in self.data or (one.default is MISSING and one.default_factory is MISSING):
-                given[one.name] = _TYPES[str(one.type)](self, one.name)
-            self.requested.append(one.name)
+            if name in self.data or not has_default:
+                given[name] = reader(self, name)
+            self.requested.append(name)
         self.check_unknown_keys()
         return kind(**given)
 
@@ -211,6 +212,20 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "Mapping[str, SpecifierSet]": lambda table, key: table.map(key, TomlTable.bounds),
     "Mapping[str, tuple[str, ...]]": lambda table, key: table.map(key, TomlTable.texts),
 }
+
+
+@cache
+def _readers(kind: Any) -> tuple[tuple[str, Callable[[TomlTable, str], Any], bool], ...]:
+    """Return of each field of a dataclass its name, how it is read, and whether it may be missing."""
+    return tuple(
+        (
+            one.name,
+            _TYPES[str(one.type)],
+            one.default is not MISSING or one.default_factory is not MISSING,
+        )
+        for one in fields(kind)
+        if str(one.type) in _TYPES
+    )
 
 
 @contextmanager

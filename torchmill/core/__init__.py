@@ -1,6 +1,7 @@
 """Imports nothing of ours: errors, processes, locks, atomic writes, digests, URLs, units.
 
 - console: progress bars and tables: moving on a terminal, a line now and then in a log
+- dataclass: dataclasses for values, quick to load
 - errors: every error that a user can act on, with its exit code and a stable code; tasks end with its
   message
 - files: write files atomically, hash them, read JSON objects strictly, and delete folders safely

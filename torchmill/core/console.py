@@ -1,15 +1,16 @@
 """Progress bars and tables: moving on a terminal, a line now and then in a log."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
@@ -81,6 +82,8 @@ class LiveBar:
     def close(self) -> None:
         """Replace it by what it said last."""
         self._shown.remove_task(self._number)
+        from rich.text import Text
+
         self._shown.console.print(Text(_titled(self._title, self._last)))
 
 
@@ -98,7 +101,7 @@ class PlainDisplay:
 class PlainBar:
     """A bar as a line at the beginning, one now and then, and one at the end."""
 
-    def __init__(self, out: "ThrottledOutput", title: str, total: int | None) -> None:
+    def __init__(self, out: ThrottledOutput, title: str, total: int | None) -> None:
         self._out, self._title, self._total = out, title, total
         self._last = ""
         out.write(title)
@@ -134,6 +137,9 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
     if not is_live_terminal(file):
         yield PlainDisplay(file)
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

@@ -14,8 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
-from filelock import FileLock, Timeout
-
 from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
@@ -110,6 +108,8 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hold_each(lock: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
     held = FileLock(lock, timeout=DELETE_GRACE_SECONDS)
     try:
         held.acquire()
@@ -119,7 +119,7 @@ def _hold_each(lock: Path) -> Iterator[None]:
         if getattr(error, "errno", None) in _FULL and not lock.exists():
             yield  # where no lock can be made, nobody has one, and here room is wanted
             return
-        raise BusyError(str(lock)) from None
+        raise BusyError(str(lock), code="locked") from None
     try:
         yield
     finally:

@@ -3,14 +3,18 @@
 A folder's lock is never removed, whatever else is: all who open it must mean the same file.
 """
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder"  # says who took the folder last; its time says when
@@ -26,7 +30,7 @@ def hold_lock(folder: Path, what: str) -> Iterator[None]:
     """
     lock = _try_lock(folder, SHORT_WAIT_SECONDS)
     if lock is None:
-        raise BusyError(f"{what} is being built by another run: wait for it, or stop it")
+        raise BusyError(f"{what} is being built by another run: wait for it, or stop it", code="cell-locked")
     try:
         yield
     finally:
@@ -51,7 +55,8 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
             lock = _try_lock(folder)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again"
+            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
+            code="interrupted",
         ) from None
     try:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
@@ -81,6 +86,8 @@ def _try_lock(folder: Path, patience: float = 0.0) -> FileLock | None:
 
     Raises HostError where nothing can be locked: another user's folder, a full disk.
     """
+    from filelock import FileLock, Timeout  # loaded by who locks: not every command does
+
     lock = FileLock(folder / LOCK_FILE, timeout=patience)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,6 +97,7 @@ def _try_lock(folder: Path, patience: float = 0.0) -> FileLock | None:
     except OSError as error:
         raise HostError(
             f"{folder} cannot be locked ({error.strerror or error}): see whose it is, and how much room its "
-            "disk has (`invoke status`), or let TORCHMILL_HOME name another folder"
+            "disk has (`invoke status`), or let TORCHMILL_HOME name another folder",
+            code="not-lockable",
         ) from error
     return lock

@@ -3,9 +3,9 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError
 
 # The variable that a suite in a container gets, which works beside that of the machine: it names its arch.

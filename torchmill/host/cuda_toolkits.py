@@ -8,10 +8,10 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.delivery_model import ToolkitPart
+from torchmill.core.dataclass import dataclass
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.native import native_arch
 from torchmill.host.programs import RunProgram, parse_tool_version

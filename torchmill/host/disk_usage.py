@@ -4,8 +4,10 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from torchmill.core.dataclass import dataclass
 
 _BLOCK = 512  # bytes, whatever the disk's own blocks are
 

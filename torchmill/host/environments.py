@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torchmill.core import locks
+from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
 from torchmill.core.process import capture
 

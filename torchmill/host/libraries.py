@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from torchmill.core.dataclass import dataclass
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 

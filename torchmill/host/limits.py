@@ -8,10 +8,12 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
+
+from torchmill.core.dataclass import dataclass
 
 _T = TypeVar("_T")
 Reader = Callable[[], _T | None]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from torchmill.config.delivery_model import ProviderPackage
+from torchmill.core.dataclass import dataclass
 
 MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
