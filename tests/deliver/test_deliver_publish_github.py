@@ -37,7 +37,7 @@ def place(hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: st
 
 
 def publish(hub: GitHub, files: list[UploadFile], tag: str = "") -> list[str]:
-    return [said for _, said in deliver_files(place(hub, tag), files, rehearsed=False).files]
+    return [said for _, said in deliver_files(place(hub, tag), files)]
 
 
 def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[UploadFile]) -> None:
@@ -129,8 +129,8 @@ def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[Up
 
 
 def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
-    outcome = deliver_files(place(hub), files, rehearsed=True)
-    assert [said for _, said in outcome.files] == [upload_set.ABSENT] * 3
+    outcome = deliver_files(place(hub), files, dry_run=True)
+    assert [said for _, said in outcome] == [upload_set.ABSENT] * 3
     assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
 
 
@@ -139,5 +139,5 @@ def test_what_github_cannot_take_is_said_before_anything_is_asked(
 ) -> None:
     large = UploadFile(files[-1].path, files[-1].sha256, github.LARGEST, files[-1].wheel)
     with pytest.raises(DeliveryError, match="GitHub takes less than"):
-        deliver_files(place(hub), [large], rehearsed=False)
+        deliver_files(place(hub), [large])
     assert hub.asked == []

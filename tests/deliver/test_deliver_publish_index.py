@@ -49,8 +49,8 @@ def files(wheel: Path) -> list[UploadFile]:
 
 
 def publish(wheel: Path, to: str, environ: Mapping[str, str], simple: str = "") -> list[str]:
-    outcome = deliver_files(targets.choose_target(to, environ, simple), files(wheel), rehearsed=False)
-    return [said for _, said in outcome.files]
+    outcome = deliver_files(targets.choose_target(to, environ, simple), files(wheel))
+    return [said for _, said in outcome]
 
 
 def test_a_wheel_goes_up_once_and_pip_installs_it(

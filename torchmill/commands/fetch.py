@@ -1,9 +1,8 @@
 """`invoke fetch`: fetch a release and its submodules, verify the commit, and select the release."""
 
 from torchmill.commands.command import TaskCommand
-from torchmill.commands.matrix import describe_source
 from torchmill.config import matrix, selection
-from torchmill.config.model import Facts
+from torchmill.config.model import Facts, Source
 from torchmill.core import console
 from torchmill.core.errors import print_now
 from torchmill.core.paths import Layout
@@ -30,6 +29,15 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
             print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
     selection.select_release(layout, release)
     return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
+
+
+def describe_source(source: Source) -> str:
+    """Return two lines on a fetched source: what it is, and how far it can be trusted."""
+    commit = source.commit or "commit unknown"
+    trust = "the recorded commit" if source.verified else "not checked against a recorded commit"
+    submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
+    name = f"{source.package} {source.tag}"
+    return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"
 
 
 FETCH = TaskCommand(

@@ -1,8 +1,8 @@
 """`invoke jobs`: what limits memory and processors here, and how many compilers may run."""
 
-import json as json_
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from json import dumps
 from typing import Any
 
 from torchmill.commands.command import TaskCommand
@@ -49,33 +49,71 @@ class Budget:
     @property
     def cores(self) -> limits.CoreBound:
         """Return the processors that are kept busy, and what says so."""
-        return (
-            limits.CoreBound(self.asked, "--jobs") if self.asked else limits.tightest_quota(self.processors)
-        )
+        if self.asked:
+            return limits.CoreBound(self.asked, "--jobs")
+        return limits.tightest_quota(self.processors)
 
     def unguarded(self, demand: CompileDemand) -> JobCount:
-        """Return how many compilers run at a time where no guard can be had."""
-        here = limits.tightest_quota(self.processors).count
-        return count_jobs(here, self.allowed.bytes, int(demand.largest.high), self.asked)
+        """Return how many compilers run at a time without a guard."""
+        cores = limits.tightest_quota(self.processors).count
+        return count_jobs(cores, self.allowed.bytes, int(demand.largest.high), self.asked)
 
-    def as_text(self) -> str:
-        """Return a table of each kind of limit, and what follows."""
-        return "\n\n".join(filter(None, (_memory(self), _processors(self), _follows(self), _builds(self))))
+    @property
+    def slots(self) -> int:
+        """Return how many compilers may be started under the guard, most of them waiting."""
+        return guarded_slots(self.cores.count, self.allowed.bytes)
 
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON-ready data."""
+        allowed = {"memory": asdict(self.allowed), "processors": asdict(self.cores), "slots": self.slots}
         return {
             "memory": [asdict(one) | {"available": one.available} for one in self.memory],
             "memory_of_one_process": [{"source": one.source, "limit": one.limit} for one in self.of_one],
             "processors": [asdict(one) for one in self.processors],
-            "allowed": {
-                "memory": asdict(self.allowed),
-                "processors": asdict(self.cores),
-                "slots": guarded_slots(self.cores.count, self.allowed.bytes),
-            },
+            "allowed": allowed,
             "builds": [asdict(one) | {"unguarded": asdict(self.unguarded(one))} for one in self.demands],
             "warnings": list(_warnings(self)),
         }
+
+    def as_text(self) -> str:
+        """Return a table of each kind of limit, and what follows."""
+        memory = [
+            (
+                one.source,
+                *map(format_bytes, (one.limit, one.used)),
+                format_bytes(one.reclaimable) if one.reclaimable else "",
+                format_bytes(one.available),
+                "binds" if one.source == self.allowed.source else "",
+            )
+            for one in self.memory
+        ]
+        memory += [(f"{one.source}, each process", format_bytes(one.limit), *[""] * 4) for one in self.of_one]
+        processors = [(one.source, f"{one.cores:g}") for one in self.processors]
+        processors += [("--jobs", str(self.asked))] if self.asked else []
+        follows = [
+            ("processors kept busy", str(self.cores.count)),
+            ("memory for all compilers together", format_bytes(self.allowed.bytes)),
+            ("compilers that may be started, most of them waiting", str(self.slots)),
+        ]
+        builds = [
+            (
+                one.builds,
+                f"{format_bytes(one.largest.low)} to {format_bytes(one.largest.high)}",
+                self.unguarded(one).reason,
+            )
+            for one in self.demands
+        ]
+        tables = (
+            (("memory", "limit", "used", "of it cache", "available", ""), memory),
+            (
+                ("processors", "number", ""),
+                [(*row, "binds" if row[0] == self.cores.source else "") for row in processors],
+            ),
+            (("under the guard", ""), follows),
+            (("build", "largest compiles", "at a time without a guard"), builds),
+        )
+        texts = [console.format_table(headers, rows) for headers, rows in tables]
+        return "\n\n".join([*texts, *(f"warning: {one}" for one in _warnings(self))])
 
 
 def show_budget(  # noqa: PLR0917 - every one is an option
@@ -88,38 +126,25 @@ def show_budget(  # noqa: PLR0917 - every one is an option
     memory: str | None = None,
 ) -> str:
     """Say what limits memory and processors here, and what follows for a build."""
-    chosen = options_of_task("jobs", (), jobs=jobs, memory=memory)
-    found = compute_budget(facts, build or "", selection.selected_release(facts, layout, tag), chosen)
-    return json_.dumps(found.as_data(), indent=1) if json else found.as_text()
-
-
-def compute_budget(facts: Facts, identifier: str, release: Release | None, options: Options) -> Budget:
-    """Return what this machine allows the cell of that name, or where it is empty, the builds of a release.
-
-    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
-    """
-    asked = cells_named_or_all(facts, identifier, native_arch(), release)
-    return measure_budget(compile_demands(facts, asked), options)
+    options = options_of_task("jobs", (), jobs=jobs, memory=memory)
+    release = selection.selected_release(facts, layout, tag)
+    cells = cells_named_or_all(facts, build or "", native_arch(), release)
+    budget = measure_budget(compile_demands(facts, cells), options)
+    return dumps(budget.as_data(), indent=1) if json else budget.as_text()
 
 
 def measure_budget(demands: Sequence[CompileDemand], options: Options) -> Budget:
     """Measure what this machine allows builds with these demands and options."""
     meter = limits.LimitMeter()
     cap = [LimitReading("--memory", options.memory)] if options.memory else []
-    return Budget(
-        [*meter.readings(), *cap],
-        limits.process_memory_limits(),
-        meter.quotas(),
-        options.jobs,
-        demands,
-        native_system(),
-    )
+    memory, each = [*meter.readings(), *cap], limits.process_memory_limits()
+    return Budget(memory, each, meter.quotas(), options.jobs, demands, native_system())
 
 
 def cells_named_or_all(
     facts: Facts, identifier: str, native: str, release: Release | None
 ) -> tuple[Cell, ...]:
-    """Return the cell of that name, or where it is empty, all that can be built of the release on a machine.
+    """Return the cell of that name, or if it is empty, all that can be built of the release on a machine.
 
     Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.
     """
@@ -134,69 +159,18 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
     for cell in cells:
         need = largest_compile(facts, cell.build, cell.release.version)
         variants.setdefault((str(cell.release), need), {})[cell.build.variant] = None
-    return tuple(CompileDemand(f"{release} {_named(of)}", need) for (release, need), of in variants.items())
-
-
-def _named(variants: Iterable[str]) -> str:
-    first, *more = variants
-    return ", ".join((first, *more) if len(more) < FEW else (first, "…", more[-1]))
-
-
-def _memory(budget: Budget) -> str:
-    rows = [
-        (
-            one.source,
-            format_bytes(one.limit),
-            format_bytes(one.used),
-            format_bytes(one.reclaimable) if one.reclaimable else "",
-            format_bytes(one.available),
-            "binds" if one.source == budget.allowed.source else "",
-        )
-        for one in budget.memory
-    ]
-    rows += [
-        (f"{one.source}, each process", format_bytes(one.limit), "", "", "", "") for one in budget.of_one
-    ]
-    return console.format_table(("memory", "limit", "used", "of it cache", "can be had", ""), rows)
-
-
-def _processors(budget: Budget) -> str:
-    rows = [(one.source, f"{one.cores:g}", one.source) for one in budget.processors]
-    rows += [("--jobs", str(budget.asked), "--jobs")] if budget.asked else []
-    marked = [(*row, "binds" if source == budget.cores.source else "") for *row, source in rows]
-    return console.format_table(("processors", "number", ""), marked)
-
-
-def _follows(budget: Budget) -> str:
-    count = budget.cores.count
-    rows = [
-        ("processors kept busy", str(count)),
-        ("memory for all compilers together", format_bytes(budget.allowed.bytes)),
-        (
-            "compilers that may be started, most of them waiting",
-            str(guarded_slots(count, budget.allowed.bytes)),
-        ),
-    ]
-    return console.format_table(("under the guard", ""), rows)
-
-
-def _builds(budget: Budget) -> str:
-    rows = [
-        (
-            one.builds,
-            f"{format_bytes(one.largest.low)} to {format_bytes(one.largest.high)}",
-            budget.unguarded(one).reason,
-        )
-        for one in budget.demands
-    ]
-    table = console.format_table(("build", "largest compiles", "at a time where no guard can be had"), rows)
-    return "\n".join((table, *(f"\nwarning: {one}" for one in _warnings(budget))))
+    demands = []
+    for (release, need), names in variants.items():
+        first, *more = names
+        listed = ", ".join((first, *more) if len(more) < FEW else (first, "…", more[-1]))
+        demands.append(CompileDemand(f"{release} {listed}", need))
+    return tuple(demands)
 
 
 def _warnings(budget: Budget) -> Iterator[str]:
     """Yield what a user should know before building."""
     if budget.system == "windows":
-        yield "there is no guard on Windows: the number where none can be had holds"
+        yield "there is no guard on Windows: the number without a guard holds"
     if not budget.demands:
         return
     hungriest = max(budget.demands, key=lambda one: one.largest.high)

@@ -1,13 +1,13 @@
 """`invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built."""
 
-import json as json_
 from collections.abc import Iterable, Sequence
+from json import dumps
 from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell, release_grid, releases_of
-from torchmill.config.model import Facts, Release, Source
+from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.host.native import native_arch
@@ -17,63 +17,49 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     facts: Facts, layout: Layout, tag: str = "", arch: str = "", package: str = "", json: bool = False
 ) -> str:
     """Print the whole grid; impossible cells with their reason."""
-    found = grid_cells(facts, selection.selected_or_newest(facts, layout, tag), arch, package)
-    return json_.dumps(cells_as_data(found, native_arch()), indent=1) if json else cells_as_text(found)
-
-
-def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "") -> str:
-    """Say whether a cell can be built, why not, and what can be built instead."""
-    release = selection.selected_release(facts, layout, tag)
-    native = native_arch()
-    cell_lookup.find_cell(facts, identifier, native, release)
-    return cell_lookup.explain_cell(facts, identifier, native, release)
-
-
-def grid_cells(facts: Facts, release: Release, arch: str, package: str) -> tuple[Cell, ...]:
-    """Return the grid of a release and its partners: of one machine and one package where they are named.
-
-    Raises ConfigError where nothing is left.
-    """
-    found = tuple(
+    release = selection.selected_or_newest(facts, layout, tag)
+    cells = [
         cell
         for one in releases_of(facts, release)
         if package in {"", one.package, facts.packages[one.package].session}
         for cell in release_grid(facts, one)
         if arch in {"", cell.build.arch}
-    )
-    if not found:
+    ]
+    if not cells:
         raise ConfigError(
-            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}'; "
-            f"there is {', '.join(facts.arches)}, and of packages {', '.join(facts.packages)}"
+            f"{release.tag} has no build with --arch '{arch or 'any'}' and --package '{package or 'any'}': "
+            f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",
+            code="empty-grid",
         )
-    return found
+    return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(cells)
+
+
+def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "") -> str:
+    """Say whether a cell can be built, why not, and what can be built instead."""
+    release, native = selection.selected_release(facts, layout, tag), native_arch()
+    cell_lookup.find_cell(facts, identifier, native, release)
+    return cell_lookup.explain_cell(facts, identifier, native, release)
 
 
 def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
     """Return one JSON-ready entry per cell."""
+    fields = ("package", "python", "variant", "arch")
     return [
-        {
-            "identifier": cell.build.identifier(native),
-            "package": cell.build.package,
-            "python": cell.build.python,
-            "variant": cell.build.variant,
-            "arch": cell.build.arch,
-            "possible": cell.possible,
-            "reason": cell.reason,
-        }
+        {"identifier": cell.build.identifier(native)}
+        | {field: getattr(cell.build, field) for field in fields}
+        | {"possible": cell.possible, "reason": cell.reason}
         for cell in cells
     ]
 
 
 def cells_as_text(cells: Sequence[Cell]) -> str:
     """Return a table per package and machine, and under it the reasons for the gaps."""
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        key = (cell.release.package, cell.release.version, cell.build.arch)
-        groups.setdefault(key, []).append(cell)
+        title = f"{cell.release.package} {cell.release.version} on {cell.build.arch}"
+        groups.setdefault(title, []).append(cell)
     return "\n\n".join(
-        "\n".join((f"{package} {version} on {arch}", *_table(group), *_reasons(group)))
-        for (package, version, arch), group in groups.items()
+        "\n".join((title, *_table(group), *_reasons(group))) for title, group in groups.items()
     )
 
 
@@ -111,15 +97,6 @@ def _span(cells: Sequence[Cell]) -> str:
     if "cpu" not in variants:
         return f"{', '.join(variants)}"
     return f"Python {', '.join(pythons)}"
-
-
-def describe_source(source: Source) -> str:
-    """Return two lines on a fetched source: what it is, and how far it can be trusted."""
-    commit = source.commit or "commit unknown"
-    trust = "the recorded commit" if source.verified else "not checked against a recorded commit"
-    submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
-    name = f"{source.package} {source.tag}"
-    return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"
 
 
 MATRIX = TaskCommand(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json as json_
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +18,20 @@ from torchmill.deliver import agreement
 from torchmill.deliver.agreement import AgreementVerdict
 from torchmill.wheel import dist_files, wheel_file
 
-# how invoke takes the options
-
 
 @dataclass(frozen=True, slots=True)
 class VerifyAnswer:
-    """What was found of some wheels."""
+    """What each wheel was found to be."""
 
     verdicts: tuple[AgreementVerdict, ...]
-    for_programs: bool = False
+    json: bool = False
 
     def __str__(self) -> str:
-        return json_.dumps(self.as_data(), indent=1) if self.for_programs else self.as_text()
-
-    def as_text(self) -> str:
-        """Return a line for each thing that was looked at."""
-        return "\n".join(
-            "\n".join([one.wheel.name, *(f"  {check.text}" for check in one.checks)]) for one in self.verdicts
-        )
-
-    def as_data(self) -> list[dict[str, Any]]:
-        """Return the same for programs."""
-        return [
-            {
-                "wheel": str(one.wheel),
-                "ok": not one.problems,
-                "checks": [
-                    {
-                        "name": check.name,
-                        "ok": not check.problems,
-                        "said": check.said,
-                        "problems": check.problems,
-                    }
-                    for check in one.checks
-                ],
-            }
-            for one in self.verdicts
-        ]
+        """Return it for a person, a line for each check, or for a program."""
+        if self.json:
+            return dumps([_verdict_as_data(one) for one in self.verdicts], indent=1)
+        lines = ((one.wheel.name, *(f"  {check.text}" for check in one.checks)) for one in self.verdicts)
+        return "\n".join(chain.from_iterable(lines))
 
     def require(self) -> None:
         """Raise DeliveryError that names every problem of every wheel."""
@@ -61,65 +39,71 @@ class VerifyAnswer:
         if len(wrong) == 1:
             wrong[0].require()
         if wrong:
+            head = f"{len(wrong)} of {len(self.verdicts)} wheels are not what they claim, do not use them:"
             lines = [f"{one.wheel}: {'; '.join(one.problems)}" for one in wrong]
-            of_all = f"{len(wrong)} of {len(self.verdicts)} wheels are not what they say, do not use them:"
-            raise DeliveryError("\n  ".join([of_all, *lines]))
+            raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
+
+
+def _verdict_as_data(verdict: AgreementVerdict) -> dict[str, Any]:
+    checks = [
+        {"name": one.name, "ok": not one.problems, "said": one.said, "problems": one.problems}
+        for one in verdict.checks
+    ]
+    return {"wheel": str(verdict.wheel), "ok": not verdict.problems, "checks": checks}
 
 
 def verify_wheels(
     _: Facts, layout: Layout, wheel: str | None = None, write: bool = False, json: bool = False
 ) -> VerifyAnswer:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
-    files = _meant(layout, wheel or "")
+    files = _named_wheels(layout, wheel or "")
     if write:
         write_missing(files)
     return VerifyAnswer(tuple(agreement.examine_wheel(file) for file in files), json)
 
 
-def _meant(layout: Layout, wheel: str) -> list[Path]:
-    """Return the wheels that are named; raises ConfigError or DeliveryError where there is none."""
+def _named_wheels(layout: Layout, wheel: str) -> list[Path]:
+    """Return the wheels that are named; raises ConfigError or DeliveryError if there is none."""
     named = Path(wheel) if wheel else layout.dist
-    if wheel and not named.exists():
-        raise ConfigError(f"invoke verify {wheel}: there is no such file: give a wheel, or a folder of them")
-    if named.is_file() and named.suffix != ".whl":
-        raise ConfigError(f"invoke verify {wheel}: this is no wheel: give the wheel that it lies beside")
+    if (wheel and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
+        what = "not a wheel" if named.exists() else "no such file"
+        raise ConfigError(
+            f"invoke verify {wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel"
+        )
     files = [named] if named.is_file() else wheel_file.list_wheels(named)
     if not files:
-        raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder")
+        raise DeliveryError(
+            f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels"
+        )
     return files
 
 
 def write_missing(wheels: Iterable[Path]) -> None:
     """Write the documents that are missing beside wheels that were built before there were any.
 
-    Only where the manifest is of this very wheel; what is wrong with either, `checking.examine` tells. Raises
-    HostError where the disk refuses.
+    Only if the manifest is of this very wheel; what is wrong with either, `examine_wheel` reports. Raises
+    HostError if the disk refuses.
     """
     for wheel in wheels:
-        lacking = [
-            suffix
-            for suffix in dist_files.DOCUMENT_SUFFIXES
-            if not dist_files.document_path(wheel, suffix).exists()
-        ]
-        documents = _following(wheel) if lacking else {}
-        for suffix in lacking if documents else ():
+        files = [dist_files.document_path(wheel, suffix) for suffix in dist_files.DOCUMENT_SUFFIXES]
+        if all(file.exists() for file in files):
+            continue
+        try:
+            manifest = wheel_file.read_wheel(wheel).manifest
+            documents = dist_files.compose_documents(manifest, wheel) if manifest else {}
+        except (DeliveryError, *agreement.DAMAGED):
+            documents = {}
+        for suffix, content in documents.items():
             file = dist_files.document_path(wheel, suffix)
             try:
-                write_atomically(file, documents[suffix])
+                if not file.exists():
+                    write_atomically(file, content)
             except OSError as error:
                 raise HostError(
                     f"{file}: cannot be written ({error.strerror or error}): see whose the folder is and how "
-                    "much room there is"
+                    "much room there is",
+                    code="unwritable-document",
                 ) from None
-
-
-def _following(wheel: Path) -> Mapping[str, bytes]:
-    """Return what follows from the manifest of a wheel; nothing where it is another's, or damaged."""
-    try:
-        told = wheel_file.read_wheel(wheel).manifest
-        return dist_files.compose_documents(told, wheel) if told else {}
-    except (DeliveryError, *agreement.DAMAGED):
-        return {}
 
 
 VERIFY = TaskCommand(

