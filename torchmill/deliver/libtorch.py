@@ -8,23 +8,23 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
 from torchmill.core.errors import DeliveryError, HostError, VerifyError
+from torchmill.core.files import hash_file
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
-from torchmill.host import limits, measurement, native
+from torchmill.host import measurement, native
 from torchmill.plan import cuda_selection
 from torchmill.wheel.pack import elf, staging, wheel_writer, zip_writer
-from torchmill.wheel.pack.compressor import Compressor, MemberCache
-from torchmill.wheel.pack.zip_writer import ZipWriter, digest_file
+from torchmill.wheel.pack.compressor import open_compressor
+from torchmill.wheel.pack.zip_writer import ZipWriter
 from torchmill.wheel.verify import clean_environment
 
 PROJECTS = Path(__file__).parent / "consumers"
@@ -160,27 +160,22 @@ def write_zip(
     Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
     disk refuses it.
     """
-    codec, threads = zip_writer.best_codec(), limits.measure_cores().count
-    pool = ThreadPoolExecutor(threads)
     try:
-        with archive.open("wb") as sink:
+        with archive.open("wb") as sink, open_compressor(members) as compressor:
             whole = ZipWriter(sink, EPOCH)
-            press = Compressor(pool, threads, codec, MemberCache(members, str(codec)))
             listed = [
                 wheel_writer.member_source(f"{top}/{name}", path, path.stat())
                 for name, path in sorted(files.items())
             ]
-            deque(press.add_files(whole, listed), 0)
+            deque(compressor.add_files(whole, listed), 0)
             for name, text in sorted(texts.items()):
-                press.add_bytes(whole, f"{top}/{name}", text.encode())
+                compressor.add_bytes(whole, f"{top}/{name}", text.encode())
             whole.close()
     except OSError as error:
         raise HostError(
             f"{archive}: cannot be written ({error.strerror or error}): free some space"
         ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return digest_file(archive).sha256.hex()
+    return hash_file(archive)
 
 
 def make_libtorch(found: VerifiedWheel) -> Product:

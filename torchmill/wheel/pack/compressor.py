@@ -15,17 +15,19 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TypeVar
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
+from torchmill.host import limits
 from torchmill.wheel.pack import zip_writer
 from torchmill.wheel.pack.zip_writer import (
     BLOCK_BYTES,
     Codec,
-    CompressionMethod,
     ContentDigest,
     MemberSource,
     ZipMember,
@@ -39,7 +41,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 CHUNK_BYTES = 1 << 20
 CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
 BATCH_FILES = 64  # on average
-BATCH_BYTES = BLOCK_BYTES
+MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
 
 Result = TypeVar("Result")
 
@@ -131,46 +133,32 @@ class _CacheWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
-        with self._discarded_on_error():
+        with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.NamedTemporaryFile(prefix=".", dir=path.parent, delete=False)  # noqa: SIM115
 
     def write(self, part: bytes) -> None:
-        with self._discarded_on_error():
+        try:
             if self._file is not None:
                 self._file.write(part)
+        except OSError:
+            self.discard()
 
     def finish(self) -> None:
-        with self._discarded_on_error():
+        with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
                 Path(self._file.name).replace(self._path)
                 self._file = None
 
     def discard(self) -> None:
+        """Remove what was written, unless it is finished."""
         if self._file is not None:
             file, self._file = self._file, None
             with contextlib.suppress(OSError):  # closing flushes
                 file.close()
             with contextlib.suppress(OSError):
                 Path(file.name).unlink()
-
-    @contextlib.contextmanager
-    def _discarded_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            self.discard()
-
-
-@dataclass(frozen=True, slots=True)
-class _PreparedMember:
-    """A small member, ready to be written."""
-
-    member: ZipMember
-    content: ContentDigest
-    data: bytes
-    copied: bool
 
 
 @dataclass(slots=True)
@@ -197,10 +185,11 @@ class Compressor:
             if isinstance(unit, MemberSource):
                 yield unit.name, self._add_large_file(archive, unit)
             else:
-                for each in next(ready):
-                    archive.add(each.member, each.data)
-                    self.copied_bytes += len(each.data) if each.copied else 0
-                    yield each.member.name, each.content
+                cached, members = next(ready)
+                for member, content, data in members:
+                    archive.add(member, data)
+                    self.copied_bytes += len(data) if cached else 0
+                    yield member.name, content
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
@@ -212,11 +201,8 @@ class Compressor:
         member = ZipMember(file.name, file.mode, content.size, content.crc)
         cached = self.cache.find(content.sha256)
         if cached is not None:
-            try:
+            with contextlib.suppress(SpoiledMemberError):  # the archive is as it was before
                 self.copied_bytes += archive.add_parts(member, cached)
-            except SpoiledMemberError:  # the archive is as it was before
-                pass
-            else:
                 return content
         parts = self._in_order(
             partial(block.compress, self.codec) for block in split_blocks(file.path, file.size, file.offset)
@@ -224,8 +210,10 @@ class Compressor:
         archive.add_parts(member, self.cache.store(content.sha256, parts))
         return content
 
-    def _compress_batch(self, files: Sequence[MemberSource]) -> list[_PreparedMember]:
-        """Read small files and compress each, unless the batch is cached."""
+    def _compress_batch(
+        self, files: Sequence[MemberSource]
+    ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
+        """Read small files and compress each. Return whether the batch was cached, and the members."""
         contents = list(zip_writer.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
@@ -233,10 +221,12 @@ class Compressor:
         packed = cached or [self.codec.compress(data) for data, _ in contents]
         if worthwhile and cached is None:
             deque(self.cache.store(key, [_join_parts(packed)]), 0)
-        return [
-            _prepare_member(file, *each, deflated, cached is not None)
-            for file, each, deflated in zip(files, contents, packed, strict=True)
-        ]
+        members = []
+        for file, (data, content), deflated in zip(files, contents, packed, strict=True):
+            method = ZIP_DEFLATED if len(deflated) < len(data) else ZIP_STORED
+            member = ZipMember(file.name, file.mode, content.size, content.crc, method)
+            members.append((member, content, deflated if method == ZIP_DEFLATED else data))
+        return cached is not None, members
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
         """Yield the results of the tasks in order, with only a few computed ahead."""
@@ -249,13 +239,18 @@ class Compressor:
             yield waiting.popleft().result()
 
 
-def _prepare_member(
-    file: MemberSource, data: bytes, content: ContentDigest, deflated: bytes, copied: bool
-) -> _PreparedMember:
-    """Return the member, deflated where that makes it smaller."""
-    method = CompressionMethod.DEFLATED if len(deflated) < len(data) else CompressionMethod.STORED
-    member = ZipMember(file.name, file.mode, content.size, content.crc, method)
-    return _PreparedMember(member, content, deflated if method else data, copied)
+@contextmanager
+def open_compressor(
+    cache_folder: Path | None, codec: Codec | None = None, threads: int | None = None
+) -> Iterator[Compressor]:
+    """Start the threads of a compressor: by default as many as this process may use processors."""
+    codec = codec or zip_writer.best_codec()
+    threads = min(threads or limits.measure_cores().count, MAX_THREADS)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield Compressor(pool, threads, codec, MemberCache(cache_folder, str(codec)))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _join_parts(parts: Sequence[bytes]) -> bytes:
@@ -283,7 +278,7 @@ def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[
     for file in files:
         large = file.size > BLOCK_BYTES
         first = crc32(file.name.encode()) % BATCH_FILES == 0
-        if batch and (large or first or size + file.size > BATCH_BYTES):
+        if batch and (large or first or size + file.size > BLOCK_BYTES):
             yield batch
             batch, size = [], 0
         if large:

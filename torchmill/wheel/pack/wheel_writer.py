@@ -10,21 +10,17 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.files import hash_file
-from torchmill.host import limits
-from torchmill.wheel.pack import zip_writer
-from torchmill.wheel.pack.compressor import Compressor, MemberCache
+from torchmill.wheel.pack.compressor import Compressor, open_compressor
 from torchmill.wheel.pack.zip_writer import Codec, MemberSource, ZipWriter
 
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
-MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +49,16 @@ def pack_wheel(
     compress as this process may use processors. The wheel appears whole or not at all. Raises BuildError
     where the tree is not a wheel's, HostError where the disk is full.
     """
-    codec = codec or zip_writer.best_codec()
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
         partial = Path(name)
         try:
-            with os.fdopen(handle, "wb") as sink:
-                copied = _write_archive(
-                    sink,
-                    tree,
-                    unstaged,
-                    codec=codec,
-                    cache=MemberCache(cache_folder, str(codec)),
-                    threads=min(threads or limits.measure_cores().count, MAX_THREADS),
-                )
+            with (
+                os.fdopen(handle, "wb") as sink,
+                open_compressor(cache_folder, codec, threads) as compressor,
+            ):
+                _write_archive(sink, compressor, tree, unstaged)
             partial.chmod(0o644)
             whole, size = hash_file(partial), partial.stat().st_size
             partial.replace(destination)
@@ -79,7 +70,7 @@ def pack_wheel(
             "free some space or choose another folder",
             code="disk-full",
         ) from error
-    return PackedWheel(destination, whole, size, str(codec), copied)
+    return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 
 def list_members(tree: Path, unstaged: Iterable[MemberSource] = ()) -> list[MemberSource]:
@@ -131,31 +122,17 @@ def _dist_info_name(tree: Path) -> str:
 
 
 def _write_archive(
-    sink: BinaryIO,
-    tree: Path,
-    unstaged: Sequence[MemberSource],
-    *,
-    codec: Codec,
-    cache: MemberCache,
-    threads: int,
-) -> int:
-    """Write the archive and return how many bytes of it were copied from the cache."""
+    sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]
+) -> None:
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
     archive = ZipWriter(sink, _timestamp())
-    members = list_members(tree, unstaged)
     record = f"{_dist_info_name(tree)}/RECORD"
-    pool = ThreadPoolExecutor(threads)
-    try:
-        compressor = Compressor(pool, threads, codec, cache)
-        for name, content in compressor.add_files(archive, members):
-            rows.writerow([name, record_digest(content.sha256), content.size])
-        rows.writerow([record, "", ""])
-        compressor.add_bytes(archive, record, table.getvalue().encode())
-    finally:
-        pool.shutdown(cancel_futures=True)
+    for name, content in compressor.add_files(archive, list_members(tree, unstaged)):
+        rows.writerow([name, record_digest(content.sha256), content.size])
+    rows.writerow([record, "", ""])
+    compressor.add_bytes(archive, record, table.getvalue().encode())
     archive.close()
-    return compressor.copied_bytes
 
 
 def _timestamp() -> time.struct_time:

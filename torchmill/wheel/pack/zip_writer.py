@@ -8,20 +8,22 @@ one deflate stream and any number of threads gives the same bytes. Sizes above 4
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import os
 import struct
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import cache
 from io import FileIO
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import BinaryIO
+from zipfile import ZIP_DEFLATED
 
 from torchmill.core.errors import BuildError
 
@@ -64,13 +66,8 @@ class Codec:
 
     def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
         """Compress one block; `before` is the window of the block before it."""
-        settings = (
-            self.levels[number % len(self.levels)],
-            zlib.DEFLATED,
-            RAW_WINDOW_BITS,
-            MEMORY_LEVEL,
-            zlib.Z_DEFAULT_STRATEGY,
-        )
+        level = self.levels[number % len(self.levels)]
+        settings = (level, zlib.DEFLATED, RAW_WINDOW_BITS, MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY)
         stream = self.module.compressobj(*settings, *([before] if before else []))
         packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
         return packed
@@ -97,12 +94,9 @@ class DeflateBlock:
 
 def split_blocks(path: Path, size: int, start: int = 0) -> Iterator[DeflateBlock]:
     """Yield the blocks, at least one, of `size` bytes from the offset `start` of a file."""
-    count = max(1, -(-size // BLOCK_BYTES))
-    for number in range(count):
-        done = number * BLOCK_BYTES
-        yield DeflateBlock(
-            path, start + done, number, min(BLOCK_BYTES, size - done), last=number == count - 1
-        )
+    for number, done in enumerate(range(0, max(1, size), BLOCK_BYTES)):
+        left = size - done
+        yield DeflateBlock(path, start + done, number, min(BLOCK_BYTES, left), last=left <= BLOCK_BYTES)
 
 
 @cache
@@ -113,14 +107,16 @@ def available_codecs() -> Mapping[str, Codec]:
     zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with every eighth block at level 9
     it is less, and that is still faster than level 7 for all (docs/measurements/packing.md).
     """
-    codecs = {
-        "zlib-ng": _load_codec(
-            "zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng:ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)
-        ),
-        "isal": _load_codec("isal", "isal.isal_zlib", "isal:ISAL_VERSION", (3,)),
-        "zlib": Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, (6,), zlib),
-    }
-    return MappingProxyType({name: codec for name, codec in codecs.items() if codec is not None})
+    codecs = {}
+    for name, module, package, version, levels in (
+        ("zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng", "ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)),
+        ("isal", "isal.isal_zlib", "isal", "ISAL_VERSION", (3,)),
+        ("zlib", "zlib", "zlib", "ZLIB_RUNTIME_VERSION", (6,)),
+    ):
+        with contextlib.suppress(ImportError, AttributeError):  # missing, or too old
+            number = str(getattr(importlib.import_module(package), version))
+            codecs[name] = Codec(name, number, levels, importlib.import_module(module))
+    return codecs
 
 
 def best_codec() -> Codec:
@@ -132,20 +128,6 @@ def crc32(data: bytes | memoryview, before: int = 0) -> int:
     """Return the checksum of zip archives; zlib-ng and isal compute it four times as fast as zlib."""
     checksum: int = best_codec().module.crc32(data, before)
     return checksum
-
-
-def _load_codec(name: str, module: str, version: str, levels: tuple[int, ...]) -> Codec | None:
-    """Return the codec in `module` with its version in "module:attribute"; None where it cannot be loaded."""
-    holder, _, attribute = version.partition(":")
-    try:
-        return Codec(
-            name,
-            str(getattr(importlib.import_module(holder), attribute)),
-            levels,
-            importlib.import_module(module),
-        )
-    except (ImportError, AttributeError):  # missing, or too old
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +166,6 @@ def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, Content
                 yield data, content
 
 
-def digest_file(path: Path) -> ContentDigest:
-    """Return the digest of a file. Raises BuildError where it cannot be read."""
-    return digest_source(MemberSource(path.name, path, path.stat().st_size, 0))
-
-
 def digest_source(file: MemberSource) -> ContentDigest:
     """Return the digest of a source. Raises BuildError where size or checksum are not as expected."""
     sha256, crc, left = hashlib.sha256(), 0, file.size
@@ -221,21 +198,6 @@ def _require_sound(file: MemberSource, content: ContentDigest) -> None:
         )
 
 
-class CompressionMethod(IntEnum):
-    """How a member is compressed."""
-
-    STORED = 0
-    DEFLATED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Zip64Limits:
-    """The size and number of members from which ZIP64 is needed; smaller in tests."""
-
-    size: int = ZIP64_SIZE
-    count: int = ZIP64_COUNT
-
-
 @dataclass(frozen=True, slots=True)
 class ZipMember:
     """A member as its headers describe it, without offset and compressed size."""
@@ -244,7 +206,7 @@ class ZipMember:
     mode: int  # 0o644
     size: int  # bytes, uncompressed
     crc: int
-    method: CompressionMethod = CompressionMethod.DEFLATED
+    method: int = ZIP_DEFLATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +214,6 @@ class _DirectoryEntry:
     member: ZipMember
     offset: int
     packed: int  # bytes
-    wide: bool
 
 
 @dataclass
@@ -261,12 +222,13 @@ class ZipWriter:
 
     sink: BinaryIO
     stamp: time.struct_time  # of every member
-    limits: Zip64Limits = Zip64Limits()
+    size_limit: int = ZIP64_SIZE  # from this size and number of members on ZIP64 is needed; smaller in tests
+    count_limit: int = ZIP64_COUNT
     entries: list[_DirectoryEntry] = field(default_factory=list)
 
     def add(self, member: ZipMember, data: bytes) -> None:
         """Append a member with its compressed bytes."""
-        entry = _DirectoryEntry(member, self.sink.tell(), len(data), self._needs_zip64(member))
+        entry = _DirectoryEntry(member, self.sink.tell(), len(data))
         self.sink.write(self._local_header(entry))
         self.sink.write(data)
         self.entries.append(entry)
@@ -276,20 +238,18 @@ class ZipWriter:
 
         Where the iteration raises an error, nothing of the member is left.
         """
-        start, wide = self.sink.tell(), self._needs_zip64(member)
-        self.sink.write(self._local_header(_DirectoryEntry(member, start, 0, wide)))
+        start = self.sink.tell()
+        self.sink.write(self._local_header(_DirectoryEntry(member, start, 0)))
         try:
             packed = sum(self.sink.write(part) for part in parts)
         except BaseException:
             self.sink.seek(start)
             self.sink.truncate()
             raise
-        entry = _DirectoryEntry(member, start, packed, wide)
-        end = self.sink.tell()
+        self.entries.append(_DirectoryEntry(member, start, packed))
         self.sink.seek(start)
-        self.sink.write(self._local_header(entry))
-        self.sink.seek(end)
-        self.entries.append(entry)
+        self.sink.write(self._local_header(self.entries[-1]))
+        self.sink.seek(packed, os.SEEK_CUR)
         return packed
 
     def close(self) -> None:
@@ -298,51 +258,35 @@ class ZipWriter:
         for entry in self.entries:
             self.sink.write(self._central_header(entry))
         end, count = self.sink.tell(), len(self.entries)
-        size, large, many = end - start, self.limits.size, self.limits.count
+        size, large, many = end - start, self.size_limit, self.count_limit
         if count >= many or max(start, size) >= large:
-            versions = (ZIP64_VERSION | UNIX_SYSTEM << 8, ZIP64_VERSION)
-            self.sink.write(
-                END64_RECORD.pack(
-                    b"PK\6\6", END64_RECORD.size - 12, *versions, 0, 0, count, count, size, start
-                )
-            )
+            fixed = (END64_RECORD.size - 12, ZIP64_VERSION | UNIX_SYSTEM << 8, ZIP64_VERSION, 0, 0)
+            self.sink.write(END64_RECORD.pack(b"PK\6\6", *fixed, count, count, size, start))
             self.sink.write(END64_LOCATOR.pack(b"PK\6\7", 0, end, 1))
         count = ZIP64_COUNT if count >= many else count
         size, start = (ZIP64_SIZE if number >= large else number for number in (size, start))
         self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
 
-    def _needs_zip64(self, member: ZipMember) -> bool:
-        """Tell whether the sizes may need 64 bits, independently of the compressed size."""
-        return member.size + (member.size >> 6) + 64 >= self.limits.size
-
     def _local_header(self, entry: _DirectoryEntry) -> bytes:
-        extra = _zip64_field(entry.member.size, entry.packed) if entry.wide else b""
-        common = self._common_fields(entry, extra)
-        name = entry.member.name.encode()
-        return LOCAL_HEADER.pack(b"PK\3\4", ZIP64_VERSION if extra else PLAIN_VERSION, *common) + name + extra
+        needs, common, rest = self._common_fields(entry)
+        return LOCAL_HEADER.pack(b"PK\3\4", needs, *common) + rest
 
     def _central_header(self, entry: _DirectoryEntry) -> bytes:
-        member, far = entry.member, entry.offset >= self.limits.size
-        numbers = ((member.size, entry.packed) if entry.wide else ()) + ((entry.offset,) if far else ())
-        extra = _zip64_field(*numbers) if numbers else b""
-        needs = ZIP64_VERSION if extra else PLAIN_VERSION
-        where = ((REGULAR_FILE | member.mode) << 16, ZIP64_SIZE if far else entry.offset)
-        common = self._common_fields(entry, extra)
-        fixed = CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where)
-        return fixed + member.name.encode() + extra
+        far = entry.offset >= self.size_limit
+        needs, common, rest = self._common_fields(entry, *([entry.offset] if far else []))
+        where = ((REGULAR_FILE | entry.member.mode) << 16, ZIP64_SIZE if far else entry.offset)
+        return CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where) + rest
 
-    def _common_fields(self, entry: _DirectoryEntry, extra: bytes) -> tuple[int, ...]:
-        """Return the fields that both headers of a member have."""
+    def _common_fields(self, entry: _DirectoryEntry, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
+        """Return what both headers of a member have: the version, the numbers, and name and ZIP64 field."""
         member, name = entry.member, entry.member.name.encode()
-        flags = 0 if name.isascii() else UTF8_FLAG
-        sizes = (ZIP64_SIZE, ZIP64_SIZE) if entry.wide else (entry.packed, member.size)
-        return (flags, member.method, *self._dos_time(), member.crc, *sizes, len(name), len(extra))
-
-    def _dos_time(self) -> tuple[int, int]:
+        # independent of the compressed size, which the first header is written without
+        wide = member.size + (member.size >> 6) + 64 >= self.size_limit
+        long = (*((member.size, entry.packed) if wide else ()), *offset)
+        extra = struct.pack(f"<2H{len(long)}Q", 1, 8 * len(long), *long) if long else b""
         year, month, day, hour, minute, second = self.stamp[:6]
-        return hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
-
-
-def _zip64_field(*numbers: int) -> bytes:
-    """Return the ZIP64 field with these numbers."""
-    return struct.pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers)
+        moment = hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
+        sizes = (ZIP64_SIZE, ZIP64_SIZE) if wide else (entry.packed, member.size)
+        flags = 0 if name.isascii() else UTF8_FLAG
+        numbers = (flags, member.method, *moment, member.crc, *sizes, len(name), len(extra))
+        return ZIP64_VERSION if long else PLAIN_VERSION, numbers, name + extra
