@@ -48,12 +48,6 @@ def companion_paths(wheel: Path) -> tuple[Path, ...]:
     return (manifest_path(wheel), *(document_path(wheel, suffix) for suffix in DOCUMENT_SUFFIXES))
 
 
-def as_read_back(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest as it will be when it is read back from its file."""
-    read: dict[str, Any] = json.loads(_manifest_text(manifest))
-    return read
-
-
 def read_manifest(wheel: Path) -> dict[str, Any]:
     """Return the manifest of a wheel; an empty one where the file is missing or unreadable."""
     try:
@@ -70,7 +64,7 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
     from torchmill.wheel import sbom, statement  # slow to load
 
     metadata, record = read_metadata_and_record(wheel)
-    plain = as_read_back(manifest)
+    plain = json.loads(_manifest_text(manifest))
     return {
         STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain)),
         SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, record),
@@ -83,9 +77,9 @@ def read_metadata_and_record(wheel: Path) -> tuple[bytes, bytes]:
 
     with ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        info = next(name for name in names if name.count("/") == 1).removesuffix("METADATA")
-        recorded = f"{info}RECORD" in archive.namelist()
-        return archive.read(f"{info}METADATA"), archive.read(f"{info}RECORD") if recorded else b""
+        metadata = next(name for name in names if name.count("/") == 1)
+        record = metadata.removesuffix("METADATA") + "RECORD"
+        return archive.read(metadata), archive.read(record) if record in archive.namelist() else b""
 
 
 def publish_wheel(

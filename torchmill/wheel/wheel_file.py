@@ -8,7 +8,6 @@ import hashlib
 import io
 import re
 import stat
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,12 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from packaging.tags import Tag, parse_tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
 from packaging.version import InvalidVersion, Version
 
 from torchmill.core.errors import DeliveryError
@@ -32,11 +36,6 @@ from torchmill.wheel.pack import zip_reader
 LARGEST_METADATA_BYTES = 1 << 24
 CHUNK_BYTES = 1 << 20
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
-# What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-WHEEL_ERRORS = (
-    *(BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
-    *(UnicodeDecodeError, csv.Error),
-)
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
 
 BuildTag = tuple[int, str] | tuple[()]
@@ -81,20 +80,7 @@ def read_wheel(wheel: Path) -> Distribution:
     name contradict each other.
     """
     metadata = read_metadata(wheel)
-    return wheel_from_metadata(wheel, wheel.stat().st_size, hash_file(wheel), metadata)
-
-
-def read_metadata(wheel: Path) -> bytes:
-    """Return METADATA of a wheel, unparsed. Raises DeliveryError as `read_wheel` does."""
-    parse_file_name(wheel)
-    with _open_wheel(wheel) as archive:
-        if problem := next(unsafe_members(archive), None):
-            raise DeliveryError(f"{wheel}: {problem}: do not use it", code="unsafe-wheel")
-        return archive.read(f"{_dist_info(wheel, archive)}/METADATA")
-
-
-def wheel_from_metadata(wheel: Path, size: int, sha256: str, metadata: bytes) -> Distribution:
-    """Return the description of a wheel of `size` bytes, without reading the file. Raises DeliveryError."""
+    size, sha256 = wheel.stat().st_size, hash_file(wheel)
     name, version, build, tags = parse_file_name(wheel)
     headers = parse_headers(metadata)
     _require_same_project(wheel, name, version, headers)
@@ -112,6 +98,15 @@ def wheel_from_metadata(wheel: Path, size: int, sha256: str, metadata: bytes) ->
         requires=tuple(" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])),
         manifest=manifest if manifest.get("sha256") == sha256 else {},  # else it describes another file
     )
+
+
+def read_metadata(wheel: Path) -> bytes:
+    """Return METADATA of a wheel, unparsed. Raises DeliveryError as `read_wheel` does."""
+    parse_file_name(wheel)
+    with _open_wheel(wheel) as archive:
+        if problem := next(_unsafe_members(archive), None):
+            raise DeliveryError(f"{wheel}: {problem}: do not use it", code="unsafe-wheel")
+        return archive.read(f"{_dist_info(wheel, archive)}/METADATA")
 
 
 def read_wheels(dist: Path) -> tuple[Distribution, ...]:
@@ -155,7 +150,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     platform tags, `verify.library_checks` judges. Raises DeliveryError where the file is not a wheel.
     """
     with _open_wheel(wheel) as archive:
-        yield from unsafe_members(archive)
+        yield from _unsafe_members(archive)
         info = _dist_info(wheel, archive)
         name, version, build, tags = parse_file_name(wheel)
         _require_same_project(wheel, name, version, parse_headers(archive.read(f"{info}/METADATA")))
@@ -170,9 +165,8 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
         yield from record_problems(archive, f"{info}/RECORD")
 
 
-def unsafe_members(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each member that leaves the folder it is unpacked into, or hides its name."""
-    yield from filter(None, map(zip_reader.unsafe_member, archive.infolist()))
+def _unsafe_members(archive: ZipFile) -> Iterator[str]:
+    return filter(None, map(zip_reader.unsafe_member, archive.infolist()))
 
 
 def tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
@@ -245,7 +239,7 @@ def _open_wheel(wheel: Path) -> Iterator[ZipFile]:
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
             yield archive
-    except WHEEL_ERRORS as error:
+    except (csv.Error, *zip_reader.ARCHIVE_ERRORS) as error:
         raise DeliveryError(
             f"{wheel}: not a sound wheel ({error}): build or fetch it again", code="damaged-wheel"
         ) from None
@@ -259,19 +253,17 @@ def _dist_info(wheel: Path, archive: ZipFile) -> str:
     """Return the .dist-info folder of a wheel. Raises DeliveryError where it is not sound."""
     names = archive.namelist()
     folders = dist_info_folders(names)
-    if len(folders) != 1:
-        raise DeliveryError(
-            f"{wheel}: has {len(folders)} .dist-info folders, not one: build it again",
-            code="invalid-dist-info",
-        )
-    info = folders[0]
+    info = folders[0] if len(folders) == 1 else ""
     title, _, version = info.removesuffix(".dist-info").partition("-")
-    if not _is_project(title, version, *parse_file_name(wheel)[:2]):
-        raise DeliveryError(
-            f"{wheel}: holds {info} of another project: build it again", code="invalid-dist-info"
-        )
-    if f"{info}/METADATA" not in names:
-        raise DeliveryError(f"{wheel}: has no {info}/METADATA: build it again", code="invalid-dist-info")
+    problem = ""
+    if not info:
+        problem = f"has {len(folders)} .dist-info folders, not one"
+    elif not _is_project(title, version, *parse_file_name(wheel)[:2]):
+        problem = f"holds {info} of another project"
+    elif f"{info}/METADATA" not in names:
+        problem = f"has no {info}/METADATA"
+    if problem:
+        raise DeliveryError(f"{wheel}: {problem}: build it again", code="invalid-dist-info")
     for file in ("METADATA", "WHEEL", "RECORD"):  # which are read whole
         if f"{info}/{file}" in names and archive.getinfo(f"{info}/{file}").file_size > LARGEST_METADATA_BYTES:
             raise DeliveryError(
@@ -293,7 +285,5 @@ def _require_same_project(wheel: Path, name: str, version: Version, headers: Mes
 
 
 def _is_project(name: str, version: str, expected_name: str, expected_version: Version) -> bool:
-    try:
-        return (canonicalize_name(name), Version(version)) == (expected_name, expected_version)
-    except InvalidVersion:
-        return False
+    same_version = canonicalize_version(version) == canonicalize_version(expected_version)
+    return canonicalize_name(name) == expected_name and same_version

@@ -7,18 +7,23 @@ one spelling, whatever Python and tools built them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from email.message import Message
 from itertools import product
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
+from packaging.version import Version
 
 from torchmill.core.errors import BuildError
-from torchmill.wheel.pack.staging import StagedWheel, read_headers
+from torchmill.wheel.pack.staging import StagedWheel, invalid_raw_wheel, read_headers
 
 PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python :: 3\.\d+\s*")
 TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")  # older tools had another order
@@ -58,12 +63,7 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
     Sources without git leave "Unknown" there. Raises BuildError where the file has no line for it.
     """
     path = staged.root / file
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BuildError(
-            f"{staged.raw_name}: has no {file}: build it again", code="no-version-module"
-        ) from None
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     edited, count = GIT_VERSION.subn(rf"\g<name> '{commit}'", text)
     if count != 1:
         raise BuildError(
@@ -80,18 +80,21 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     others on that package. Raises BuildError where the source is of another release.
     """
     public = Version(version).public
-    if _public_version(staged.version) != public:
+    if canonicalize_version(staged.version.partition("+")[0], strip_trailing_zero=False) != public:
         raise BuildError(
             f"{staged.raw_name}: the source is of version {staged.version}, not {public}: fetch {public}",
             code="wrong-source-version",
         )
     project = canonicalize_name(Requirement(base).name) if base else None
-    path = staged.dist_info / "METADATA"
-    head, blank, text = path.read_text(encoding="utf-8").partition("\n\n")
-    lines = [line for line in head.splitlines() if project is None or _required_project(line) != project]
-    lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
-    lines += [f"Requires-Dist: {base}"] if base else []
-    path.write_text("\n".join(lines) + (blank or "\n") + text, encoding="utf-8", newline="\n")
+
+    def stamp(head: str) -> str:
+        lines = head.splitlines()
+        if project is not None:
+            lines = [line for line in lines if _project_of(line.removeprefix("Requires-Dist:")) != project]
+        lines = [f"Version: {version}" if line.startswith("Version:") else line for line in lines]
+        return "\n".join([*lines, *([f"Requires-Dist: {base}"] if base else [])])
+
+    _edit_headers(staged, stamp)
     stem = f"{canonicalize_name(staged.name).replace('-', '_')}-{version}"
     info = staged.dist_info.rename(staged.root / f"{stem}.dist-info")
     for data in staged.root.glob("*.data"):
@@ -101,11 +104,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
 
 def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
     """Rewrite the METADATA of a staged wheel with `normalize_headers`."""
-    path = staged.dist_info / "METADATA"
-    head, blank, text = path.read_text(encoding="utf-8").partition("\n\n")
-    # without a description, the last header ends with a newline
-    headers = normalize_headers(head.rstrip("\n"), pythons)
-    path.write_text(headers + (blank or "\n") + text, encoding="utf-8", newline="\n")
+    _edit_headers(staged, lambda head: normalize_headers(head, pythons))
 
 
 def normalize_headers(head: str, pythons: Iterable[str]) -> str:
@@ -114,7 +113,8 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     Requirements are spelled as `packaging` does. Where classifiers name Pythons, they name those that the
     release supports: a setup.py may name only the one that runs it.
     """
-    fields = [_normalize_header(field) for field in _split_headers(head) if field != "Platform: UNKNOWN"]
+    split = re.split(r"\n(?![ \t])", head)  # each header with its continuation lines
+    fields = [_normalize_header(field) for field in split if field != "Platform: UNKNOWN"]
     trailing = tuple(f"{name}:" for name in TRAILING_HEADERS)
     first = [field for field in fields if not field.startswith(trailing)]
     last = [field for name in trailing for field in fields if field.startswith(name)]
@@ -157,29 +157,22 @@ def needs_difference(one: tuple[str, DeclaredNeeds], other: tuple[str, DeclaredN
     )
 
 
+def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
+    """Rewrite METADATA with other headers, and the description as it is."""
+    path = staged.dist_info / "METADATA"
+    head, blank, text = path.read_text(encoding="utf-8").partition("\n\n")
+    # without a description, the last header ends with a newline
+    path.write_text(edit(head.rstrip("\n")) + (blank or "\n") + text, encoding="utf-8", newline="\n")
+
+
 def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
     """Return the Pythons and ABIs in the raw wheel's name: ["cp310"], ["cp310"]."""
     try:
         parse_wheel_filename(staged.raw_name)
     except InvalidWheelFilename as error:
-        raise BuildError(
-            f"{staged.raw_name}: not the name of a wheel ({error}): build it again", code="invalid-raw-wheel"
-        ) from None
+        raise invalid_raw_wheel(staged.raw_name, f"not the name of a wheel ({error})") from None
     pythons, abis = staged.raw_name.removesuffix(".whl").split("-")[-3:-1]
     return list(dict.fromkeys(pythons.split("."))), list(dict.fromkeys(abis.split(".")))
-
-
-def _public_version(version: str) -> str | None:
-    try:
-        return Version(version).public
-    except InvalidVersion:
-        return None
-
-
-def _required_project(line: str) -> str | None:
-    """Return the project that a line of METADATA requires."""
-    field, _, value = line.partition(":")
-    return _project_of(value.strip()) if field == "Requires-Dist" else None
 
 
 def _project_of(requirement: str) -> str | None:
@@ -196,11 +189,6 @@ def _normalize_requirement(line: str) -> str:
         return line
     requirement.name = canonicalize_name(requirement.name)
     return str(requirement)
-
-
-def _split_headers(head: str) -> Iterator[str]:
-    """Yield each header with its continuation lines."""
-    yield from re.split(r"\n(?![ \t])", head)
 
 
 def _normalize_header(field: str) -> str:

@@ -7,9 +7,8 @@ more than anything else that is done with them, so they stay in the raw wheel un
 from __future__ import annotations
 
 import stat
-import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
@@ -21,7 +20,6 @@ from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError, HostError
 from torchmill.wheel.pack import zip_reader
-from torchmill.wheel.pack.zip_reader import ENCRYPTED_FLAG, ExtractTarget
 from torchmill.wheel.pack.zip_writer import MemberSource
 
 EXTRACT_THREADS = 4  # most of the work is the kernel's
@@ -34,8 +32,6 @@ BINARY_MAGICS = {
     for magic in ("7f454c46", "cffaedfe", "cefaedfe", "feedfacf", "feedface", "cafebabe", "cafebabf")
 }
 EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
-# What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
-ARCHIVE_ERRORS = (BadZipFile, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,7 @@ def unpack_wheel(raw: Path, into: Path) -> StagedWheel:
 
     Raises BuildError where the file is not a sound wheel, HostError where the disk is full.
     """
-    return _extract_wheel(raw, into, lambda _: ())
+    return _extract_wheel(raw, into, None)
 
 
 def stage_wheel(raw: Path, into: Path, edited: Collection[str]) -> StagedWheel:
@@ -69,10 +65,15 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str]) -> StagedWheel:
 
     All other files that are not compressed stay in it. Raises as `unpack_wheel` does.
     """
-    return _extract_wheel(raw, into, lambda infos: unstaged_members(raw, infos, edited))
+    return _extract_wheel(raw, into, edited)
 
 
-def unstaged_members(
+def invalid_raw_wheel(file: Path | str, problem: str) -> BuildError:
+    """Return the error that a raw wheel, or a file of it, is not as a build leaves it."""
+    return BuildError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
+
+
+def _unstaged_members(
     raw: Path, members: Sequence[ZipInfo], edited: Collection[str]
 ) -> Iterator[MemberSource]:
     """Yield the `members` that the finished wheel has as the wheel `raw` has them, unless they are `edited`.
@@ -94,39 +95,35 @@ def read_headers(path: Path) -> Message:
     try:
         return Parser().parsestr(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BuildError(
-            f"{path}: missing from the wheel: build it again", code="invalid-raw-wheel"
-        ) from None
+        raise invalid_raw_wheel(path, "missing from the wheel") from None
     except UnicodeDecodeError as error:
-        raise BuildError(
-            f"{path}: not text in UTF-8 ({error.reason}): build the wheel again", code="invalid-raw-wheel"
-        ) from None
+        raise invalid_raw_wheel(path, f"not text in UTF-8 ({error.reason})") from None
 
 
 def _can_stay(info: ZipInfo) -> bool:
     """Tell whether a member is a file that is not compressed and not in a folder that is always edited."""
     name = info.filename
-    stored = info.compress_type == ZIP_STORED and not info.flag_bits & ENCRYPTED_FLAG
+    stored = info.compress_type == ZIP_STORED and not info.flag_bits & zip_reader.ENCRYPTED_FLAG
     complete = info.compress_size == info.file_size
     is_file = normpath(name) == name  # the name of a folder ends with a slash
     return stored and complete and is_file and not name.partition("/")[0].endswith(EDITED_FOLDERS)
 
 
-def _extract_wheel(
-    raw: Path, into: Path, staying: Callable[[Sequence[ZipInfo]], Iterable[MemberSource]]
-) -> StagedWheel:
-    """Extract the members of `raw` without those that `staying` returns."""
+def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> StagedWheel:
+    """Extract the members of `raw`: all of them where `edited` is None."""
     try:
         with ZipFile(raw) as archive:
             infos = archive.infolist()
         for name, count in Counter(info.filename for info in infos).items():
             if count > 1:
                 raise BadZipFile(f"{name} is in it {count} times")
-        targets = [ExtractTarget(info, f"{into}/{_safe_path(info, raw)}") for info in infos]
-        left = {file.name: file for file in staying(infos)}
-        staged = [target for target in targets if target.info.filename not in left]
-        zip_reader.extract_members(raw, staged, EXTRACT_THREADS)
-    except ARCHIVE_ERRORS as error:
+        if problem := next(filter(None, map(zip_reader.unsafe_member, infos)), None):
+            raise BuildError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
+        unstaged = () if edited is None else tuple(_unstaged_members(raw, infos, edited))
+        left = {file.name for file in unstaged}
+        targets = [(info, f"{into}/{info.filename}") for info in infos if info.filename not in left]
+        zip_reader.extract_members(raw, targets, EXTRACT_THREADS)
+    except zip_reader.ARCHIVE_ERRORS as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel") from None
     except OSError as error:
         raise HostError(
@@ -134,33 +131,21 @@ def _extract_wheel(
             "free some space or choose another folder",
             code="disk-full",
         ) from error
-    return _describe_wheel(into, raw, [info.filename for info in infos], tuple(left.values()))
-
-
-def _describe_wheel(
-    root: Path, raw: Path, names: Sequence[str], left: tuple[MemberSource, ...]
-) -> StagedWheel:
-    """Read name and version of an extracted wheel. Raises BuildError where they are not there."""
-    infos = sorted(root.glob("*.dist-info"))
-    if len(infos) != 1:
-        raise BuildError(
-            f"{raw.name}: has {len(infos)} .dist-info folders, not one: build it again",
-            code="invalid-raw-wheel",
-        )
-    metadata = read_headers(infos[0] / "METADATA")
+    dist_info = find_dist_info(into, raw.name)
+    metadata = read_headers(dist_info / "METADATA")
     name, version = metadata.get("Name"), metadata.get("Version")
     if not name or not version:
-        raise BuildError(
-            f"{raw.name}: METADATA has no Name or no Version: build it again", code="invalid-raw-wheel"
-        )
-    return StagedWheel(raw.name, root, infos[0], name, version, _import_package(names, name, raw.name), left)
+        raise invalid_raw_wheel(raw.name, "METADATA has no Name or no Version")
+    package = _import_package([info.filename for info in infos], name, raw.name)
+    return StagedWheel(raw.name, into, dist_info, name, version, package, unstaged)
 
 
-def _safe_path(info: ZipInfo, raw: Path) -> PurePosixPath:
-    """Return the path of a member. Raises BuildError for one that leaves the wheel's folder."""
-    if problem := zip_reader.unsafe_member(info):
-        raise BuildError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
-    return PurePosixPath(info.filename)
+def find_dist_info(tree: Path, wheel: str) -> Path:
+    """Return the .dist-info folder in an extracted wheel. Raises BuildError where there is not one."""
+    folders = list(tree.glob("*.dist-info"))
+    if len(folders) != 1:
+        raise invalid_raw_wheel(wheel, f"has {len(folders)} .dist-info folders, not one")
+    return folders[0]
 
 
 def _import_package(names: Sequence[str], name: str, raw: str) -> str:
@@ -171,9 +156,9 @@ def _import_package(names: Sequence[str], name: str, raw: str) -> str:
     named = [folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)]
     candidates = named or folders
     if len(candidates) != 1:
+        listed = ", ".join(candidates) or "none"
         raise BuildError(
-            f"{raw}: cannot tell the import package of {name} (candidates: "
-            f"{', '.join(candidates) or 'none'}): rename one",
+            f"{raw}: cannot tell the import package of {name} (candidates: {listed}): rename one",
             code="ambiguous-import-package",
         )
     return candidates[0]

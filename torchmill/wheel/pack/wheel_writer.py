@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.files import hash_file
+from torchmill.wheel.pack import staging
 from torchmill.wheel.pack.compressor import Compressor, open_compressor
 from torchmill.wheel.pack.zip_writer import Codec, MemberSource, ZipWriter
 
@@ -73,17 +74,14 @@ def pack_wheel(
     return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 
-def list_members(tree: Path, unstaged: Iterable[MemberSource] = ()) -> list[MemberSource]:
+def _list_members(tree: Path, unstaged: Iterable[MemberSource], dist_info: str) -> list[MemberSource]:
     """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
 
-    Files in the tree replace `unstaged` ones of the same name. Raises BuildError for a tree without
-    .dist-info, or with links, which wheels cannot hold.
+    Files in the tree replace `unstaged` ones of the same name.
     """
-    files = {file.name: file for file in (*unstaged, *_scan_files(str(tree), ""))}
-    files.pop(f"{_dist_info_name(tree)}/RECORD", None)
-    return sorted(
-        files.values(), key=lambda file: (file.name.partition("/")[0].endswith(".dist-info"), file.name)
-    )
+    files = {file.name: file for file in (*unstaged, *_scan_files(tree))}
+    files.pop(f"{dist_info}/RECORD", None)
+    return sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
 
 
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
@@ -96,29 +94,15 @@ def record_digest(sha256: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
-def _scan_files(folder: str, inside: str) -> Iterator[MemberSource]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = f"{inside}{entry.name}"
-            if entry.is_symlink():
-                raise BuildError(
-                    f"{entry.path}: is a link, which a wheel cannot hold: replace it by a copy",
-                    code="link-in-wheel",
-                )
-            if entry.is_dir():
-                yield from _scan_files(entry.path, f"{name}/")
-            else:
-                yield member_source(name, Path(entry.path), entry.stat())
-
-
-def _dist_info_name(tree: Path) -> str:
-    folders = [path.name for path in tree.glob("*.dist-info")]
-    if len(folders) != 1:
-        raise BuildError(
-            f"{tree}: has {len(folders)} .dist-info folders, not one: build the wheel again",
-            code="invalid-raw-wheel",
-        )
-    return folders[0]
+def _scan_files(tree: Path) -> Iterator[MemberSource]:
+    for path in tree.rglob("*"):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise BuildError(
+                f"{path}: is a link, which a wheel cannot hold: replace it by a copy", code="link-in-wheel"
+            )
+        if not stat.S_ISDIR(status.st_mode):
+            yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
 def _write_archive(
@@ -127,11 +111,11 @@ def _write_archive(
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
     archive = ZipWriter(sink, _timestamp())
-    record = f"{_dist_info_name(tree)}/RECORD"
-    for name, content in compressor.add_files(archive, list_members(tree, unstaged)):
+    dist_info = staging.find_dist_info(tree, str(tree)).name
+    for name, content in compressor.add_files(archive, _list_members(tree, unstaged, dist_info)):
         rows.writerow([name, record_digest(content.sha256), content.size])
-    rows.writerow([record, "", ""])
-    compressor.add_bytes(archive, record, table.getvalue().encode())
+    rows.writerow([f"{dist_info}/RECORD", "", ""])
+    compressor.add_bytes(archive, f"{dist_info}/RECORD", table.getvalue().encode())
     archive.close()
 
 

@@ -12,7 +12,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipInfo
@@ -21,17 +20,16 @@ from torchmill.wheel.pack.zip_writer import crc32
 
 LOCAL_NAME_LENGTHS = struct.Struct("<26x2H")  # local header: lengths of the name and of the extra field
 ENCRYPTED_FLAG = 1
+# What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
+ARCHIVE_ERRORS = (
+    *(BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, UnicodeDecodeError, struct.error),
+)
 READABLE_MODE = 0o644
 CHUNK_BYTES = 1 << 20
 BATCH_FILES, BATCH_BYTES = 128, 16 * CHUNK_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractTarget:
-    """A member and the path of its file."""
-
-    info: ZipInfo
-    path: str
+ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
 
 
 def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:
@@ -39,9 +37,9 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
 
     Raises BadZipFile where the archive contradicts its directory, OSError where the disk is full.
     """
-    files = [target for target in targets if not target.info.is_dir()]
-    folders = {os.path.dirname(target.path) for target in files}  # noqa: PTH120 - ten thousand of them
-    folders |= {target.path for target in targets if target.info.is_dir()}
+    files = [target for target in targets if not target[0].is_dir()]
+    folders = {os.path.dirname(path) for _, path in files}  # noqa: PTH120 - ten thousand of them
+    folders |= {path for info, path in targets if info.is_dir()}
     for folder in sorted(folders):
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     pool = ThreadPoolExecutor(threads)
@@ -57,7 +55,7 @@ def _batches(files: Iterable[ExtractTarget]) -> Iterator[list[ExtractTarget]]:
     size = 0
     for file in files:
         batch.append(file)
-        size += file.info.file_size
+        size += file[0].file_size
         if len(batch) == BATCH_FILES or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -67,10 +65,10 @@ def _batches(files: Iterable[ExtractTarget]) -> Iterator[list[ExtractTarget]]:
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
     with archive.open("rb", buffering=0) as source:
-        for target in batch:
-            with open(target.path, "xb", buffering=0) as sink:  # noqa: PTH123
-                _write_member(source, target.info, sink)
-            os.chmod(target.path, READABLE_MODE | (target.info.external_attr >> 16 & 0o777))  # noqa: PTH101
+        for info, path in batch:
+            with open(path, "xb", buffering=0) as sink:  # noqa: PTH123
+                _write_member(source, info, sink)
+            os.chmod(path, READABLE_MODE | (info.external_attr >> 16 & 0o777))  # noqa: PTH101
 
 
 def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
@@ -136,5 +134,4 @@ def unsafe_member(info: ZipInfo) -> str:
         return f"the member {name!r} leaves the wheel"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
-
     return f"the member {name!r} is a link" if stat.S_ISLNK(info.external_attr >> 16) else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.message import Message
@@ -13,16 +12,20 @@ from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
 from packaging.requirements import Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import (
+    InvalidWheelFilename,
+    canonicalize_name,
+    canonicalize_version,
+    parse_wheel_filename,
+)
 
 from torchmill.config.model import Plan
 from torchmill.core.process import capture
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import elf, metadata, policy
 from torchmill.wheel.pack.metadata import DeclaredNeeds
-from torchmill.wheel.pack.staging import ARCHIVE_ERRORS
+from torchmill.wheel.pack.zip_reader import ARCHIVE_ERRORS
 from torchmill.wheel.verify.clean_environment import clean_variables
 
 INTERPRETER_PROBE = """
@@ -48,18 +51,11 @@ class TargetInterpreter:
     abi: str  # "cp310", "cp37m", "cp313t"
     suffix: str  # of extension modules: ".cpython-310-x86_64-linux-gnu.so"
 
-    @property
-    def version(self) -> tuple[int, int]:
-        """Return major and minor version."""
-        major, minor = self.release.split(".")[:2]
-        return int(major), int(minor)
-
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
     """Run `python` and return what it is. Raises CommandError or HostError where it does not run."""
-    return TargetInterpreter(
-        **json.loads(capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables()))
-    )
+    answer = capture([str(python), "-I", "-c", INTERPRETER_PROBE], env=clean_variables())
+    return TargetInterpreter(**json.loads(answer))
 
 
 def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> list[str]:
@@ -83,14 +79,11 @@ def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
     A resolver reads the metadata of one wheel of a version, and takes it for all. Wheels that cannot be read
     are left out.
     """
-    own = _read_needs(wheel)
-    needs = {other: _read_needs(other) for other in others} if own is not None else {}
-    sentences = (
-        metadata.needs_difference((wheel.name, own), (other.name, theirs))
-        for other, theirs in needs.items()
-        if own is not None and theirs is not None
-    )
-    return [sentence for sentence in sentences if sentence]
+    needs = {each.name: _read_needs(each) for each in (wheel, *others)}
+    readable = [(name, declared) for name, declared in needs.items() if declared is not None]
+    if needs[wheel.name] is None:
+        return []
+    return list(filter(None, (metadata.needs_difference(readable[0], other) for other in readable[1:])))
 
 
 def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
@@ -141,38 +134,28 @@ def _tag_problems(name: str, headers: Message, interpreter: TargetInterpreter) -
     except InvalidWheelFilename as error:
         yield f"the file's name is not one of a wheel ({error})"
         return
-    if not tags & _supported_tags(sorted({tag.platform for tag in tags}), interpreter):
+    major, minor = (int(number) for number in interpreter.release.split(".")[:2])
+    platforms = sorted({tag.platform for tag in tags})
+    supported = {
+        *cpython_tags((major, minor), [interpreter.abi], platforms),
+        *compatible_tags((major, minor), f"cp{major}{minor}", platforms),
+    }
+    if not tags & supported:
         yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
     yield from wheel_file.tag_mismatches(headers, tags)
-
-
-def _supported_tags(platforms: list[str], interpreter: TargetInterpreter) -> set[Tag]:
-    """Return the tags that the interpreter accepts, on these platforms."""
-    version = interpreter.version
-    return {
-        *cpython_tags(version, [interpreter.abi], platforms),
-        *compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
-    }
 
 
 def _metadata_problems(headers: Message, plan: Plan) -> Iterator[str]:
     name, version = headers.get("Name", ""), headers.get("Version", "")
     if canonicalize_name(name) != canonicalize_name(plan.build.package):
         yield f"METADATA names {name or 'nothing'}, not {plan.build.package}"
-    if not _same_version(version, plan.version):
+    if canonicalize_version(version) != canonicalize_version(plan.version):
         yield f"METADATA says version {version or 'nothing'}, not {plan.version}"
     if plan.torch is not None:
         planned = Requirement(plan.torch)
         declared = metadata.requirements_on(headers, planned.name)
         if [Requirement(each) for each in declared] != [planned]:
             yield f"METADATA requires {' and '.join(declared) or f'no {planned.name}'}, not {plan.torch}"
-
-
-def _same_version(one: str, other: str) -> bool:
-    try:
-        return Version(one) == Version(other)
-    except InvalidVersion:
-        return one == other
 
 
 def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
@@ -193,10 +176,7 @@ def _read_needs(wheel: Path) -> DeclaredNeeds | None:
         with ZipFile(wheel) as archive:
             name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
             headers = wheel_file.parse_headers(archive.read(name))
-    except (OSError, StopIteration, zlib.error, *ARCHIVE_ERRORS):
+    except (OSError, StopIteration, *ARCHIVE_ERRORS):
         return None
-    return metadata.declared_needs(
-        headers.get("Requires-Python"),
-        headers.get_all("Requires-Dist", []),
-        headers.get_all("Provides-Extra", []),
-    )
+    requires, extras = (headers.get_all(name, []) for name in ("Requires-Dist", "Provides-Extra"))
+    return metadata.declared_needs(headers.get("Requires-Python"), requires, extras)
