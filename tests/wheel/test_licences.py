@@ -29,16 +29,19 @@ def owner(path: Path) -> LibraryOwner | None:
     return licences.owner_finder([path])(path)
 
 
-def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) -> None:
+def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = tmp_path / "COPYING"
     text.write_text("free")
     owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
+    monkeypatch.setattr(licences, "owner_finder", lambda _: lambda path: owners.get(path.name))
     wheel = staged(tmp_path / "stage")
     came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
-    (note,) = licences.copy_licences(wheel, came, lambda path: owners.get(path.name))
+    (note,) = licences.copy_licences(wheel, came)
     assert (wheel.dist_info / "licenses/bundled/good/COPYING").read_text() == "free"
     assert "no licence file was found for libbare.so, libstray.so" in note
-    assert licences.copy_licences(wheel, came[:1], lambda path: owners.get(path.name)) == ()
+    assert licences.copy_licences(wheel, came[:1]) == ()
 
 
 def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:

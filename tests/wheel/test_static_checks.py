@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import platform
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -21,23 +21,14 @@ from torchmill.core.files import hash_file
 from torchmill.core.process import capture
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
-from torchmill.wheel.pack.policy import (
-    DRIVER_LIBRARY,
-    ELF_MACHINES,
-    INTERPRETER_LIBRARY,
-    LOADER_LIBRARY,
-    PlatformTarget,
-)
+from torchmill.wheel.pack.policy import ELF_MACHINES, INTERPRETER_LIBRARY, LOCAL_LIBRARY, PlatformTarget
 from torchmill.wheel.pack.staging import StagedWheel
 
 # torch, cuDNN and each other open these by name: renamed, they would not be found.
 _OPENED_BY_NAME = re.compile(r"lib(cudnn\w*|cublas(Lt)?|nvrtc(-builtins)?|nvJitLink)\.so(\.\d+)*")
 # What a library opens at run time, which its headers do not name.
 NVRTC = re.compile(r"libnvrtc\.so\.\d+(\.\d+)*")
-_OPENS_BY_NAME = (
-    (re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"),
-    (NVRTC, "libnvrtc-builtins.so.*"),
-)
+_OPENS_BY_NAME = ((re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"), (NVRTC, "libnvrtc-builtins.so.*"))
 CUDNN_8, NVRTC_FOR_CUDNN_8 = "libcudnn.so.8", "libnvrtc.so"  # sdnext#539, facefusion-docker#9
 # The libraries of packages that are not named after their only library.
 _NVIDIA_LIBRARIES = {
@@ -62,7 +53,7 @@ PLAIN_LINUX_TAG = re.compile(r"linux_(?P<arch>\w+)")
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
 LDCONFIG_PROGRAMS = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "/usr/bin/ldconfig")
 STANDARD_FOLDERS = ("/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
-MULTIARCH_FOLDERS = ("/usr/local/lib/*-linux-*", "/usr/lib/*-linux-*", "/lib/*-linux-*")
+MULTIARCH_FOLDERS = ("usr/local/lib/*-linux-*", "usr/lib/*-linux-*", "lib/*-linux-*")  # below /
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,46 +66,35 @@ class LibrarySearch:
 
     def find(self, needed: str, user: Path, rpath: Iterable[str], machine: str) -> Path | None:
         """Return the library for `machine` that the file `user` needs, or None."""
-        return _first_library(self._candidates(needed, user, rpath), machine)
+        name = Path(needed).name
+        run_path = [expand_origin(entry, user) for entry in rpath]
+        folders = [*(folder for folder in run_path if folder.is_absolute()), *self.folders]
+        named = [Path(needed)] if needed.startswith("/") else []  # others depend on the working directory
+        first = _first_library([*named, *(folder / name for folder in folders)], machine)
+        return first or self.find_by_default(name, machine)
 
     def find_by_default(self, name: str, machine: str | None) -> Path | None:
         """Return the library that the loader finds without run path and caller's folders, or None."""
-        return _first_library(self._default_candidates(name), machine)
-
-    def _candidates(self, needed: str, user: Path, rpath: Iterable[str]) -> Iterator[Path]:
-        if needed.startswith("/"):  # a relative path would depend on the working directory
-            yield Path(needed)
-        name = Path(needed).name
-        for entry in rpath:
-            if (folder := expand_origin(entry, user)).is_absolute():
-                yield folder / name
-        for folder in self.folders:
-            yield folder / name
-        yield from self._default_candidates(name)
-
-    def _default_candidates(self, name: str) -> Iterator[Path]:
-        for cached, path in self.cached:
-            if cached == name:
-                yield path
-        for folder in self.standard:
-            yield folder / name
+        cached = [path for library, path in self.cached if library == name]
+        return _first_library([*cached, *(folder / name for folder in self.standard)], machine)
 
 
 def _first_library(candidates: Iterable[Path], machine: str | None) -> Path | None:
     """Return the first library for `machine` (None: for any)."""
     for path in candidates:
-        if elf.is_elf(path.resolve()):
-            info = elf.read_elf(path.resolve())
-            if info is not None and machine in {None, info.machine}:
-                return path
+        info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
+        if info is not None and machine in {None, info.machine}:
+            return path
     return None
 
 
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
     """Return the search order of this machine's loader, with `folders` first."""
-    root = Path("/")
-    multiarch = [path for pattern in MULTIARCH_FOLDERS for path in sorted(root.glob(pattern.lstrip("/")))]
-    return LibrarySearch(tuple(folders), tuple(_loader_cache()), (*map(Path, STANDARD_FOLDERS), *multiarch))
+    multiarch = [path for pattern in MULTIARCH_FOLDERS for path in sorted(Path("/").glob(pattern))]
+    program = next((path for path in LDCONFIG_PROGRAMS if Path(path).exists()), None)
+    listing = capture([program, "-p"]) if program else ""  # musl has no such cache
+    standard = (*map(Path, STANDARD_FOLDERS), *multiarch)
+    return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), standard)
 
 
 def expand_origin(entry: str, user: Path) -> Path:
@@ -128,13 +108,6 @@ def parse_ldconfig(listing: str) -> Iterator[tuple[str, Path]]:
     for line in listing.splitlines():
         if match := LDCONFIG_LINE.fullmatch(line):
             yield match["name"], Path(match["path"])
-
-
-def _loader_cache() -> Iterator[tuple[str, Path]]:
-    program = next((path for path in LDCONFIG_PROGRAMS if Path(path).exists()), None)
-    if program is None:  # musl has no such cache
-        return
-    yield from parse_ldconfig(capture([program, "-p"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +125,8 @@ class PlainLinuxTarget:
 
     def on_system(self, library: str) -> bool:
         """Tell whether systems like this one have `library`."""
-        if LOADER_LIBRARY.fullmatch(library) or DRIVER_LIBRARY.fullmatch(library):
-            return True
-        return self.search.find_by_default(library, self.machine) is not None
+        local = LOCAL_LIBRARY.fullmatch(library) is not None
+        return local or self.search.find_by_default(library, self.machine) is not None
 
 
 def plain_linux_target(tag: str, search: LibrarySearch) -> PlainLinuxTarget | None:
@@ -204,9 +176,12 @@ def bundle_libraries(graft: Graft) -> None:
     waiting = [(path, path) for path in graft.files]  # the file in the wheel, and the original
     while waiting:
         path, origin = waiting.pop(0)
+        info = graft.files[path]
         for needed in _missing_libraries(graft, path):
-            source = _find_library(graft, needed, path, origin)
-            if source is not None:
+            source = graft.search.find(needed, origin, info.rpath, info.machine)
+            if source is None:
+                graft.missing.append(f"{needed}, which {graft.path_in_wheel(path)} needs, is nowhere")
+            else:
                 waiting.extend(_bundle_with_companions(graft, path, needed, source))
     _alias_nvrtc(graft)
     if graft.missing:
@@ -236,25 +211,15 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
             graft.notes.append(
                 f"{graft.path_in_wheel(path)} needed {needed}: removed, the interpreter provides it"
             )
-        elif _is_provided(graft, name):
-            if needed != name:  # a path of the build, from the linker
-                graft.replaced.setdefault(path, {})[needed] = name
-        else:
+        elif not (
+            name in graft.own | graft.provided
+            or graft.target.on_system(name)
+            or nvidia_folder(graft.required_nvidia, name)
+            or nvidia_folder(graft.installed_nvidia, name)
+        ):
             yield needed
-
-
-def _is_provided(graft: Graft, name: str) -> bool:
-    if name in graft.own or name in graft.provided or graft.target.on_system(name):
-        return True
-    return any(nvidia_folder(folders, name) for folders in (graft.required_nvidia, graft.installed_nvidia))
-
-
-def _find_library(graft: Graft, needed: str, path: Path, origin: Path) -> Path | None:
-    info = graft.files[path]
-    source = graft.search.find(needed, origin, info.rpath, info.machine)
-    if source is None:
-        graft.missing.append(f"{needed}, which {graft.path_in_wheel(path)} needs, is nowhere")
-    return source
+        elif needed != name:  # a path of the build, from the linker
+            graft.replaced.setdefault(path, {})[needed] = name
 
 
 def _bundle_with_companions(
@@ -291,9 +256,7 @@ def _alias_nvrtc(graft: Graft) -> None:
         copy = graft.folder / NVRTC_FOR_CUDNN_8
         _copy_library(versioned.source, copy)
         graft.files[copy] = graft.files[graft.staged.root / versioned.path]
-        graft.bundled[copy] = BundledLibrary(
-            copy.name, graft.path_in_wheel(copy), versioned.source, versioned.sha256
-        )
+        graft.bundled[copy] = replace(versioned, name=copy.name, path=graft.path_in_wheel(copy))
 
 
 def _copy_library(source: Path, copy: Path) -> None:
@@ -314,12 +277,11 @@ def keeps_name(library: str) -> bool:
 
 def libraries_opened_by(library: Path) -> Iterator[Path]:
     """Yield the libraries in the same folder that a library opens by name."""
-    for pattern, others in _OPENS_BY_NAME:
-        if pattern.fullmatch(library.name):
-            for path in sorted(library.parent.glob(others)):
-                info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
-                if info is not None and info.soname == path.name:
-                    yield path
+    patterns = [others for pattern, others in _OPENS_BY_NAME if pattern.fullmatch(library.name)]
+    for path in (path for others in patterns for path in sorted(library.parent.glob(others))):
+        info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
+        if info is not None and info.soname == path.name:
+            yield path
 
 
 def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:

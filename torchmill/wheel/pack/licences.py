@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,7 +21,6 @@ from torchmill.wheel.pack.staging import StagedWheel
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|copyright|eula)", re.IGNORECASE)
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
 SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
-_OS_RELEASE = Path("/etc/os-release")
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 _RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
 _FIELD_COUNT = 3  # name, version, architecture
@@ -33,18 +34,10 @@ class LibraryOwner:
     files: tuple[Path, ...]
 
 
-def copy_licences(
-    staged: StagedWheel,
-    bundled: Iterable[BundledLibrary],
-    find_owner: Callable[[Path], LibraryOwner | None] | None = None,
-) -> tuple[str, ...]:
-    """Copy the licence files of bundled libraries into .dist-info, and return a note on those without one.
-
-    `find_owner` returns the package of a library, as `owner_finder` does.
-    """
+def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tuple[str, ...]:
+    """Copy the licence files of bundled libraries into .dist-info, and return a note on those without one."""
     libraries = [library.source for library in bundled]
-    find_owner = find_owner or owner_finder(libraries)
-    lacking = set()
+    find_owner, lacking = owner_finder(libraries), set()
     for library in libraries:
         owner = find_owner(library)
         if owner is None or not owner.files:
@@ -68,14 +61,9 @@ def owner_finder(libraries: Iterable[Path]) -> Callable[[Path], LibraryOwner | N
 def debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
     """Return the Debian packages of libraries, by one run of dpkg-query, which takes a while."""
     spellings = {str(path): library for library in libraries for path in _path_spellings(library)}
-    if not spellings or shutil.which("dpkg-query") is None:
-        return {}
-    command = ["dpkg-query", "--search", *spellings]  # fails for an unknown path, and prints the others
-    done = subprocess.run(
-        command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False
-    )
     owners: dict[Path, LibraryOwner] = {}
-    for line in done.stdout.splitlines():
+    # fails for an unknown path, and prints the others
+    for line in _query("dpkg-query", "--search", *spellings).splitlines() if spellings else ():
         packages, _, path = line.rpartition(": ")
         if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
             name = packages.partition(",")[0].partition(":")[0]
@@ -128,12 +116,12 @@ def _pip_purl(file: Path) -> PackageURL | None:
 
 def _debian_purls(files: Iterable[Path]) -> dict[Path, PackageURL]:
     names = {file: owner.name for file, owner in debian_owners(files).items()}
+    packages = sorted(set(names.values()))
+    listing = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *packages) if packages else ""
     purls: dict[str, PackageURL] = {}
-    if names:
-        lines = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *sorted(set(names.values())))
-        for line in lines.splitlines():
-            if purl := _parse_purl("deb", line):
-                purls.setdefault(purl.name, purl)  # of several architectures the first
+    for line in listing.splitlines():
+        if purl := _parse_purl("deb", line):
+            purls.setdefault(purl.name, purl)  # of several architectures the first
     return {file: purls[name] for file, name in names.items() if name in purls}
 
 
@@ -147,21 +135,17 @@ def _parse_purl(kind: str, output: str) -> PackageURL | None:
     if len(fields) != _FIELD_COUNT:
         return None
     name, version, arch = fields
-    return PackageURL(kind, namespace=_distro(), name=name, version=version, qualifiers={"arch": arch})
+    distro: str | None = None
+    with contextlib.suppress(OSError):
+        distro = platform.freedesktop_os_release()["ID"]  # "debian", "almalinux"
+    return PackageURL(kind, namespace=distro, name=name, version=version, qualifiers={"arch": arch})
 
 
 def _query(program: str, *arguments: str) -> str:
-    """Return the output of a program; "" where it is missing or fails."""
+    """Return what a program prints in English; "" where it is missing."""
     if shutil.which(program) is None:
         return ""
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _distro() -> str | None:
-    """Return the ID of os-release(5): "debian", "almalinux"."""
-    try:
-        lines = _OS_RELEASE.read_text("utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line[3:].strip('"') for line in lines if line.startswith("ID=")), None)
+    english = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        [program, *arguments], env=english, capture_output=True, text=True, check=False
+    ).stdout

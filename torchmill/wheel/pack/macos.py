@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torchmill.core.errors import HostError, VerifyError
@@ -51,26 +52,24 @@ def delocate_wheel(
         raise HostError(
             "delocate repairs wheels for macOS: run `pip install delocate`", code="delocate-missing"
         ) from None
-    if missing := [tool for tool in XCODE_TOOLS if shutil.which(tool) is None]:
-        raise HostError(
-            f"{', '.join(missing)}: not found: run `xcode-select --install`", code="xcode-tools-missing"
-        )
+    if missing := ", ".join(tool for tool in XCODE_TOOLS if shutil.which(tool) is None):
+        raise HostError(f"{missing}: not found: run `xcode-select --install`", code="xcode-tools-missing")
     package = staged.root / staged.package
     folder = package / ".dylibs"
+    bundles = partial(must_bundle, provided=provided)
     with _delocate_errors() as errors:
         try:
-            copied = delocate_path(
-                str(package),
-                str(folder),
-                copy_filt_func=lambda path: must_bundle(path, provided),
-                sanitize_rpaths=True,
-            )
+            copied = delocate_path(str(package), str(folder), copy_filt_func=bundles, sanitize_rpaths=True)
         except DelocationError as error:
             reason = "; ".join(errors) or " ".join(str(error).split())
             raise VerifyError(
                 f"{reason}: install what provides the library, and build again", code="library-not-found"
             ) from None
-    bundled = tuple(_bundled_library(staged, Path(source), folder) for source in sorted(copied))
+    inside = folder.relative_to(staged.root).as_posix()
+    bundled = tuple(
+        BundledLibrary(source.name, f"{inside}/{source.name}", source, hash_file(source))
+        for source in map(Path, sorted(copied))
+    )
     for library in bundled:  # until now its install name is its path on this machine
         set_install_id(str(staged.root / library.path), f"/DLC/{library.path}")
     if not bundled:
@@ -95,15 +94,9 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
         )
     macos = int(match["major"]), int(match["minor"])
     machines = TAG_MACHINES.get(match["arch"], {match["arch"]})
-    problems = [
-        problem
-        for path in sorted(staged.root.rglob("*"))
-        if is_macho(path)
-        for problem in slice_problems(
-            path.relative_to(staged.root).as_posix(), read_slices(path), macos, machines
-        )
-    ]
-    if problems:
+    files = {path.relative_to(staged.root).as_posix(): path for path in sorted(staged.root.rglob("*"))}
+    slices = {name: read_slices(path) for name, path in files.items() if is_macho(path)}
+    if problems := [each for name in slices for each in slice_problems(name, slices[name], macos, machines)]:
         raise VerifyError(
             f"{policy.first_problems(problems)}: build on that system, or for it, with "
             "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
@@ -123,11 +116,9 @@ def read_slices(path: Path) -> tuple[MachoSlice, ...]:
     """Return the parts of a file for each machine. Raises ValueError where it is damaged."""
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
+    headers = [(each.header.cputype, each.commands) for each in MachO(str(path)).headers]
     return tuple(
-        MachoSlice(
-            CPU_TYPES.get(each.header.cputype, f"cpu {each.header.cputype:#x}"), _oldest_macos(each.commands)
-        )
-        for each in MachO(str(path)).headers
+        MachoSlice(CPU_TYPES.get(cpu, f"cpu {cpu:#x}"), _oldest_macos(commands)) for cpu, commands in headers
     )
 
 
@@ -150,11 +141,6 @@ def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[in
             number = int(getattr(command, "version" if kind == VERSION_MIN else "minos"))
             return number >> 16, number >> 8 & 0xFF
     return 0, 0
-
-
-def _bundled_library(staged: StagedWheel, source: Path, folder: Path) -> BundledLibrary:
-    copy = folder / source.name
-    return BundledLibrary(copy.name, copy.relative_to(staged.root).as_posix(), source, hash_file(source))
 
 
 @contextlib.contextmanager

@@ -30,8 +30,11 @@ ELF_MACHINES = {  # arch of a platform tag -> machine in ELF headers
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
 # Part of the interpreter that imports the extension; a second copy would be a second interpreter.
 INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
+# Libraries that no wheel brings along: the loader, and those of the driver.
+LOCAL_LIBRARY = re.compile(
+    rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}"
+)
 _MOST_LISTED = 3  # problems in one message
-LOADER_LIBRARY = re.compile(r"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,7 @@ class PlatformTarget:
 
     def on_system(self, library: str) -> bool:
         """Tell whether every system of the tag has `library`."""
-        allowed = library in self.policy.whitelist
-        return allowed or bool(LOADER_LIBRARY.fullmatch(library) or DRIVER_LIBRARY.fullmatch(library))
+        return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
 
 def platform_target(tag: str) -> PlatformTarget:
@@ -101,13 +103,17 @@ def system_needs(
 
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
     """Return a clause for each need that the target's tag does not promise."""
-    problems = []
-    for each in needs:
-        for library, version in _too_new(target, each):
-            problems.append(f"{each.file} needs {version} of {library}, which is newer than {target.tag}")
-        for library, symbol in _forbidden(target.policy, each):
-            problems.append(f"{each.file} uses {symbol} of {library}, which {target.tag} does not promise")
-    return problems
+    return [problem for each in needs for problem in _file_problems(target, each)]
+
+
+def _file_problems(target: PlatformTarget, needs: SystemNeeds) -> Iterator[str]:
+    for library in sorted(target.policy.whitelist & set(needs.versions)):
+        for version in sorted(needs.versions[library]):
+            if _is_too_new(target, version):
+                yield f"{needs.file} needs {version} of {library}, which is newer than {target.tag}"
+    for library in sorted(needs.libraries & set(target.policy.blacklist)):
+        for symbol in sorted(needs.symbols & target.policy.blacklist[library]):
+            yield f"{needs.file} uses {symbol} of {library}, which {target.tag} does not promise"
 
 
 def first_problems(problems: Sequence[str]) -> str:
@@ -118,17 +124,12 @@ def first_problems(problems: Sequence[str]) -> str:
 
 def lowest_tag(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> str:
     """Return the oldest tag that meets these needs; the target's own at worst."""
-    oldest = _oldest_target(target, list(needs))
+    oldest = oldest_target(target, list(needs))
     return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
 
 
-def oldest_tag(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> str | None:
-    """Return the oldest tag of the target's C library that meets these needs; None where none does."""
-    oldest = _oldest_target(target, list(needs))
-    return oldest.tag if oldest is not None else None
-
-
-def _oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
+def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
+    """Return the oldest target with this C library that meets these needs; None where none does."""
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
     for version, policy in _policies(libc, target.arch, target.tag):
         candidate = PlatformTarget(policy.name, target.arch, version, policy, covered=True)
@@ -138,47 +139,27 @@ def _oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> Plat
     return None
 
 
-def _too_new(target: PlatformTarget, needs: SystemNeeds) -> list[tuple[str, str]]:
-    """Return library and symbol version for each version that the target does not promise."""
-    too_new = []
-    for library, versions in sorted(needs.versions.items()):
-        if library not in target.policy.whitelist:
-            continue
-        for version in sorted(versions):
-            family, _, number = version.partition("_")
-            promised = target.policy.symbol_versions.get(family)
-            beyond = promised is not None and number not in promised
-            if family == "GLIBC" and number[:1].isdigit():
-                beyond = tuple(map(int, number.split("."))) > target.version
-            elif not target.covered:
-                beyond = False  # a tag newer than every policy: only the C library's number can be judged
-            if beyond:
-                too_new.append((library, version))
-    return too_new
-
-
-def _forbidden(policy: Policy, needs: SystemNeeds) -> list[tuple[str, str]]:
-    return [
-        (library, symbol)
-        for library, names in sorted(policy.blacklist.items())
-        if library in needs.libraries
-        for symbol in sorted(names & needs.symbols)
-    ]
+def _is_too_new(target: PlatformTarget, version: str) -> bool:
+    """Tell whether a symbol version ("GLIBC_2.34") is beyond what the target promises."""
+    family, _, number = version.partition("_")
+    if family == "GLIBC" and number[:1].isdigit():
+        return tuple(map(int, number.split("."))) > target.version
+    promised = target.policy.symbol_versions.get(family)
+    # of a tag newer than every policy, only the C library's number can be judged
+    return target.covered and promised is not None and number not in promised
 
 
 @cache
 def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Policy], ...]:
     """Return every policy for `arch` with its version of the C library, oldest first."""
-    try:
-        architecture = Architecture(arch)
-    except ValueError:
+    if arch not in {each.value for each in Architecture}:
         raise ConfigError(
             f"{tag}: there is no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
-        ) from None
+        )
     if libc == "musllinux":
-        policies = WheelPolicies(libc=Libc.MUSL, arch=architecture, musl_policy="musllinux_1_2")
+        policies = WheelPolicies(libc=Libc.MUSL, arch=Architecture(arch), musl_policy="musllinux_1_2")
     else:
-        policies = WheelPolicies(libc=Libc.GLIBC, arch=architecture)
+        policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(arch))
     matches = [(LIBC_TAG.fullmatch(policy.name), policy) for policy in policies]
     dated = [((int(match["major"]), int(match["minor"])), policy) for match, policy in matches if match]
     return tuple(sorted(dated, key=lambda each: each[0]))

@@ -137,11 +137,11 @@ def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
     files = {path: info for path in graft.files if (info := elf.read_elf(path)) is not None}  # as edited
     needs = list(policy.system_needs(graft.staged.root, files, target, graft.own))
     if problems := policy.policy_problems(target, needs):
-        oldest = policy.oldest_tag(target, needs)
+        oldest = policy.oldest_target(target, needs)
+        meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise VerifyError(
-            f"{policy.first_problems(problems)}: {f'the files as compiled meet {oldest}: ' if oldest else ''}"
-            f"build on a system as old as {target.tag}, or with `--plat auto`, which takes the tag that "
-            "holds",
+            f"{policy.first_problems(problems)}: {meets}build on a system as old as {target.tag}, or with "
+            "`--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
     return policy.lowest_tag(target, needs)
