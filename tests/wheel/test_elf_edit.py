@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 import subprocess
 import sys
@@ -298,13 +297,12 @@ def test_every_object_is_read(tmp_path: Path) -> None:
     assert not elf.is_static_library(text)
 
 
-@pytest.mark.parametrize(("cut", "words"), [(-8, "it ends too soon"), (90, "ends too soon|no member at")])
-def test_a_damaged_one_is_named(tmp_path: Path, cut: int, words: str) -> None:
+@pytest.mark.parametrize("cut", [-8, 90])
+def test_a_damaged_one_is_named(tmp_path: Path, cut: int) -> None:
     path = made(tmp_path / "lib.a", [piece(70)])
     path.write_bytes(path.read_bytes()[:cut])
-    with refused("damaged-library") as caught:
+    with refused("damaged-library"):
         list(elf.static_objects(path))
-    assert re.search(words, str(caught.value))
     path.write_bytes(elf.AR_MAGIC + b"nothing" * 20)
     with refused("damaged-library"):
         list(elf.static_objects(path))

@@ -43,9 +43,7 @@ def _applied(staged: StagedWheel, lib: Path) -> Iterator[str]:
             continue
         mode = path.stat().st_mode
         path.chmod(mode | 0o200)
-        edit = ElfEdit(rpath=conda_run_path(path, facts, staged, lib))
-        if not elf_edit.edit_in_place(edit, path):
-            elf_edit.run_patchelf(edit, path)
+        elf_edit.edit_file(ElfEdit(rpath=conda_run_path(path, facts, staged, lib)), path)
         force_rpath(path)
         path.chmod(mode)
         yield path.relative_to(staged.root).as_posix()

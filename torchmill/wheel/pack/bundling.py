@@ -21,7 +21,7 @@ from torchmill.core.files import hash_file
 from torchmill.core.process import capture
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
-from torchmill.wheel.pack.policy import ELF_MACHINES, INTERPRETER_LIBRARY, LOCAL_LIBRARY, PlatformTarget
+from torchmill.wheel.pack.policy import INTERPRETER_LIBRARY, LOCAL_LIBRARY, PlatformTarget
 from torchmill.wheel.pack.staging import StagedWheel
 
 # torch, cuDNN and each other open these by name: renamed, they would not be found.
@@ -73,17 +73,16 @@ class LibrarySearch:
         first = _first_library([*named, *(folder / name for folder in folders)], machine)
         return first or self.find_by_default(name, machine)
 
-    def find_by_default(self, name: str, machine: str | None) -> Path | None:
+    def find_by_default(self, name: str, machine: str) -> Path | None:
         """Return the library that the loader finds without run path and caller's folders, or None."""
         cached = [path for library, path in self.cached if library == name]
         return _first_library([*cached, *(folder / name for folder in self.standard)], machine)
 
 
-def _first_library(candidates: Iterable[Path], machine: str | None) -> Path | None:
-    """Return the first library for `machine` (None: for any)."""
+def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
     for path in candidates:
         info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
-        if info is not None and machine in {None, info.machine}:
+        if info is not None and info.runs_on(machine):
             return path
     return None
 
@@ -118,15 +117,10 @@ class PlainLinuxTarget:
     arch: str
     search: LibrarySearch
 
-    @property
-    def machine(self) -> str | None:
-        """Return the machine in ELF headers; None for an unknown arch."""
-        return ELF_MACHINES.get(self.arch)
-
     def on_system(self, library: str) -> bool:
         """Tell whether systems like this one have `library`."""
         local = LOCAL_LIBRARY.fullmatch(library) is not None
-        return local or self.search.find_by_default(library, self.machine) is not None
+        return local or self.search.find_by_default(library, self.arch) is not None
 
 
 def plain_linux_target(tag: str, search: LibrarySearch) -> PlainLinuxTarget | None:

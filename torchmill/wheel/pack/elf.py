@@ -29,15 +29,15 @@ VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
 WEAK = 2  # symbol binding
 AR_MAGIC = b"!<arch>\n"
 _AR_HEADER_BYTES, _AR_SIZE_FIELD, _AR_HEADER_END = 60, slice(48, 58), b"`\n"
-MACHINE_NAMES = {
-    3: "EM_386",
-    21: "EM_PPC64",
-    22: "EM_S390",
-    40: "EM_ARM",
-    62: "EM_X86_64",
-    183: "EM_AARCH64",
-    243: "EM_RISCV",
-    258: "EM_LOONGARCH",
+ARCHES = {  # e_machine -> arch of platform tags
+    3: "i686",
+    21: "ppc64le",
+    22: "s390x",
+    40: "armv7l",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
 }
 
 
@@ -139,9 +139,12 @@ class ElfImage:
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Return the section headers."""
-        size, start = struct.calcsize(self.byte_order + self.layout.section), self.header[5]
-        rows = self._table(self.layout.section, start, self.header[11])
-        return tuple(self._section(start + number * size, row) for number, row in enumerate(rows))
+        step, start = struct.calcsize(self.byte_order + self.layout.section), self.header[5]
+        rows = enumerate(self._table(self.layout.section, start, self.header[11]))
+        return tuple(
+            Section(start + number * step, kind, address, offset, size, link, name)
+            for number, (name, kind, _, address, offset, size, link, *_) in rows
+        )
 
     @cached_property
     def dynamic(self) -> tuple[tuple[int, int], ...]:
@@ -219,11 +222,6 @@ class ElfImage:
             kind, offset, address, _, size, memory, flags, align = row
         return Segment(kind, flags, offset, address, size, memory, align)
 
-    @staticmethod
-    def _section(at: int, row: tuple[int, ...]) -> Section:
-        name, kind, _, address, offset, size, link = row[:7]
-        return Section(at, kind, address, offset, size, link, name)
-
     def _text(self, start: int) -> str:
         end = self.data.find(b"\0", start)
         if end < 0:
@@ -247,11 +245,15 @@ def open_elf(path: Path) -> Iterator[ElfImage]:
 class ElfInfo:
     """The dynamic section of one file."""
 
-    machine: str  # "EM_X86_64"
+    machine: str  # "x86_64", as in platform tags; "machine 8" of one without tags
     needed: tuple[str, ...] = ()
     soname: str | None = None
     rpath: tuple[str, ...] = ()  # DT_RUNPATH, or DT_RPATH where there is none
     versions: Mapping[str, frozenset[str]] = field(default_factory=dict)  # library -> "GLIBC_2.34", …
+
+    def runs_on(self, arch: str) -> bool:
+        """Tell whether the file is for the arch of a platform tag; any is for one that is not known."""
+        return self.machine == arch or arch not in ARCHES.values()
 
 
 def is_elf(path: Path) -> bool:
@@ -278,7 +280,7 @@ def read_elf(path: Path) -> ElfInfo | None:
         # the loader ignores DT_RPATH where there is a DT_RUNPATH
         rpath = (*strings[RUNPATH], *strings[RPATH], "")[0]
         return ElfInfo(
-            machine=MACHINE_NAMES.get(machine, f"EM_{machine}"),
+            machine=ARCHES.get(machine, f"machine {machine}"),
             needed=tuple(strings[NEEDED]),
             soname=next(iter(strings[SONAME]), None),
             rpath=tuple(entry for entry in rpath.split(":") if entry),
@@ -316,18 +318,15 @@ def static_objects(path: Path) -> Iterator[ElfImage]:
         at = len(AR_MAGIC)
         while at < len(whole.data):
             header = whole.data[at : at + _AR_HEADER_BYTES]
-            if len(header) < _AR_HEADER_BYTES or header[-2:] != _AR_HEADER_END:
+            sound = len(header) == _AR_HEADER_BYTES and header.endswith(_AR_HEADER_END)
+            start, size = at + _AR_HEADER_BYTES, int(header[_AR_SIZE_FIELD]) if sound else 0
+            content = whole.data[start : start + size]
+            if not sound or len(content) < size:
                 raise BuildError(
-                    f"{path}: not a sound static library (no member at {at:#x}): fetch it again",
+                    f"{path}: not a sound static library (no whole member at {at:#x}): fetch it again",
                     code="damaged-library",
                 )
-            at, size = at + _AR_HEADER_BYTES, int(header[_AR_SIZE_FIELD])
-            content = whole.data[at : at + size]
-            if len(content) < size:
-                raise BuildError(
-                    f"{path}: not a sound static library (it ends too soon): fetch it again",
-                    code="damaged-library",
-                )
+            at = start
             if content.startswith(ELF_MAGIC):  # else it is a table of symbols or names
                 yield ElfImage(content)
             at += size + size % 2

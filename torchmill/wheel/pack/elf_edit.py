@@ -20,38 +20,15 @@ from pathlib import Path
 
 from torchmill.core.errors import HostError
 from torchmill.core.process import capture
-from torchmill.wheel.pack.elf import (
-    DYNAMIC,
-    DYNSYM,
-    GNU_HASH,
-    GNU_HASH_SECTION,
-    HASH,
-    HASH_SECTION,
-    INTERP,
-    LOAD,
-    NEEDED,
-    NOTE,
-    NOTE_SECTION,
-    PHDR,
-    PROPERTY,
-    RPATH,
-    RUNPATH,
-    SHARED,
-    SONAME,
-    STRSZ,
-    STRTAB,
-    SYMTAB,
-    ElfImage,
-    Segment,
-    open_elf,
-)
+from torchmill.wheel.pack import elf
+from torchmill.wheel.pack.elf import ElfImage, Segment, open_elf
 
 ORIGIN = "$ORIGIN"
 READABLE = 4
 PAGE_BYTES = {62: 0x1000}  # by machine, the largest page of its kernels
 LARGEST_PAGE_BYTES = 0x10000
 ALIGNMENT_BYTES = 64  # no movable section needs more
-MOVABLE_SECTIONS = {NOTE_SECTION, HASH_SECTION, GNU_HASH_SECTION, DYNSYM}
+MOVABLE_SECTIONS = {elf.NOTE_SECTION, elf.HASH_SECTION, elf.GNU_HASH_SECTION, elf.DYNSYM}
 SEGMENT_COUNT_AT = 56  # offset in the header of a 64-bit file
 ADDRESS_AT = 16  # offset in a section's header; the section's offset and size follow
 LIBRARY_AT = 4  # offset in an entry of VERNEED
@@ -97,6 +74,15 @@ class _MovedRange:
         return self.start <= offset < self.end
 
 
+def edit_file(edit: ElfEdit, path: Path) -> None:
+    """Edit `path`, in place or else by patchelf. Raises as those do."""
+    mode = path.stat().st_mode
+    path.chmod(mode | 0o200)
+    if not edit_in_place(edit, path):
+        run_patchelf(edit, path)
+    path.chmod(mode)
+
+
 def edit_in_place(edit: ElfEdit, path: Path) -> bool:
     """Edit `path` and return True; return False, with nothing changed, where that is not possible.
 
@@ -121,29 +107,32 @@ def edit_in_place(edit: ElfEdit, path: Path) -> bool:
 
 def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     """Return the writes that make an edit, in order; None where it is not possible in place."""
-    table = image.first_segment(DYNAMIC)
-    special = any(image.first_segment(kind) is not None for kind in (INTERP, PHDR))
-    if not image.is_64 or image.header[0] != SHARED or table is None or special:
+    table = image.first_segment(elf.DYNAMIC)
+    special = any(image.first_segment(kind) is not None for kind in (elf.INTERP, elf.PHDR))
+    if not image.is_64 or image.header[0] != elf.SHARED or table is None or special:
         return None
     way = _range_to_move(image)
-    names = _string_table(image)
+    old_names = image.strings_offset, dict(image.dynamic)[elf.STRSZ]
+    names = _StringTable(bytearray(image.data[old_names[0] : sum(old_names)]))
     entries = list(_dynamic_entries(image, edit, names))
     libraries = dict(_renamed_needs(image, dict(edit.replaced), names))
     if way is None or (len(entries) + 1) * 16 > table.size:
         return None
     left = _remaining_segments(image, way)
-    if image.first_segment(LOAD) not in left:
+    if image.first_segment(elf.LOAD) not in left:
         return None
     added = _new_segment(image, -(-len(names.table) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES, way)
     behind = added.size - (way[1] - way[0])
     moved = _MovedRange(*way, added.offset + behind, added.address + behind)
-    old = image.strings_offset, dict(image.dynamic)[STRSZ]
-    places = {STRTAB: added.address, STRSZ: len(names.table)}
-    pairs = [number for tag, value in entries for number in (tag, _moved_value(tag, value, places, moved))]
-    packed = struct.pack(image.byte_order + "qQ" * len(entries), *pairs)
+    places = {elf.STRTAB: added.address, elf.STRSZ: len(names.table)}
+    packed = bytearray()
+    for tag, value in entries:
+        if tag in {elf.HASH, elf.GNU_HASH, elf.SYMTAB} and moved.contains(value):
+            places[tag] = moved.address + value - moved.start
+        packed += struct.pack(image.byte_order + "qQ", tag, places.get(tag, value))
     return [
         (added.offset, bytes(names.table).ljust(behind, b"\0") + image.data[moved.start : moved.end]),
-        (old[0], bytes(old[1])),  # nothing refers to the old names, and zeros compress well
+        (old_names[0], bytes(old_names[1])),  # nothing refers to the old names, and zeros compress well
         (moved.start, bytes(moved.end - moved.start)),
         (image.header[4], _segment_table(image, left, added, moved)),
         (SEGMENT_COUNT_AT, struct.pack(image.byte_order + "H", len(left) + 1)),
@@ -153,27 +142,22 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     ]
 
 
-def _string_table(image: ElfImage) -> _StringTable:
-    start, size = image.strings_offset, dict(image.dynamic)[STRSZ]
-    return _StringTable(bytearray(image.data[start : start + size]))
-
-
 def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Iterator[tuple[int, int]]:
     """Yield the entries of the edited dynamic section, still with the old addresses."""
     replaced = dict(edit.replaced)
+    dropped = {elf.SONAME} if edit.soname is not None else set()
+    dropped |= {elf.RPATH, elf.RUNPATH} if edit.rpath is not None else set()
     for tag, value in image.dynamic:
-        if tag == NEEDED:
+        if tag == elf.NEEDED:
             name = image.dynamic_string(value)
             if name not in edit.dropped:
                 yield tag, names.add(replaced[name]) if name in replaced else value
-        elif not (tag == SONAME and edit.soname is not None) and not (
-            tag in {RPATH, RUNPATH} and edit.rpath is not None
-        ):
+        elif tag not in dropped:
             yield tag, value
     if edit.soname is not None:
-        yield SONAME, names.add(edit.soname)
+        yield elf.SONAME, names.add(edit.soname)
     if edit.rpath:
-        yield RUNPATH, names.add(":".join(edit.rpath))
+        yield elf.RUNPATH, names.add(":".join(edit.rpath))
 
 
 def _renamed_needs(
@@ -189,7 +173,7 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
     """Return the range that makes room for one more segment; None where something in it cannot move."""
     size = struct.calcsize(image.byte_order + image.layout.segment)
     start = image.header[4] + size * len(image.segments)
-    first = next((segment for segment in image.segments if segment.kind == LOAD), None)
+    first = next((segment for segment in image.segments if segment.kind == elf.LOAD), None)
     if first is None or first.offset or first.address or not image.sections:
         return None
     headers = image.sections[0].at  # their table
@@ -203,7 +187,7 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
             return None
         if headers < end and start < behind:
             return None
-        if not all(each.kind in {NOTE, PROPERTY} for each in notes):
+        if not all(each.kind in {elf.NOTE, elf.PROPERTY} for each in notes):
             return None
         grown = max([end, *(each.end for each in sections), *(each.end for each in notes)])
     return start, end
@@ -211,76 +195,62 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
 
 def _remaining_segments(image: ElfImage, way: tuple[int, int]) -> list[Segment]:
     """Return the segments without those that lose their last section: strip would damage the file."""
-    remaining = []
-    for segment in image.segments:
-        places = (each.offset for each in image.sections if each.address)
-        inside = [at for at in places if segment.offset <= at < segment.end]
-        moving = [at for at in inside if at == image.strings_offset or way[0] <= at < way[1]]
-        if segment.kind != LOAD or not inside or len(moving) < len(inside):
-            remaining.append(segment)
-    return remaining
+    loaded = {each.offset for each in image.sections if each.address}
+    staying = {at for at in loaded if at != image.strings_offset and not way[0] <= at < way[1]}
+    return [
+        segment
+        for segment in image.segments
+        if segment.kind != elf.LOAD
+        or any(segment.offset <= at < segment.end for at in staying)
+        or not any(segment.offset <= at < segment.end for at in loaded)
+    ]
 
 
 def _new_segment(image: ElfImage, names: int, way: tuple[int, int]) -> Segment:
     """Return the new segment, after everything else in the file and in memory."""
-    top = max(segment.address + segment.memory for segment in image.segments if segment.kind == LOAD)
+    top = max(segment.address + segment.memory for segment in image.segments if segment.kind == elf.LOAD)
     page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
     offset, address = (-(-end // page) * page for end in (len(image.data), top))
     size = names + way[1] - way[0]
-    return Segment(LOAD, READABLE, offset, address, size, size, page)
+    return Segment(elf.LOAD, READABLE, offset, address, size, size, page)
 
 
 def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, moved: _MovedRange) -> bytes:
     """Return the table of segments with the new one, in the order of addresses that the loader requires."""
-    last = max(number for number, segment in enumerate(left) if segment.kind == LOAD)
-    everything = [_moved_segment(segment, moved) for segment in left]
-    everything.insert(last + 1, added)
-    layout = struct.Struct(image.byte_order + image.layout.segment)
-    rows = (astuple(segment) for segment in everything)
+    segments, layout = list(left), struct.Struct(image.byte_order + image.layout.segment)
+    for number, segment in enumerate(left):
+        if segment.kind != elf.LOAD and moved.contains(segment.offset):
+            step = segment.offset - moved.start
+            segments[number] = replace(segment, offset=moved.offset + step, address=moved.address + step)
+    last = max(number for number, segment in enumerate(left) if segment.kind == elf.LOAD)
+    rows = map(astuple, [*segments[: last + 1], added, *segments[last + 1 :]])
     return b"".join(layout.pack(*row[:4], row[3], *row[4:]) for row in rows)
-
-
-def _moved_segment(segment: Segment, moved: _MovedRange) -> Segment:
-    if segment.kind == LOAD or not moved.contains(segment.offset):
-        return segment
-    step = segment.offset - moved.start
-    return replace(segment, offset=moved.offset + step, address=moved.address + step)
-
-
-def _moved_value(tag: int, value: int, places: Mapping[int, int], moved: _MovedRange) -> int:
-    if tag in {HASH, GNU_HASH, SYMTAB} and moved.contains(value):
-        return moved.address + value - moved.start
-    return places.get(tag, value)
 
 
 def _moved_section_headers(
     image: ElfImage, added: Segment, moved: _MovedRange, names: int
 ) -> Iterator[FileWrite]:
     """Yield the headers of the sections that moved."""
-    for section in image.sections:
-        where = section.at + ADDRESS_AT
-        if section.address and moved.contains(section.offset):
+    for section in (each for each in image.sections if each.address):
+        if moved.contains(section.offset):
             step = section.offset - moved.start
             numbers = (moved.address + step, moved.offset + step, section.size)
-            yield where, struct.pack(image.byte_order + "QQQ", *numbers)
-        elif section.address and section.offset == image.strings_offset:
-            yield where, struct.pack(image.byte_order + "QQQ", added.address, added.offset, names)
+        elif section.offset == image.strings_offset:
+            numbers = (added.address, added.offset, names)
+        else:
+            continue
+        yield section.at + ADDRESS_AT, struct.pack(image.byte_order + "QQQ", *numbers)
 
 
-def patchelf_arguments(edit: ElfEdit) -> list[str]:
-    """Return an edit as arguments of patchelf."""
+def run_patchelf(edit: ElfEdit, path: Path) -> None:
+    """Edit `path` by patchelf. Raises HostError where it is missing, CommandError where it fails."""
     words = [word for old, new in edit.replaced for word in ("--replace-needed", old, new)]
     words += [word for name in edit.dropped for word in ("--remove-needed", name)]
     if edit.soname is not None:
         words += ["--set-soname", edit.soname]
     if edit.rpath is not None:
         words += ["--set-rpath", ":".join(edit.rpath)] if edit.rpath else ["--remove-rpath"]
-    return words
-
-
-def run_patchelf(edit: ElfEdit, path: Path) -> None:
-    """Edit `path` by patchelf. Raises HostError where it is missing, CommandError where it fails."""
-    capture([find_patchelf(), *patchelf_arguments(edit), str(path)])
+    capture([find_patchelf(), *words, str(path)])
 
 
 @cache
@@ -304,21 +274,16 @@ def run_path(
     """
     if not present and not looks_inside:
         return ()
-    own = [ORIGIN, *(relative_to_origin(path, folder) for folder in libraries)]
-    folders = (_entry_folder(entry, path) for entry in present)
-    inside = [each for each in folders if each is not None and each.is_relative_to(root)]
-    return tuple(dict.fromkeys([*own, *(relative_to_origin(path, each) for each in inside)]))
+    folders = list(libraries)
+    for entry in present:
+        origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
+        folder = Path(posixpath.normpath(f"{path.parent.as_posix()}{slash}{rest}"))
+        if origin == ORIGIN and folder.is_relative_to(root):
+            folders.append(folder)
+    return tuple(dict.fromkeys([ORIGIN, *(relative_to_origin(path, folder) for folder in folders)]))
 
 
 def relative_to_origin(path: Path, folder: Path) -> str:
     """Return the run path entry that leads from the file `path` to `folder`."""
     step = posixpath.relpath(folder.as_posix(), path.parent.as_posix())
     return ORIGIN if step == "." else f"{ORIGIN}/{step}"
-
-
-def _entry_folder(entry: str, path: Path) -> Path | None:
-    """Return the folder of an entry in the run path of `path`; None for one outside $ORIGIN."""
-    origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
-    if origin != ORIGIN:
-        return None
-    return Path(posixpath.normpath(f"{path.parent.as_posix()}{slash}{rest}"))

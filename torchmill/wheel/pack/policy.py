@@ -17,15 +17,6 @@ from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
 
 LIBC_TAG = re.compile(r"(?P<libc>manylinux|musllinux)_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
-ELF_MACHINES = {  # arch of a platform tag -> machine in ELF headers
-    "x86_64": "EM_X86_64",
-    "aarch64": "EM_AARCH64",
-    "i686": "EM_386",
-    "armv7l": "EM_ARM",
-    "ppc64le": "EM_PPC64",
-    "s390x": "EM_S390",
-    "riscv64": "EM_RISCV",
-}
 # Libraries of the GPU driver: they must be those of the machine that runs the wheel.
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
 # Part of the interpreter that imports the extension; a second copy would be a second interpreter.
@@ -56,11 +47,6 @@ class PlatformTarget:
     version: tuple[int, int]  # of the C library
     policy: Policy
     covered: bool  # the policy is at least as new as the tag
-
-    @property
-    def machine(self) -> str | None:
-        """Return the machine in ELF headers; None for an unknown arch."""
-        return ELF_MACHINES.get(self.arch)
 
     def on_system(self, library: str) -> bool:
         """Tell whether every system of the tag has `library`."""

@@ -74,7 +74,7 @@ def _start_graft(
         if ".data/" not in str(path.relative_to(staged.root))
     }
     for path, info in files.items():
-        if target.machine not in {None, info.machine}:
+        if not info.runs_on(target.arch):
             raise VerifyError(
                 f"{path.relative_to(staged.root)} is built for {info.machine}, not for {target.arch}: "
                 "clear the build tree and build again",
@@ -99,11 +99,7 @@ def _edit_files(graft: Graft) -> Iterator[Path]:
     for path, info in graft.files.items():
         edit = _needed_edit(graft, path, info, bundled)
         if edit != ElfEdit():
-            mode = path.stat().st_mode
-            path.chmod(mode | 0o200)
-            if not elf_edit.edit_in_place(edit, path):
-                elf_edit.run_patchelf(edit, path)
-            path.chmod(mode)
+            elf_edit.edit_file(edit, path)
             yield path
 
 

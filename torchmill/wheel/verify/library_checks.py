@@ -105,9 +105,8 @@ def _target_contradictions(
 
 def _machine_contradictions(root: Path, files: Mapping[Path, ElfInfo], arch: str) -> Iterator[str]:
     """Yield a clause for each file that is built for another machine than the tag's."""
-    machine = policy.ELF_MACHINES.get(arch)
     for path, info in files.items():
-        if machine not in {None, info.machine}:
+        if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
 
 
