@@ -136,7 +136,7 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
         (moved.start, bytes(moved.end - moved.start)),
         (image.header[4], _segment_table(image, left, added, moved)),
         (SEGMENT_COUNT_AT, struct.pack(image.byte_order + "H", len(left) + 1)),
-        (table.offset, packed.ljust(max(len(image.dynamic), len(entries)) * 16 + 16, b"\0")),
+        (table.offset, bytes(packed).ljust(max(len(image.dynamic), len(entries)) * 16 + 16, b"\0")),
         *((place, struct.pack(image.byte_order + "I", name)) for place, name in libraries.items()),
         *_moved_section_headers(image, added, moved, len(names.table)),
     ]

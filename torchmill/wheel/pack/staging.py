@@ -114,9 +114,9 @@ def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> Sta
     try:
         with ZipFile(raw) as archive:
             infos = archive.infolist()
-        for name, count in Counter(info.filename for info in infos).items():
+        for member, count in Counter(info.filename for info in infos).items():
             if count > 1:
-                raise BadZipFile(f"{name} is in it {count} times")
+                raise BadZipFile(f"{member} is in it {count} times")
         if problem := next(filter(None, map(zip_reader.unsafe_member, infos)), None):
             raise BuildError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
         unstaged = () if edited is None else tuple(_unstaged_members(raw, infos, edited))
