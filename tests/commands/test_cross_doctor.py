@@ -19,7 +19,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
@@ -27,11 +27,11 @@ HERE = EngineHost("x86_64", rootless=False, remote=False)
 READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", has_image=True, handlers={"qemu-aarch64": AARCH64})
 
 
-def question(facts: Facts) -> BuildQuestion:
+def question(facts: Facts) -> CheckContext:
     release = matrix.find_release(facts, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu-aarch64", "x86_64", release)
     host = load_host(HOSTS / "debian-12.toml")
-    return BuildQuestion(facts, cell, host, build_plan.compute_plan(facts, cell, host, Options()))
+    return CheckContext(facts, cell, host, build_plan.compute_plan(facts, cell, host, Options()))
 
 
 def found(facts: Facts, seen: ContainerFacts) -> dict[str, Finding]:

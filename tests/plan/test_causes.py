@@ -34,7 +34,7 @@ each_cause = pytest.mark.parametrize("cause", CATALOGUE, ids=lambda cause: cause
 
 
 def told(*lines: str, release: str | None = None) -> str | None:
-    found = causes.diagnose(CATALOGUE, lines, release).told
+    found = causes.diagnose(CATALOGUE, lines, release).match
     return found.cause.name if found else None
 
 
@@ -61,7 +61,7 @@ def test_each_cause_is_told_in_other_peoples_logs(cause: FailureCause) -> None:
 @each_cause
 def test_no_cause_is_told_by_a_build_that_went_well(cause: FailureCause) -> None:
     found = causes.diagnose([cause], HARMLESS.read_text(encoding="utf-8").splitlines())
-    assert found.told is None, found.told
+    assert found.match is None, found.match
     assert found.failure is None, found.failure
 
 
@@ -91,7 +91,7 @@ def test_no_cause_is_told_by_a_build_that_went_well(cause: FailureCause) -> None
     ],
 )  # fmt: skip
 def test_no_cause_is_told_by_a_line_that_only_looks_like_trouble(line: str) -> None:
-    assert [cause.name for cause in CATALOGUE if causes.diagnose([cause], [line]).told] == []
+    assert [cause.name for cause in CATALOGUE if causes.diagnose([cause], [line]).match] == []
 
 
 def test_a_warning_of_cmake_is_harmless_in_all_its_lines() -> None:
@@ -125,7 +125,7 @@ def _missing(tools: str) -> list[str]:
     ],
 )
 def test_a_provoked_failure_is_told(tmp_path: Path, case: provoked.Case) -> None:
-    found = causes.diagnose(CATALOGUE, _provoke(tmp_path, case)).told
+    found = causes.diagnose(CATALOGUE, _provoke(tmp_path, case)).match
     assert found is not None
     assert found.cause.name == case.cause, found
 
@@ -167,7 +167,7 @@ def test_what_the_machine_lacks_goes_before_what_failed_of_it() -> None:
     assert causes.diagnosis_as_text(found, "x.log").splitlines()[-1] == (
         "  before that, on line 3: a.cpp:1: 'uint32_t' does not name a type"
     )
-    assert (found.number, found.exit_code) == (6, 0)
+    assert (found.line_number, found.exit_code) == (6, 0)
 
 
 def test_the_earliest_line_wins_and_a_general_cause_only_alone() -> None:
@@ -181,7 +181,7 @@ def test_the_earliest_line_wins_and_a_general_cause_only_alone() -> None:
 def test_on_one_line_the_earlier_entry_wins() -> None:
     line = BY_NAME["gloo"].examples[1]  # misses <cstdint>, in gloo
     assert next(name for name in BY_NAME if name in {"gloo", "missing-cstdint"}) == told(line) == "gloo"
-    assert causes.diagnose([BY_NAME["missing-cstdint"]], [line]).told is not None
+    assert causes.diagnose([BY_NAME["missing-cstdint"]], [line]).match is not None
 
 
 def test_a_known_release_rules_causes_out() -> None:
@@ -192,7 +192,7 @@ def test_a_known_release_rules_causes_out() -> None:
 
 def test_an_unknown_failure_is_said_to_be_unknown() -> None:
     found = causes.diagnose(CATALOGUE, ["fine", "a.cpp:7:3: error: expected ';'"])
-    assert (found.told, found.exit_code) == (None, 8)
+    assert (found.match, found.exit_code) == (None, 8)
     text = causes.diagnosis_as_text(found, "x.log")
     assert text.startswith("x.log:2: a.cpp:7: expected ';'\n")
     assert "has no entry" in text
@@ -201,7 +201,7 @@ def test_an_unknown_failure_is_said_to_be_unknown() -> None:
 def test_a_log_without_a_failure_says_so() -> None:
     found = causes.diagnose(CATALOGUE, ["fine"])
     assert causes.diagnosis_as_text(found, "x.log") == "x.log shows no failure"
-    assert (found.number, found.exit_code) == (0, 1)
+    assert (found.line_number, found.exit_code) == (0, 1)
 
 
 def test_a_pattern_that_is_no_regular_expression_is_named() -> None:
@@ -220,7 +220,7 @@ def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
     for text in (warned, flood):
         log = tmp_path / "log"
         log.write_text(text + "c++: fatal error: Killed signal terminated program cc1plus\n")
-        found = causes.diagnose(CATALOGUE, log_text.read_log(str(log))).told
+        found = causes.diagnose(CATALOGUE, log_text.read_log(str(log))).match
         assert found is not None
         assert found.cause.name == "memory"
 

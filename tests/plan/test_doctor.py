@@ -13,7 +13,7 @@ from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan.doctor import disk_and_memory, examination, system
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
 
 HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
@@ -228,7 +228,7 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
     cell = cell_lookup.find_cell(
         known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
     )
-    asked = BuildQuestion(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
+    asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
     assert [one.verdict for one in disk_and_memory.check_room(asked)] == ["failure", "warning"]
 
 
@@ -237,9 +237,7 @@ def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
         known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0")
     )
     computed = build_plan.compute_plan(known, cell, host, options)
-    return {
-        one.subject: one for one in disk_and_memory.check_room(BuildQuestion(known, cell, host, computed))
-    }
+    return {one.subject: one for one in disk_and_memory.check_room(CheckContext(known, cell, host, computed))}
 
 
 def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
@@ -299,7 +297,7 @@ def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdic
     cell = cell_lookup.find_cell(
         facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
     )
-    asked = BuildQuestion(facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options()))
+    asked = CheckContext(facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options()))
     assert [
         one.verdict for one in disk_and_memory.check_room(asked) if one.subject == "files on /"
     ] == verdicts

@@ -11,7 +11,7 @@ from torchmill.config.delivery_model import ToolkitSource
 from torchmill.config.model import Compiler, Facts, Host, Options, Rule, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import compiler
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
 
@@ -25,11 +25,11 @@ def ruled(known: Facts, **terms: Mapping[str, SpecifierSet]) -> Facts:
     )
 
 
-def question(
+def build_context(
     known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0"
-) -> BuildQuestion:
+) -> CheckContext:
     cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", tag))
-    return BuildQuestion(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
+    return CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
 
 
 def having(*versions: str) -> Host:
@@ -38,15 +38,15 @@ def having(*versions: str) -> Host:
     return replace(LINUX, compiler=next(iter(every.values())), compilers=every)
 
 
-def only(asked: BuildQuestion) -> Finding:
+def only(asked: CheckContext) -> Finding:
     (finding,) = compiler.check_compiler(asked)
     return finding
 
 
 def test_outside_a_need_is_a_failure_with_the_reason(known: Facts) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet(">=7,<12")})
-    assert only(question(facts, having("11.4.0"))).verdict == "ok"
-    finding = only(question(facts, having("12.2.0", "9.5.0", "11.4.0")))
+    assert only(build_context(facts, having("11.4.0"))).verdict == "ok"
+    finding = only(build_context(facts, having("12.2.0", "9.5.0", "11.4.0")))
     assert (finding.verdict, finding.needed) == ("failure", "gcc >=7,<12, a C++ compiler")
     assert finding.because == "base 1.0.0: newer ones reject its templates"
     assert finding.cure == "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu"
@@ -54,14 +54,14 @@ def test_outside_a_need_is_a_failure_with_the_reason(known: Facts) -> None:
 
 def test_outside_advice_is_a_warning(known: Facts) -> None:
     facts = ruled(known, advises={"gcc": SpecifierSet("<12")})
-    finding = only(question(facts, having("13.2.0", "11.4.0")))
+    finding = only(build_context(facts, having("13.2.0", "11.4.0")))
     assert (finding.verdict, finding.cure) == ("warning", "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu")
 
 
 def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<14")}, advises={"gcc": SpecifierSet("<12")})
-    assert "CXX=g++-9 " in only(question(facts, having("14.1.0", "13.2.0", "9.5.0"))).cure
-    assert "CXX=g++-13 " in only(question(facts, having("14.1.0", "13.2.0"))).cure
+    assert "CXX=g++-9 " in only(build_context(facts, having("14.1.0", "13.2.0", "9.5.0"))).cure
+    assert "CXX=g++-13 " in only(build_context(facts, having("14.1.0", "13.2.0"))).cure
 
 
 @pytest.mark.parametrize(
@@ -84,63 +84,64 @@ def test_a_compiler_is_installed_by_the_manager_that_is_there(
 ) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<12")})
     host = replace(having("13.2.0"), manager=manager)
-    assert only(question(facts, host)).cure == f"{cure} nox -s wheel-3.10-cpu"
+    assert only(build_context(facts, host)).cure == f"{cure} nox -s wheel-3.10-cpu"
 
 
 def test_the_nearest_version_is_installed(known: Facts) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet(">=9.4")})
-    assert "install gcc 9 &&" in only(question(facts, having("7.5.0"))).cure
+    assert "install gcc 9 &&" in only(build_context(facts, having("7.5.0"))).cure
 
 
 def test_no_cure_is_promised_where_nothing_fits(known: Facts) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<3")})
-    assert only(question(facts, having("13.2.0"))).cure == ""
+    assert only(build_context(facts, having("13.2.0"))).cure == ""
 
 
 def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> None:
     host = replace(having("12.2.0", "11.4.0"), cuda_compiler=Compiler("gcc", "11.4.0"))
     verdicts = {
-        one.subject: one.verdict for one in compiler.check_compiler(question(known, host, "wheel-3.10-cu118"))
+        one.subject: one.verdict
+        for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     }
     assert verdicts == {"C++ compiler": "ok", "host compiler of nvcc": "ok"}
     named = replace(host, cuda_compiler=None, tools={"c++": "g++-12"})
-    _, driven = compiler.check_compiler(question(known, named, "wheel-3.10-cu118"))
+    _, driven = compiler.check_compiler(build_context(known, named, "wheel-3.10-cu118"))
     assert driven.verdict == "failure"
     assert driven.cure == "CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu118"
     clang = replace(host, cuda_compiler=Compiler("clang", "14.0.6"))
-    assert [one.verdict for one in compiler.check_compiler(question(known, clang, "wheel-3.10-cu118"))][
+    assert [one.verdict for one in compiler.check_compiler(build_context(known, clang, "wheel-3.10-cu118"))][
         1
     ] == "unknown"
 
 
 def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
-    own, driven = compiler.check_compiler(question(known, host, "wheel-3.10-cu118"))
+    own, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     assert (own.verdict, own.found) == ("ok", "gcc 11.4.0")
     assert (driven.verdict, driven.found, driven.needed) == ("ok", "gcc 11.4.0", "gcc >=6,<12")
     assert driven.because == "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
-    usual = compiler.check_compiler(question(known, having("11.4.0", "9.5.0"), "wheel-3.10-cu118"))
+    usual = compiler.check_compiler(build_context(known, having("11.4.0", "9.5.0"), "wheel-3.10-cu118"))
     assert [one.because for one in usual] == ["", ""]
 
 
 def test_one_that_nvcc_takes_is_brought_where_there_is_none(known: Facts) -> None:
     host = replace(having("13.2.0"), manager="apt")
-    _, driven = compiler.check_compiler(question(known, host, "wheel-3.10-cu118"))
+    _, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     assert driven.cure.startswith("apt-get install --yes --no-install-recommends gcc-11 g++-11 && CC=gcc-11 ")
     there = ("gcc-9", "gcc-11")
     source = ToolkitSource("debian", "compiler", there, ("g++-11",), ("x86_64",), (), None, "test")
     brought = replace(known, toolkit_sources=(source,))
-    _, driven = compiler.check_compiler(question(brought, host, "wheel-3.10-cu118"))
+    _, driven = compiler.check_compiler(build_context(brought, host, "wheel-3.10-cu118"))
     assert (driven.verdict, driven.cure) == ("failure", "invoke toolkit --compiler gcc-11")
     without_cuda = ruled(brought, needs={"gcc": SpecifierSet("<12")})
-    assert "apt-get" in only(question(without_cuda, host)).cure
+    assert "apt-get" in only(build_context(without_cuda, host)).cure
 
 
 def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> None:
-    assert only(question(known, LINUX)).verdict == "failure"
-    assert only(question(known, replace(LINUX, complete=False))).verdict == "unknown"
-    assert only(question(known, replace(LINUX, system="windows"))).verdict == "unknown"
-    silent = only(question(known, replace(LINUX, tools={"c++": "icpx"})))
+    assert only(build_context(known, LINUX)).verdict == "failure"
+    assert only(build_context(known, replace(LINUX, complete=False))).verdict == "unknown"
+    assert only(build_context(known, replace(LINUX, system="windows"))).verdict == "unknown"
+    silent = only(build_context(known, replace(LINUX, tools={"c++": "icpx"})))
     assert (silent.verdict, silent.found) == ("unknown", "icpx, which does not say what it is")
 
 
@@ -149,5 +150,5 @@ def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
     host = replace(
         LINUX, compiler=Compiler("clang", "17.0.6"), compilers={"clang++-15": Compiler("clang", "15.0.7")}
     )
-    finding = only(question(facts, host))
+    finding = only(build_context(facts, host))
     assert (finding.verdict, finding.cure) == ("failure", "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu")

@@ -13,7 +13,7 @@ from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Cuda, Facts, Host, Options, Rule, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import cuda, examination
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 
 LINUX = Host(
     "x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"}
@@ -31,7 +31,7 @@ def findings(
     cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     computed = build_plan.compute_plan(known, cell, host, Options(settings=settings))
-    return {one.subject: one for one in cuda.check_cuda(BuildQuestion(known, cell, host, computed))}
+    return {one.subject: one for one in cuda.check_cuda(CheckContext(known, cell, host, computed))}
 
 
 def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> None:
@@ -76,8 +76,8 @@ def test_cudnn_is_installed_as_the_official_build_has_it(
     )
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     host = replace(LINUX, manager=manager)
-    question = BuildQuestion(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
-    cures = {one.subject: one.cure for one in cuda.check_cuda(question)}
+    context = CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
+    cures = {one.subject: one.cure for one in cuda.check_cuda(context)}
     assert cures["cuDNN"].endswith(f" {package}")
 
 
@@ -123,7 +123,7 @@ def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
         known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, LINUX, Options())
-    assert [one.subject for one in cuda.check_cuda(BuildQuestion(known, cell, LINUX, computed))] == [
+    assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == [
         "CUDA toolkit"
     ]
 
@@ -183,7 +183,7 @@ def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LIN
     )
     there = replace(host, kept=kept)
     computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed))
-    findings = cuda.check_cuda(BuildQuestion(shipped, cell, there, computed))
+    findings = cuda.check_cuda(CheckContext(shipped, cell, there, computed))
     return next(one for one in findings if one.subject == "MAGMA")
 
 
@@ -209,8 +209,8 @@ def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping
     cell = cell_lookup.find_cell(
         shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
     )
-    question = BuildQuestion(shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options))
-    return {one.subject: one for one in cuda.check_cuda(question)}
+    context = CheckContext(shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options))
+    return {one.subject: one for one in cuda.check_cuda(context)}
 
 
 def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> None:
@@ -261,7 +261,7 @@ def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) ->
         known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(known, cell, host, Options())
-    return next(cuda.check_toolkit_parts(BuildQuestion(facts, cell, host, computed)), None)
+    return next(cuda.check_toolkit_parts(CheckContext(facts, cell, host, computed)), None)
 
 
 def test_a_whole_toolkit_is_not_spoken_of(known: Facts) -> None:

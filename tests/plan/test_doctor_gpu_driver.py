@@ -11,7 +11,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host, Options
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import gpu_driver
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_driver import explain_no_gpu, why_no_gpu
 
 LINUX = Host("x86_64", "linux", 4, 2**34, complete=True)
@@ -36,7 +36,7 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
         facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
     )
     computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
-    return {one.subject: one for one in gpu_driver.check_driver(BuildQuestion(facts, cell, host, computed))}
+    return {one.subject: one for one in gpu_driver.check_driver(CheckContext(facts, cell, host, computed))}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_machine_without_gpu_builds(gpus: Facts) -> None:
 
 @made_up_programs
 def test_the_path_is_mended_by_the_command() -> None:
-    script = f"{gpu_driver.command_without('/cuda/compat')}; echo $LD_LIBRARY_PATH"
+    script = f"{gpu_driver.loader_path_without('/cuda/compat')}; echo $LD_LIBRARY_PATH"
     env = {"LD_LIBRARY_PATH": "/a:/cuda/compat:/b", "PATH": "/usr/bin:/bin"}
     said = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     assert said == "/a:/b\n"

@@ -235,7 +235,7 @@ def _failure(context: BuildContext, error: CommandError, account: BuildAccount) 
         )
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         said = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
-    headline = said.headline if said.number else error
+    headline = said.headline if said.line_number else error
     return BuildError(
         "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(said)]),
         code="compile-failed",

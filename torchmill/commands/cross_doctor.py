@@ -27,7 +27,7 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.source.record import load_source
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import disk_and_memory
-from torchmill.plan.doctor.finding import BuildQuestion, Finding
+from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.system import fetch_command
 
 
@@ -57,7 +57,7 @@ def examine_way_into_container(
         inner.state / "environments" / nox_environment_name(identifier),
     )
     with_space = disk_space.with_disk_space(host, facts, layout, folders, fetched)
-    question = BuildQuestion(facts, cell, with_space, computed, fetched)
+    question = CheckContext(facts, cell, with_space, computed, fetched)
     return tuple(container_findings(question, look_for_container(facts, cell, host.system)))
 
 
@@ -73,7 +73,7 @@ def look_for_container(facts: Facts, cell: Cell, system: str) -> ContainerFacts:
     return ContainerFacts(engine, "", engine_host, name, exists, handlers)
 
 
-def container_findings(question: BuildQuestion, seen: ContainerFacts) -> Iterator[Finding]:
+def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator[Finding]:
     """Yield the findings on the way into a container, in the order in which a session needs it."""
     yield from _engine(seen)
     yield _emulation(question, seen)
@@ -102,7 +102,7 @@ def _engine(seen: ContainerFacts) -> Iterator[Finding]:
         yield Finding("engine's machine", "another one", "this one", "failure", cure, because)
 
 
-def _emulation(question: BuildQuestion, seen: ContainerFacts) -> Finding:
+def _emulation(question: CheckContext, seen: ContainerFacts) -> Finding:
     arch = question.build.arch
     subject, needed = f"programs for {arch}", "a processor or QEMU that runs them"
     if seen.engine_host is not None and seen.engine_host.arch == arch:
@@ -117,7 +117,7 @@ def _emulation(question: BuildQuestion, seen: ContainerFacts) -> Finding:
     return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
 
 
-def _image(question: BuildQuestion, seen: ContainerFacts) -> Finding:
+def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     subject, needed = "image", f"a builder for {question.build.arch}"
     if seen.has_image:
         return Finding(subject, seen.image, needed, "ok")
@@ -127,7 +127,7 @@ def _image(question: BuildQuestion, seen: ContainerFacts) -> Finding:
     return Finding(subject, found, needed, "failure" if seen.image else "unknown", cure, because)
 
 
-def _source(question: BuildQuestion) -> Finding:
+def _source(question: CheckContext) -> Finding:
     tag = question.cell.release.tag
     if question.source is None:
         cure = fetch_command(question.facts, question.cell)

@@ -23,7 +23,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         return None
     base = find_release(facts, package.after, cell.release.torch)
     if options.torch == PYPI:
-        _agree(facts, cell, base)
+        _check_pypi_cuda(facts, cell, base)
         return base.version
     if options.torch:
         return str(parse_wheel_filename(Path(options.torch).name)[1])
@@ -41,7 +41,7 @@ def base_pip_requirement(base: str, version: str, options: Options) -> str:
     return options.torch or f"{base}=={version}"
 
 
-def _agree(facts: Facts, cell: Cell, base: Release) -> None:
+def _check_pypi_cuda(facts: Facts, cell: Cell, base: Release) -> None:
     """Raise ConfigError for a CUDA build against a wheel on PyPI that is known to have another toolkit."""
     build, arch = cell.build, facts.arches[cell.build.arch]
     if build.cuda in {None, base.cuda_pypi} or (arch.system, arch.name) != _PYPI_HAS_CUDA:

@@ -40,11 +40,13 @@ def build_variables(
     if options.arch_list:
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
     user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
-    variables |= _appended(variables, rules, user)
-    return dict(sorted((variables | _spelt_off(package, using, variables)).items()))
+    variables |= _append_flags(variables, rules, user)
+    return dict(sorted((variables | _legacy_off_switches(package, using, variables)).items()))
 
 
-def _appended(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]) -> dict[str, str]:
+def _append_flags(
+    variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]
+) -> dict[str, str]:
     """Return what rules append to variables, and the user's own settings, whose flags come last."""
     flags: dict[str, list[str]] = {}
     for name, more in ((name, more) for rule in rules for name, more in rule.append.items()):
@@ -53,7 +55,9 @@ def _appended(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping
     return {**user, **joined}
 
 
-def _spelt_off(package: Package, using: CudaSelection, variables: Mapping[str, str]) -> dict[str, str]:
+def _legacy_off_switches(
+    package: Package, using: CudaSelection, variables: Mapping[str, str]
+) -> dict[str, str]:
     """Return how an old release reads that a switch is off."""
     if not is_within(package.off_spelling_releases, using.cell.release.version):
         return {}
@@ -74,7 +78,7 @@ def compute_plan(
     version = wheel_name.wheel_version(facts, cell, options.label, commit)
     torch = base_requirement.base_version(facts, cell, options)
     options = replace(options, arch_list=using.arch_list)
-    parallel = _at_a_time(facts, cell, host, options)
+    parallel = _unguarded_jobs(facts, cell, host, options)
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": using.requires}
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
@@ -90,21 +94,21 @@ def compute_plan(
         requirements=requirements,
         kit=kit,
         patches=tuple(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
-        prepare=_prepare(package, rules),
-        compile=(_front_end(rules, package, source),),
+        prepare=_prepare_commands(package, rules),
+        compile=(_build_command(rules, package, source),),
         jobs=parallel,
         wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
         platform_tag=platform,
-        reasons=tuple(rule.reason for rule in rules if _is_told(rule)),
+        reasons=tuple(rule.reason for rule in rules if _explains(rule)),
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,
         kept=using.kept,
-        computed=options.platform == wheel_name.AUTO and platform.startswith("manylinux"),
+        computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
     )
 
 
-def _at_a_time(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
+def _unguarded_jobs(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
     """Return how many compilers may run where nobody watches their memory."""
     need = int(largest_compile(facts, cell.build, cell.release.version).high)
     return count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
@@ -115,7 +119,7 @@ def usable_memory(host: Host, options: Options) -> int:
     return host.memory if options.memory is None else min(options.memory, host.memory)
 
 
-def _is_told(rule: Rule) -> bool:
+def _explains(rule: Rule) -> bool:
     """Tell whether a plan says why: a rule changes sources or compilers' flags, or is for what lies here."""
     here = rule.when.provider or rule.when.kept or rule.when.lacking
     return bool(rule.patches or rule.prepare or rule.append or here)
@@ -140,7 +144,7 @@ def _requirements(
     return tuple(kit), tuple(lines)
 
 
-def _prepare(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
+def _prepare_commands(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
     ordered = list(rules)
     patches = [
@@ -154,7 +158,7 @@ def _prepare(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
     return (*patches, *(Command(argv[0], argv) for rule in ordered for argv in rule.prepare))
 
 
-def _front_end(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
+def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
     """Return the command that builds the wheel: what the source asks for, else what the facts say."""
     stated = next((rule.front_end for rule in reversed(list(rules)) if rule.front_end), "setup.py")
     if source is not None:

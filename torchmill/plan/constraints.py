@@ -21,7 +21,7 @@ class Constraint:
     bounds: SpecifierSet
     reasons: tuple[str, ...] = ()
 
-    def met(self, version: str) -> bool:
+    def allows(self, version: str) -> bool:
         """Tell whether a version is in bounds."""
         return is_within(self.bounds, version)
 
@@ -46,7 +46,7 @@ class CellConstraints:
             rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known)
         )
 
-    def demanding(self, compiler: Compiler | None) -> tuple[Rule, ...]:
+    def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""
         rules, after = self.rules(compiler), self.facts.packages[self.cell.build.package].after
         if after is None or self.cell.release.torch is None:
@@ -68,10 +68,10 @@ class CellConstraints:
         return self._joined(name, compiler, lambda rule: rule.advises)
 
     def _joined(self, name: str, compiler: Compiler | None, effect: _Effect) -> Constraint:
-        rules = [rule for rule in self.demanding(compiler) if name in effect(rule)]
-        return _joined((effect(rule)[name] for rule in rules), (rule.reason for rule in rules))
+        rules = [rule for rule in self.rules_with_base(compiler) if name in effect(rule)]
+        return _join_bounds((effect(rule)[name] for rule in rules), (rule.reason for rule in rules))
 
 
-def _joined(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Constraint:
+def _join_bounds(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Constraint:
     """Return several bounds as one demand, each reason once."""
     return Constraint(reduce(and_, every, SpecifierSet()), tuple(dict.fromkeys(reasons)))

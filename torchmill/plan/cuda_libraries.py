@@ -14,7 +14,7 @@ from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned
 from torchmill.plan.constraints import CellConstraints
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
-_OWN_SOURCE = frozenset({"nccl"})
+_COMPILED_ALONG = frozenset({"nccl"})
 _BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see magma.py
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
@@ -37,30 +37,30 @@ def _nearest(cell: Cell, name: str) -> str | None:
     return said[order[-1]] if order else None
 
 
-def choose_libraries(demands: CellConstraints, host: Host, settings: Mapping[str, str]) -> dict[str, str]:
+def choose_libraries(constraints: CellConstraints, host: Host, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the libraries that a cell takes from the kept ones, with the versions that it wants.
 
     These are the ones that rules of its package have `kept` for. A user's variables for a library, or one of
     the machine's that fits, leave it out.
     """
     found = {}
-    for name in ruled_libraries(demands, "kept"):
-        if name in _BY_CODE or is_mentioned(name, settings) or _fitting(demands, host, name):
+    for name in libraries_in_rules(constraints, "kept"):
+        if name in _BY_CODE or is_user_configured(name, settings) or _has_usable(constraints, host, name):
             continue
-        version = _wanted(demands, host, name)
+        version = _version_to_use(constraints, host, name)
         if version is not None:
             found[name] = version
     return found
 
 
-def required_nvidia_packages(demands: CellConstraints, taken: Mapping[str, str]) -> tuple[str, ...]:
+def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, str]) -> tuple[str, ...]:
     """Return what a wheel requires of NVIDIA's packages: what the official one of the very same toolkit does.
 
     Nothing where it was compiled against another cuDNN or NCCL than those packages hold: it brings its own.
     """
-    build = demands.cell.build
-    said = demands.cell.release.cuda_official.get(build.cuda or "")
-    if said is None or (demands.facts.arches[build.arch].system, build.arch) != ("linux", "x86_64"):
+    build = constraints.cell.build
+    said = constraints.cell.release.cuda_official.get(build.cuda or "")
+    if said is None or (constraints.facts.arches[build.arch].system, build.arch) != ("linux", "x86_64"):
         return ()
     pins = {one.name: str(one.specifier) for one in map(Requirement, said.requires)}
     for library in ("cudnn", "nccl"):
@@ -71,14 +71,17 @@ def required_nvidia_packages(demands: CellConstraints, taken: Mapping[str, str])
     return tuple(one for one in said.requires if not one.startswith(unused))
 
 
-def lacking_libraries(demands: CellConstraints, host: Host, settings: Mapping[str, str]) -> frozenset[str]:
+def lacking_libraries(
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str]
+) -> frozenset[str]:
     """Return the libraries that rules ask about and that are known not to be where a build would look."""
     if not host.complete:
         return frozenset()
     return frozenset(
         name
-        for name in ruled_libraries(demands, "lacking")
-        if not is_mentioned(name, settings) and visible_version(host, name, demands.cell.build.cuda) is None
+        for name in libraries_in_rules(constraints, "lacking")
+        if not is_user_configured(name, settings)
+        and visible_version(host, name, constraints.cell.build.cuda) is None
     )
 
 
@@ -91,7 +94,7 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
     return next((host.libraries[place] for place in places if place in host.libraries), None)
 
 
-def is_mentioned(name: str, settings: Mapping[str, str]) -> bool:
+def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
     """Tell whether a user's own variables say something of a library: USE_SYSTEM_NCCL, NCCL_ROOT."""
     upper = name.upper()
     return any(one.startswith(f"{upper}_") or one.endswith(f"_{upper}") for one in settings)
@@ -102,63 +105,63 @@ def library_key(name: str, version: str, cuda: str) -> str:
     return f"{name}-{version}-cu{Version(cuda).major}"
 
 
-def ruled_libraries(demands: CellConstraints, condition: str) -> list[str]:
+def libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
     """Return the libraries that the rules of a cell ask about, as `kept` or as `lacking`."""
-    cell = demands.cell
+    cell = constraints.cell
     if cell.build.cuda is None:
         return []
-    known = make_case(demands.facts, cell.build, cell.release, demands.provider)
-    rules = demands.facts.packages[cell.build.package].rules
+    known = make_case(constraints.facts, cell.build, cell.release, constraints.provider)
+    rules = constraints.facts.packages[cell.build.package].rules
     asking = [rule.when for rule in rules if getattr(rule.when, condition)]
     holding = [when for when in asking if rule_matches(axis_conditions(when), known)]
     return sorted({name for when in holding for name in getattr(when, condition)})
 
 
-def _fitting(demands: CellConstraints, host: Host, name: str) -> bool:
+def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
     """Tell whether a build would find one on the machine that it can use."""
-    version = visible_version(host, name, demands.cell.build.cuda)
-    if version is None or name in _OWN_SOURCE:
+    version = visible_version(host, name, constraints.cell.build.cuda)
+    if version is None or name in _COMPILED_ALONG:
         return False
-    needs = demands.needs(name, None)
+    needs = constraints.needs(name, None)
     if not version or needs.bounds:
-        return not version or needs.met(version)
-    return _is_alike(demands, name, version)
+        return not version or needs.allows(version)
+    return _has_official_major(constraints, name, version)
 
 
-def _is_alike(demands: CellConstraints, name: str, version: str) -> bool:
+def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
     """Tell whether a version is of the official build's major version."""
-    theirs = getattr(official_libraries(demands.cell), name)
+    theirs = getattr(official_libraries(constraints.cell), name)
     return theirs is None or Version(version).major == Version(theirs).major
 
 
-def _wanted(demands: CellConstraints, host: Host, name: str) -> str | None:
+def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str | None:
     """Return the version to take: the official build's, or another of its major version that can be had.
 
     None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
     """
-    cuda, theirs = str(demands.cell.build.cuda), getattr(official_libraries(demands.cell), name)
-    offered = _offered(demands, name)
+    cuda, theirs = str(constraints.cell.build.cuda), getattr(official_libraries(constraints.cell), name)
+    offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None
     if theirs in offered or library_key(name, theirs, cuda) in host.kept:
         return str(theirs)
-    if name in _OWN_SOURCE:
+    if name in _COMPILED_ALONG:
         return None
     for there in (_provisioned_versions(host, name, cuda), offered):
-        alike = [version for version in there if _is_alike(demands, name, version)]
-        fitting = [version for version in alike if demands.needs(name, None).met(version)]
+        alike = [version for version in there if _has_official_major(constraints, name, version)]
+        fitting = [version for version in alike if constraints.needs(name, None).allows(version)]
         if fitting:
             return max(fitting, key=Version)
     return str(theirs)
 
 
-def _offered(demands: CellConstraints, name: str) -> frozenset[str] | None:
+def _available_versions(constraints: CellConstraints, name: str) -> frozenset[str] | None:
     """Return the versions that providers say they have, as far as they say it; None where none has any."""
-    build = demands.cell.build
+    build = constraints.cell.build
     major = str(Version(build.cuda or "0").major)
     sources = [
         one
-        for one in demands.facts.toolkit_sources
+        for one in constraints.facts.toolkit_sources
         if one.kind == name and build.arch in one.arches and one.cuda in {None, major}
     ]
     return frozenset(version for one in sources for version in one.versions) if sources else None
@@ -173,18 +176,20 @@ def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:
 
 
 def choose_magma(
-    demands: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str], listed: str
 ) -> ProvisionedMagma | None:
     """Return the kept one that a cell takes, the official build's version before others; None: it takes none.
 
     `listed` are its compute capabilities, "" where they are left to the build. A user's variables for MAGMA,
     or one that the machine has, leave it out, as for other libraries.
     """
-    cuda = demands.cell.build.cuda
-    asked = MAGMA_NAME in ruled_libraries(demands, "kept") and not is_mentioned(MAGMA_NAME, settings)
+    cuda = constraints.cell.build.cuda
+    asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(
+        MAGMA_NAME, settings
+    )
     if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
         return None
-    return best_magma(demands.facts, host.kept, cuda, listed, official_libraries(demands.cell).magma)
+    return best_magma(constraints.facts, host.kept, cuda, listed, official_libraries(constraints.cell).magma)
 
 
 def best_magma(

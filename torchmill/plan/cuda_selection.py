@@ -41,12 +41,12 @@ def select_cuda(
     identifier = cell.build.identifier(host.arch)
     cuda = cuda_toolkit.choose_toolkit(facts, cell, options.toolkit, identifier)
     compiled = cell_with_toolkit(cell, cuda)
-    demands = CellConstraints(facts, compiled, provider)
-    compiler, variables = cuda_toolkit.choose_host_compiler(demands, host, options.settings)
+    constraints = CellConstraints(facts, compiled, provider)
+    compiler, variables = cuda_toolkit.choose_host_compiler(constraints, host, options.settings)
     listed = arch_list_check.resolve_arch_list(facts, compiled, host, options.arch_list)
-    taken = cuda_libraries.choose_libraries(demands, host, options.settings)
+    taken = cuda_libraries.choose_libraries(constraints, host, options.settings)
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
-    if (own := cuda_libraries.choose_magma(demands, host, options.settings, listed or "")) is not None:
+    if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
         taken, names = (
             taken | {provisioned.MAGMA_NAME: own.version},
             names | {provisioned.MAGMA_NAME: own.name},
@@ -54,10 +54,10 @@ def select_cuda(
     known = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),
-        lacking=cuda_libraries.lacking_libraries(demands, host, options.settings) - taken.keys(),
+        lacking=cuda_libraries.lacking_libraries(constraints, host, options.settings) - taken.keys(),
         another_toolkit=cuda != cell.build.cuda,
     )
-    requires = "|".join(cuda_libraries.required_nvidia_packages(demands, taken))
+    requires = "|".join(cuda_libraries.required_nvidia_packages(constraints, taken))
     return CudaSelection(compiled, known, variables, taken, names, listed, requires)
 
 

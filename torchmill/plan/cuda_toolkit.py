@@ -21,7 +21,7 @@ COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
 
 
 def choose_host_compiler(
-    demands: CellConstraints, host: Host, settings: Mapping[str, str]
+    constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> tuple[Compiler | None, dict[str, str]]:
     """Return the compiler of a build, and the variables that make it the one; none where it is as it is.
 
@@ -30,11 +30,11 @@ def choose_host_compiler(
     if "CXX" in settings:
         return host.compilers.get(settings["CXX"], host.compiler), {}
     used = host.compiler
-    if demands.cell.build.cuda is None or host.system != "linux" or _is_named(host, settings):
+    if constraints.cell.build.cuda is None or host.system != "linux" or _user_names_compiler(host, settings):
         return used, {}
-    if used is not None and not _refused(demands, used):
+    if used is not None and not _is_refused(constraints, used):
         return used, {}
-    command = best_compiler(demands, host.compilers)
+    command = best_compiler(constraints, host.compilers)
     if command is None:
         return used, {}
     return host.compilers[command], variables_for_compiler(command, cuda=True)
@@ -45,10 +45,10 @@ def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables[name] for name in COMPILER_VARIABLES if name in variables}
 
 
-def best_compiler(demands: CellConstraints, there: Mapping[str, Compiler]) -> str | None:
+def best_compiler(constraints: CellConstraints, compilers: Mapping[str, Compiler]) -> str | None:
     """Return the command of the newest compiler that fits; one that the release was tried with goes first."""
-    fitting = {command: one for command, one in there.items() if compiler_fits(demands, one)}
-    tried = {command: one for command, one in fitting.items() if not is_untried(demands, one)} or fitting
+    fitting = {command: one for command, one in compilers.items() if compiler_fits(constraints, one)}
+    tried = {command: one for command, one in fitting.items() if not is_untried(constraints, one)} or fitting
     return max(tried, key=lambda one: (tried[one].family == "gcc", Version(tried[one].version)), default=None)
 
 
@@ -70,28 +70,30 @@ def nvcc_takes(toolkit: Toolkit, compiler: Compiler) -> bool:
     return taken is not None and is_within(taken, compiler.version)
 
 
-def compiler_fits(demands: CellConstraints, compiler: Compiler) -> bool:
+def compiler_fits(constraints: CellConstraints, compiler: Compiler) -> bool:
     """Tell whether the release takes a compiler, and nvcc is known to, where there is one."""
-    toolkit = demands.facts.toolkit(demands.cell.build.cuda)
-    if not demands.needs(compiler.family, compiler).met(compiler.version):
+    toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
+    if not constraints.needs(compiler.family, compiler).allows(compiler.version):
         return False
     return toolkit is None or nvcc_takes(toolkit, compiler)
 
 
-def is_untried(demands: CellConstraints, compiler: Compiler) -> bool:
+def is_untried(constraints: CellConstraints, compiler: Compiler) -> bool:
     """Tell whether nobody is known to have built the release with a compiler."""
-    return not demands.advises(compiler.family, compiler).met(compiler.version)
+    return not constraints.advises(compiler.family, compiler).allows(compiler.version)
 
 
-def _refused(demands: CellConstraints, compiler: Compiler) -> bool:
+def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
     """Tell whether the release or nvcc is known not to take a compiler."""
-    toolkit = demands.facts.toolkit(demands.cell.build.cuda)
+    toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
     taken = compilers_of_nvcc(toolkit, compiler.family) if toolkit else None
-    needs = demands.needs(compiler.family, compiler)
-    return not needs.met(compiler.version) or (taken is not None and not is_within(taken, compiler.version))
+    needs = constraints.needs(compiler.family, compiler)
+    return not needs.allows(compiler.version) or (
+        taken is not None and not is_within(taken, compiler.version)
+    )
 
 
-def _is_named(host: Host, settings: Mapping[str, str]) -> bool:
+def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
     """Tell whether the user says which compiler to take: by CXX or CC, for nvcc, or for this build."""
     usual = CPP[1]
     named = host.tools.get("c++", usual[0]) not in usual
@@ -101,35 +103,35 @@ def _is_named(host: Host, settings: Mapping[str, str]) -> bool:
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
-def choose_toolkit(facts: Facts, cell: Cell, asked: str | None, identifier: str) -> str | None:
+def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:
     """Return the version of the toolkit that compiles a cell, None for a build without CUDA.
 
     Raises ConfigError for a version that is not known or cannot stand for the variant's,
     ImpossibleBuildError for one that the release does not build with.
     """
     own = cell.build.cuda
-    if asked is None or asked == own:
+    if requested is None or requested == own:
         return own
     if own is None:
         raise ConfigError(
-            f"--toolkit {asked}: {identifier} is built without CUDA; omit the option, or choose a CUDA build "
-            "(`nox -l` lists them)",
+            f"--toolkit {requested}: {identifier} is built without CUDA; omit the option, or choose a CUDA "
+            "build (`nox -l` lists them)",
             code="toolkit-without-cuda",
         )
-    toolkit = _known(facts, asked)
-    if Version(asked).major != Version(own).major or Version(asked) < Version(own):
-        newer = [one.version for one in facts.toolkits if _stands_for(one.version, own)]
+    toolkit = _find_toolkit(facts, requested)
+    if Version(requested).major != Version(own).major or Version(requested) < Version(own):
+        newer = [one.version for one in facts.toolkits if _can_replace(one.version, own)]
         usable = f"CUDA {own}" if newer == [own] else f"CUDA {own} to {newer[-1]}"
         raise ConfigError(
-            f"--toolkit {asked}: {identifier} must run where CUDA {own} does, so only {usable} can compile "
-            f"it; use that, or build the variant {toolkit.variant}",
+            f"--toolkit {requested}: {identifier} must run where CUDA {own} does, so only {usable} can "
+            f"compile it; use that, or build the variant {toolkit.variant}",
             code="toolkit-cannot-replace",
         )
-    _accept(facts, cell, toolkit)
-    return asked
+    _check_toolkit(facts, cell, toolkit)
+    return requested
 
 
-def _known(facts: Facts, version: str) -> Toolkit:
+def _find_toolkit(facts: Facts, version: str) -> Toolkit:
     toolkit = facts.toolkit(version)
     if toolkit is not None:
         return toolkit
@@ -140,7 +142,7 @@ def _known(facts: Facts, version: str) -> Toolkit:
     )
 
 
-def _stands_for(version: str, own: str) -> bool:
+def _can_replace(version: str, own: str) -> bool:
     return Version(version).major == Version(own).major and Version(version) >= Version(own)
 
 
@@ -148,13 +150,13 @@ def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[s
     """Return those of some toolkits that can compile a cell in place of its own, oldest first."""
     own = str(cell.build.cuda)
     known = [one for one in facts.toolkits if one.version in set(versions)]
-    newer = [one for one in known if one.version != own and _stands_for(one.version, own)]
-    return [one.version for one in newer if not _against(facts, cell, one)]
+    newer = [one for one in known if one.version != own and _can_replace(one.version, own)]
+    return [one.version for one in newer if not _obstacles(facts, cell, one)]
 
 
-def _accept(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
+def _check_toolkit(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
     """Raise ImpossibleBuildError for a toolkit that no build of the release on that machine can have."""
-    reasons = _against(facts, cell, toolkit)
+    reasons = _obstacles(facts, cell, toolkit)
     if reasons:
         raise ImpossibleBuildError(
             f"--toolkit {toolkit.version} cannot be used for {cell.release}: {'; '.join(reasons)}",
@@ -162,7 +164,7 @@ def _accept(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
         )
 
 
-def _against(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
+def _obstacles(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
     return matrix.make_cell(facts, cell.release, replace(cell.build, cuda=toolkit.version)).reasons
 
 
@@ -174,13 +176,15 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     completed = host.completed.get(version, "").partition(COMPLETED)[0]
     for name in TOOLKIT_VARIABLES:
         folder = environ.get(name)
-        if folder and not any(_is(home, folder) for home in (used, completed) if home):
-            there = next((each for each, home in host.toolkits.items() if _is(home, folder)), None)
+        if folder and not any(_is_same_folder(home, folder) for home in (used, completed) if home):
+            there = next(
+                (each for each, home in host.toolkits.items() if _is_same_folder(home, folder)), None
+            )
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"
             return f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
     return None
 
 
-def _is(home: str, folder: str) -> bool:
+def _is_same_folder(home: str, folder: str) -> bool:
     return Path(home).resolve() == Path(folder).resolve()

@@ -19,8 +19,8 @@ from torchmill.plan import link_overflow
 from torchmill.plan.job_count import largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 
-DAYS = 365.25
-DEVICE_FREE = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
+DAYS_PER_YEAR = 365.25
+HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +42,34 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
         return None
     own = [run for run in facts.runs if run.package == release.package]
     if not own:
-        own = [run for run in facts.runs if _alike(facts, run.package, release.package)]
-    host = _blend(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
+        own = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
+    host = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
     if host is None:
         return None
     if any(run.package != release.package for run in host.runs):
         host = replace(host, spread=facts.assumed.spread["other"])
     if not images:
         return host
-    device = _blend(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
+    device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
     if device is None:
         return replace(host, spread=facts.assumed.spread["other"])
     return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread["cuda"], device.runs)
 
 
-def _alike(facts: Facts, one: str, other: str) -> bool:
+def _are_similar(facts: Facts, one: str, other: str) -> bool:
     """Tell whether two packages are built against the same one: they are of one size."""
     base = facts.packages[one].after
     return base is not None and base == facts.packages[other].after
 
 
-def _blend(
+def _weighted_mean(
     facts: Facts, assumed: CostAssumptions, release: Release, jobs: int, runs: Iterable[MeasuredRun]
 ) -> CompileWork | None:
     """Return the weighted geometric mean of what runs show: all work, or that of one image of device code."""
     weighed = []
     for run in runs:
         theirs = find_release_version(facts, run.package, run.release)
-        seconds = _shown(facts, assumed, run, theirs)
+        seconds = _work_of_run(facts, assumed, run, theirs)
         if theirs is not None and seconds is not None:
             scale = 1.0 if run.capabilities else _size_ratio(facts, release, theirs)
             away = _years(release, theirs) / assumed.years + abs(math.log(jobs / run_slots(run)))
@@ -81,7 +81,9 @@ def _blend(
     return CompileWork(math.exp(mean), assumed.spread["cpu"], tuple(run for _, _, run in nearest))
 
 
-def _shown(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None) -> float | None:
+def _work_of_run(
+    facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None
+) -> float | None:
     """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
     seconds = run.cpu_seconds
     if seconds is None and run.wall_seconds is not None and run.cores is not None:
@@ -120,9 +122,9 @@ def host_library_bytes(facts: Facts, release: Release) -> int | None:
 
 
 def _host_size(release: Release) -> int:
-    found = {name: size for name, size in release.sizes.items() if name.startswith(DEVICE_FREE)}
+    found = {name: size for name, size in release.sizes.items() if name.startswith(HOST_LIBRARIES)}
     # from 1.2 to 1.4 one library held everything, and what is left says nothing
-    return sum(found.values()) if any(name.startswith(DEVICE_FREE[:2]) for name in found) else 0
+    return sum(found.values()) if any(name.startswith(HOST_LIBRARIES[:2]) for name in found) else 0
 
 
 def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
@@ -137,7 +139,7 @@ def _years(release: Release, other: Release) -> float:
     """Return how far two releases are apart; nothing where a date is not known."""
     if release.date is None or other.date is None:
         return 0.0
-    return abs((date.fromisoformat(release.date) - date.fromisoformat(other.date)).days) / DAYS
+    return abs((date.fromisoformat(release.date) - date.fromisoformat(other.date)).days) / DAYS_PER_YEAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
     assumed = facts.assumed
     if known is None or assumed is None:
         return None
-    found, confidence = _measured(
+    found, confidence = _best_basis(
         facts, assumed, plan, images, known, [run for run in own if is_cold_run(facts, run)]
     )
     compiled = largest_compile(facts, plan.build, plan.release.version)
@@ -184,9 +186,11 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
         compile=compiled,
-        memory=CostRange(plan.jobs * _typical(facts, compiled, images), plan.jobs * compiled.high),
-        tree=_disk(facts, plan, images, "tree"),
-        wheel=_disk(facts, plan, images, "packed"),
+        memory=CostRange(
+            plan.jobs * _average_compile_bytes(facts, compiled, images), plan.jobs * compiled.high
+        ),
+        tree=_disk_bytes(facts, plan, images, "tree"),
+        wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
         basis="; ".join(dict.fromkeys(_describe_runs(run) for run in found.runs)),
     )
@@ -219,7 +223,7 @@ def _describe_runs(run: MeasuredRun) -> str:
     return f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})"
 
 
-def _measured(  # noqa: PLR0917 - the terms of one decision
+def _best_basis(  # noqa: PLR0917 - the terms of one decision
     facts: Facts,
     assumed: CostAssumptions,
     plan: Plan,
@@ -260,13 +264,13 @@ def _at_this_speed(facts: Facts, known: CompileWork, own: Sequence[MeasuredRun])
     return replace(known, seconds=known.seconds * factor)
 
 
-def _typical(facts: Facts, compiled: CostRange, images: int) -> float:
+def _average_compile_bytes(facts: Facts, compiled: CostRange, images: int) -> float:
     """Return what a compile takes on the average of the time, as far as that was measured."""
     measured = [float(run.typical) for run in facts.runs if run.typical]
     return min([*measured, compiled.low]) if measured and not images else compiled.low / 2
 
 
-def _disk(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
+def _disk_bytes(facts: Facts, plan: Plan, images: int, what: str) -> CostRange:
     """Return bytes on disk: of the libraries' size, or for a dependent package, of a build of its kind."""
     assumed, release = facts.assumed, plan.release
     host = host_library_bytes(facts, release)
@@ -287,11 +291,11 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
     """
     others = tuple(f"_{arch}.whl.json" for arch in facts.arches if arch != native_arch())
     paths = (path for path in sorted(dist.glob("*.whl.json")) if not path.name.endswith(others))
-    found = (_run(facts, path) for path in paths)
+    found = (_read_run(facts, path) for path in paths)
     return tuple(run for run in found if run is not None)
 
 
-def _run(facts: Facts, manifest: Path) -> MeasuredRun | None:
+def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
         said = json.loads(manifest.read_text(encoding="utf-8"))
         release = next(
@@ -308,21 +312,21 @@ def _run(facts: Facts, manifest: Path) -> MeasuredRun | None:
             cpu_seconds=float(said["cpu_seconds"]),
             wall_seconds=float(sum(said["seconds"].values())),
             wheel=int(said["size"]),
-            tree=_written(said, "tree", "outputs"),
-            environment=_written(said, "environment"),
+            tree=_disk_use(said, "tree", "outputs"),
+            environment=_disk_use(said, "environment"),
             capabilities=said["switches"].get("TORCH_CUDA_ARCH_LIST", ""),
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration):
         return None
 
 
-def _written(said: dict[str, Any], *parts: str) -> int | None:
+def _disk_use(said: dict[str, Any], *parts: str) -> int | None:
     """Return the bytes that parts of a build took; older manifests do not say."""
     disk = said.get("disk")
     return sum(int(disk[part]) for part in parts) if disk else None
 
 
-MINUTE, HOUR = 60, 3600
+MINUTE_SECONDS, HOUR_SECONDS = 60, 3600
 
 
 def estimate_as_data(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, Any]:
@@ -377,9 +381,13 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
 
 def format_estimate(seconds: float) -> str:
     """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
-    if seconds < 2 * MINUTE:
+    if seconds < 2 * MINUTE_SECONDS:
         return f"{seconds:.0f} s"
-    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
+    return (
+        f"{seconds / MINUTE_SECONDS:.0f} min"
+        if seconds < 2 * HOUR_SECONDS
+        else f"{seconds / HOUR_SECONDS:.1f} h"
+    )
 
 
 def _range(bounds: CostRange) -> str:

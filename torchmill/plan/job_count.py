@@ -7,7 +7,7 @@ from torchmill.config.model import Build, Facts
 from torchmill.config.rules import is_within
 from torchmill.core.units import format_bytes
 
-PREPROCESSOR = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
+PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def guarded_slots(cores: int, memory: int) -> int:
     Most of them wait: the more there are to choose from, the better those that run fit together. But each may
     be at its preprocessor, which no gate holds where a cache asks for it.
     """
-    return max(1, min(4 * cores + 2, memory // PREPROCESSOR))
+    return max(1, min(4 * cores + 2, memory // PREPROCESSOR_BYTES))
 
 
 def count_jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> JobCount:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchmill.config.model import SPEED_ONLY_SWITCHES, Plan, Source
 
 
-def tree_key(plan: Plan, source: Source, patches: Path, ground: Mapping[str, str]) -> str:
+def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:
     """Return a digest of all that is the same for every interpreter that a tree can serve.
 
     `ground` names what the machine puts in: compilers, a toolkit, variables that are the user's.
@@ -20,7 +20,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, ground: Mapping[str, str
             "patches": [(patches / patch).read_text(encoding="utf-8") for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],
             "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
-            "ground": dict(ground),
+            "ground": dict(machine_inputs),
         }
     )
 

@@ -27,7 +27,7 @@ class OverflowRisk:
 
 def count_code_images(capabilities: str) -> int:
     """Return how many times device code is compiled for a list: once each, once more for +PTX."""
-    listed = _listed(capabilities)
+    listed = _split_capabilities(capabilities)
     return len(listed) + sum(one.endswith("+PTX") for one in listed)
 
 
@@ -44,7 +44,7 @@ def predict_overflow(
     if linking is None or weighed is None or not count_code_images(capabilities):
         return None
     each, like = weighed
-    expected = _library(linking, release, cuda, each, variables)
+    expected = _library_bytes(linking, release, cuda, each, variables)
     level = RISK_LEVELS[(expected.high > linking.limit) + (expected.low > linking.limit)]
     verb = {"none": "fits into", "possible": "may exceed", "likely": "will hardly fit into"}[level]
     sentence = (
@@ -89,7 +89,7 @@ def _own_weight(facts: Facts, release: Release) -> float | None:
     return device / count if count and device > 0 else None
 
 
-def _library(
+def _library_bytes(
     linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
 ) -> CostRange:
     """Return the bytes of the largest library of device code."""
@@ -102,7 +102,7 @@ def _library(
         if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
     ]
     static = CostRange(sum(one.low for one in linked), sum(one.high for one in linked))
-    if _split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
+    if _can_split(linking, release) and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON:
         return CostRange(max(device.low, static.low), max(device.high, static.high))
     return CostRange(device.low + static.low, device.high + static.high)
 
@@ -113,7 +113,7 @@ def _cures(
     """Yield what would bring the library below the limit, or at least make it smaller."""
     flags = variables.get("TORCH_NVCC_FLAGS", "")
     trials = {
-        "BUILD_SPLIT_CUDA=ON": _split(linking, release),
+        "BUILD_SPLIT_CUDA=ON": _can_split(linking, release),
         "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
         'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags
         and "-compress-mode" not in flags,
@@ -126,25 +126,25 @@ def _cures(
     for setting, open_ in trials.items():
         name, _, value = setting.partition("=")
         if open_ and variables.get(name) != value:
-            changed = _library(linking, release, cuda, each, {**variables, name: value.strip('"')})
+            changed = _library_bytes(linking, release, cuda, each, {**variables, name: value.strip('"')})
             yield f"{setting}: {format_bytes(changed.low)} to {format_bytes(changed.high)}"
-    shorter = _shorter(linking, release, cuda, each, variables)
+    shorter = _shorter_list(linking, release, cuda, each, variables)
     if shorter:
         yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
     yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
 
 
-def _shorter(
+def _shorter_list(
     linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
 ) -> str | None:
     """Return the longest rest of the list, its oldest capabilities left out, that fits for certain."""
-    listed = _listed(variables["TORCH_CUDA_ARCH_LIST"])
+    listed = _split_capabilities(variables["TORCH_CUDA_ARCH_LIST"])
     rests = (";".join(listed[start:]) for start in range(1, len(listed)))
     return next(
         (
             rest
             for rest in rests
-            if _library(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": rest}).high
+            if _library_bytes(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": rest}).high
             <= linking.limit
         ),
         None,
@@ -158,11 +158,11 @@ def _compression(linking: LinkFacts, flags: str) -> CostRange:
     return min(asked or plain, key=lambda one: one.factor.high).factor
 
 
-def _split(linking: LinkFacts, release: Release) -> bool:
+def _can_split(linking: LinkFacts, release: Release) -> bool:
     return is_within(linking.split, release.version)
 
 
-def _listed(capabilities: str) -> list[str]:
+def _split_capabilities(capabilities: str) -> list[str]:
     return [one for one in re.split(r"[;,\s]+", capabilities) if one]
 
 

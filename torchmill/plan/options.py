@@ -9,7 +9,7 @@ from typing import NoReturn
 from torchmill.config.model import Options
 from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes, parse_bytes
-from torchmill.plan.wheel_name import AUTO, LABELS, PLATFORM
+from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
@@ -55,7 +55,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--plat",
-        default=AUTO,
+        default=AUTO_PLATFORM,
         metavar="TAG",
         help="the wheel's platform: auto (what its symbols need), linux (for systems like this one), "
         "or a tag that it must hold, such as manylinux_2_28",
@@ -106,12 +106,12 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
             "give a size with its unit, such as '4 GiB'",
             code="invalid-memory",
         )
-    if not PLATFORM.fullmatch(found.plat):
+    if not PLATFORM_PATTERN.fullmatch(found.plat):
         raise ConfigError(
             f"{prog}: --plat '{found.plat}': choose auto, linux, or a Linux tag such as manylinux_2_28",
             code="invalid-platform",
         )
-    torch = _wheel(found.torch, prog)
+    torch = _torch_wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
     return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard)
 
@@ -145,7 +145,7 @@ def options_of_task(name: str, settings: Sequence[str], **values: str | None) ->
     return parse_options(arguments, f"invoke {name}")
 
 
-def _wheel(text: str | None, prog: str) -> str | None:
+def _torch_wheel(text: str | None, prog: str) -> str | None:
     if text is None or text.casefold() == "pypi":
         return None if text is None else "PyPI"
     path = Path(text)

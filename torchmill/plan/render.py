@@ -35,8 +35,8 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     """Return the plan for a person to read."""
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
-        f"on {host.system} {host.arch}, {_pace(plan, host)}",
-        *_cuda(plan, host),
+        f"on {host.system} {host.arch}, {_job_text(plan, host)}",
+        *_cuda_lines(plan, host),
         "",
         "environment",
         *(f"  {name}={value}" for name, value in plan.set.items()),
@@ -55,7 +55,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
     return "\n".join(lines)
 
 
-def _cuda(plan: Plan, host: Host) -> Iterator[str]:
+def _cuda_lines(plan: Plan, host: Host) -> Iterator[str]:
     """Yield the toolkit and the libraries that the suite keeps, and where they are."""
     if plan.toolkit is None:
         return
@@ -69,7 +69,7 @@ def _cuda(plan: Plan, host: Host) -> Iterator[str]:
         yield f"with {what} in {there[place]}" if place in there else f"with {what}, which is not there yet"
 
 
-def _pace(plan: Plan, host: Host) -> str:
+def _job_text(plan: Plan, host: Host) -> str:
     """Return how many compilers run, and what the fixed number of them is for."""
     fixed = f"{plan.jobs} {'compiler' if plan.jobs == 1 else 'compilers'} at a time"
     if host.system == "windows":
@@ -82,46 +82,46 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
     package = facts.packages[plan.build.package]
     return Template(SCRIPT).substitute(
         identifier=plan.identifier,
-        obtain=_obtain(plan, package),
+        obtain=_source_lines(plan, package),
         interpreter=f"python{plan.build.python}",
-        homes=_homes(plan, host),
+        homes=_home_exports(plan, host),
         unset="|".join(pattern.replace("*", ".*") for pattern in plan.unset) or "^$",
-        exports="\n".join(f"export {name}={_double(value)}" for name, value in plan.set.items()),
+        exports="\n".join(f"export {name}={_double_quote(value)}" for name, value in plan.set.items()),
         requirements=" ".join(shlex.quote(requirement) for requirement in (*plan.kit, *plan.requirements)),
-        patches="\n".join(_embedded(plan, facts)),
-        prepare="\n".join(_line(command) for command in plan.prepare) or ":",
-        commands="\n".join(_line(command) for command in plan.compile),
-        repair=_repair(plan, facts, host),
-        wheel=_name(plan),
+        patches="\n".join(_patch_lines(plan, facts)),
+        prepare="\n".join(_command_line(command) for command in plan.prepare) or ":",
+        commands="\n".join(_command_line(command) for command in plan.compile),
+        repair=_repair_lines(plan, facts, host),
+        wheel=_wheel_word(plan),
     )
 
 
-def _name(plan: Plan) -> str:
+def _wheel_word(plan: Plan) -> str:
     """Return the shell word for the wheel that is made; where its tag is computed, whichever it is."""
     if not plan.computed:
         return shlex.quote(plan.wheel)
     return shlex.quote(plan.wheel.removesuffix(f"{plan.platform_tag}.whl")) + "*.whl"
 
 
-def _homes(plan: Plan, host: Host) -> str:
+def _home_exports(plan: Plan, host: Host) -> str:
     """Return the exports of the folders that only a machine knows, where they are not exported already."""
     usual = {f"{name}_home": "/usr" for name in plan.libraries}
     usual |= {"cuda_home": "/usr/local/cuda"} if plan.toolkit else {}
     found = usual | cuda_selection.cuda_placeholders(plan, host)
-    return "\n".join(f"export {name}=${{{name}:-{_double(folder)}}}" for name, folder in found.items())
+    return "\n".join(f"export {name}=${{{name}:-{_double_quote(folder)}}}" for name, folder in found.items())
 
 
-def _double(value: str) -> str:
+def _double_quote(value: str) -> str:
     """Quote for bash, keeping ${name} alive; $$ is a plan's word for a dollar."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
     return '"' + escaped.replace("$$", "\\$") + '"'
 
 
-def _line(command: Command) -> str:
-    return " ".join(_double(word) for word in command.argv)
+def _command_line(command: Command) -> str:
+    return " ".join(_double_quote(word) for word in command.argv)
 
 
-def _obtain(plan: Plan, package: Package) -> str:
+def _source_lines(plan: Plan, package: Package) -> str:
     """Return the lines that get the source: of the tag, or of the archive on PyPI."""
     if package.repository:
         named = {"tag": plan.release.tag, "repository": package.repository, "commit": plan.commit or ""}
@@ -130,7 +130,7 @@ def _obtain(plan: Plan, package: Package) -> str:
     return Template(ARCHIVE).substitute(archive=archive, sha256=plan.release.sha256 or "")
 
 
-def _stamp(plan: Plan, package: Package) -> str:
+def _metadata_lines(plan: Plan, package: Package) -> str:
     """Return the lines that say version and base in a wheel whose build can be told neither."""
     if package.version_variables:
         return ":"
@@ -143,7 +143,7 @@ def _stamp(plan: Plan, package: Package) -> str:
     )
 
 
-def _embedded(plan: Plan, facts: Facts) -> Iterator[str]:
+def _patch_lines(plan: Plan, facts: Facts) -> Iterator[str]:
     """Yield here-documents that recreate the patches."""
     for patch in plan.patches:
         text = (facts.patches / patch).read_text(encoding="utf-8")
@@ -151,7 +151,7 @@ def _embedded(plan: Plan, facts: Facts) -> Iterator[str]:
         yield f"cat > \"$patches/{patch}\" <<'END_OF_PATCH'\n{text}END_OF_PATCH"
 
 
-def _repair(plan: Plan, facts: Facts, host: Host) -> str:
+def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
     """Return the lines that carry libraries along, set run paths and write the platform tag."""
     if host.system != "linux" or host.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
@@ -159,34 +159,36 @@ def _repair(plan: Plan, facts: Facts, host: Host) -> str:
     base = facts.packages[package.after].import_name if package.after else "nothing"
     return Template(REPAIR).substitute(
         package=package.import_name,
-        stamp=_stamp(plan, package),
+        stamp=_metadata_lines(plan, package),
         commit=plan.commit or "Unknown",
         base=base,
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
-        promised=_promised(plan.platform_tag),
+        promised=_platform_libraries(plan.platform_tag),
         tag=plan.platform_tag,
-        lowest=LOWEST if plan.computed else ":",
+        lowest=OLDEST_TAG if plan.computed else ":",
     )
 
 
-def _promised(tag: str) -> str:
+def _platform_libraries(tag: str) -> str:
     """Return the shell word for the libraries that stay outside: the platform's, or all of this system's."""
     from torchmill.wheel.pack import bundling, policy
 
     if bundling.PLAIN_LINUX_TAG.fullmatch(tag):
-        return FOUND_HERE
+        return SYSTEM_LIBRARIES
     return shlex.quote(
         "|".join(sorted(re.escape(name) for name in policy.platform_target(tag).policy.whitelist))
     )
 
 
-LOWEST = """\
+OLDEST_TAG = """\
 "$work/tools/bin/pip" install --quiet auditwheel || true
 shown=$(auditwheel show "$raw"/*.whl 2> /dev/null | tr '\\n' ' ' || true)
 found=$(grep -oE 'following platform tag: "manylinux_[a-z0-9_]+"' <<< "$shown" || true)
 [ -z "$found" ] || tag=$(cut -d '"' -f 2 <<< "$found")"""
 
-FOUND_HERE = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
+SYSTEM_LIBRARIES = (
+    r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
+)
 
 CLONE = """\
     git clone --quiet --recursive --branch $tag $repository "$$source"

@@ -11,9 +11,9 @@ from torchmill.config.model import Build, Facts, Host, Package, Release
 from torchmill.core.errors import ConfigError
 
 LABELS = ("official", "git", "none")
-AUTO = "auto"  # the platform that the symbols of what was compiled need
+AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need
 _NUMBER = r"(0|[1-9]\d{0,2})"
-PLATFORM = re.compile(
+PLATFORM_PATTERN = re.compile(
     rf"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
     r"(_(?P<arch>[a-z]\w*))?"
 )
@@ -43,10 +43,10 @@ def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None) -> s
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release = cell.build, cell.release
     local = local_label(build, facts.arches[build.arch].system, label, commit)
-    return release.version + _paired(local, facts.packages[build.package], release)
+    return release.version + _with_base_version(local, facts.packages[build.package], release)
 
 
-def _paired(label: str, package: Package, release: Release) -> str:
+def _with_base_version(label: str, package: Package, release: Release) -> str:
     """Return a local label that tells one release's wheels for several torch apart: "+cu130.torch2.11.0"."""
     if not label or not package.editions or package.after is None:
         return label
@@ -64,37 +64,37 @@ def python_tag(python: str) -> str:
 
 
 def promised_platform_tag(
-    facts: Facts, build: Build, host: Host, variables: Mapping[str, str], asked: str
+    facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str
 ) -> str:
     """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
 
     Raises ConfigError for a tag that no wheel of this build can have, or where tags are not to be chosen.
     """
-    match = PLATFORM.fullmatch(asked)
-    if asked == AUTO or match is None:
+    match = PLATFORM_PATTERN.fullmatch(requested)
+    if requested == AUTO_PLATFORM or match is None:
         return platform_tag(facts, build, host, variables)
     if (system := facts.arches[build.arch].system) != "linux":
         other = "--set MACOSX_DEPLOYMENT_TARGET=12.0" if system == "macos" else "--plat auto"
         raise ConfigError(
-            f"--plat {asked}: this is a tag of Linux wheels, and the build is for {system}: use {other}",
+            f"--plat {requested}: this is a tag of Linux wheels, and the build is for {system}: use {other}",
             code="platform-of-another-system",
         )
     if match["arch"] not in {None, build.arch}:
         raise ConfigError(
-            f"--plat {asked}: the build is for {build.arch}: omit the architecture from the tag",
+            f"--plat {requested}: the build is for {build.arch}: omit the architecture from the tag",
             code="platform-of-another-arch",
         )
     if host.arch == build.arch:  # of the system in a container nothing is known here
-        _assure_library(asked, match, host)
+        _check_libc(requested, match, host)
     glibc = _promised_glibc(match)
     oldest = facts.arches[build.arch].oldest_glibc
     if glibc and oldest and Version(glibc) < Version(oldest):
         raise ConfigError(
-            f"--plat {asked}: too old for {build.arch}, whose oldest platform tag is "
+            f"--plat {requested}: too old for {build.arch}, whose oldest platform tag is "
             f"manylinux_{oldest.replace('.', '_')}",
             code="platform-too-old",
         )
-    return asked if match["arch"] else f"{asked}_{build.arch}"
+    return requested if match["arch"] else f"{requested}_{build.arch}"
 
 
 def _promised_glibc(match: re.Match[str]) -> str | None:
@@ -104,23 +104,23 @@ def _promised_glibc(match: re.Match[str]) -> str | None:
     return _YEARS[match["year"]] if match["year"] else (match["version"] or "").replace("_", ".") or None
 
 
-def _assure_library(asked: str, match: re.Match[str], host: Host) -> None:
+def _check_libc(requested: str, match: re.Match[str], host: Host) -> None:
     """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
     glibc = _promised_glibc(match)
     if match["libc"] == "musl" and host.glibc is not None:
         raise ConfigError(
-            f"--plat {asked}: this system's C library is glibc: build on a system with musl",
+            f"--plat {requested}: this system's C library is glibc: build on a system with musl",
             code="platform-of-another-libc",
         )
     if glibc and host.glibc is None and host.complete:
         raise ConfigError(
-            f"--plat {asked}: this system's C library is not glibc: use linux, or build where it is",
+            f"--plat {requested}: this system's C library is not glibc: use linux, or build where it is",
             code="platform-of-another-libc",
         )
     if glibc and host.glibc and Version(glibc) > Version(host.glibc):
         raise ConfigError(
-            f"--plat {asked}: this system's glibc is {host.glibc}, and nothing compiled here needs a newer "
-            f"one: use manylinux_{host.glibc.replace('.', '_')} or older, or omit --plat",
+            f"--plat {requested}: this system's glibc is {host.glibc}, and nothing compiled here needs a "
+            f"newer one: use manylinux_{host.glibc.replace('.', '_')} or older, or omit --plat",
             code="platform-too-new",
         )
 

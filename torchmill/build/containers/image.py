@@ -196,7 +196,7 @@ def build_image(
 
 def _why(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
     """Return what went wrong, and what cures it where the catalogue knows that; "" where nothing was said."""
-    told = causes.diagnose(catalogue, lines).told
+    told = causes.diagnose(catalogue, lines).match
     if told is not None:
         return f"{told.cause.cause}: {told.cause.cure} (in an image, of the image that --base names)"
     own = [line for line in lines if not WRAPPING.fullmatch(line)]

@@ -13,15 +13,15 @@ from torchmill.plan.diagnosis.first_error import BuildFailure
 from torchmill.plan.diagnosis.log_text import LogLine
 
 # Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
-_TROUBLE = (
+_TROUBLE_WORDS = (
     "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ",
     "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "undefined",
     "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible",
     "TIME", "too ", "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ",
     "shutdown", "but ",
 )  # fmt: skip
-_MOST = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
-Wanted = list[tuple[FailureCause, list[re.Pattern[str]]]]
+_MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
+CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class DiagnosedCause:
 
     cause: FailureCause
     line: LogLine
-    making: str | None
+    target: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +38,27 @@ class Diagnosis:
     """What a log says: the first error, and the cause that the catalogue knows for it."""
 
     failure: BuildFailure | None  # None: the log names none
-    told: DiagnosedCause | None  # None: the catalogue has no entry for it
+    match: DiagnosedCause | None  # None: the catalogue has no entry for it
 
     @property
     def headline(self) -> str:
         """Return what failed, in the words of the tool that said it."""
-        if self.told is None or (self.failure and self.failure.number == self.told.line.number):
+        if self.match is None or (self.failure and self.failure.number == self.match.line.number):
             return str(self.failure) if self.failure else "no failure"
-        words = first_error.shorten_message(self.told.line.text)
-        return f"{self.told.making}: {words}" if self.told.making else words
+        words = first_error.shorten_message(self.match.line.text)
+        return f"{self.match.target}: {words}" if self.match.target else words
 
     @property
-    def number(self) -> int:
+    def line_number(self) -> int:
         """Return the number of the line that says it, counted from 1; 0 where there is none."""
-        if self.told:
-            return self.told.line.number
+        if self.match:
+            return self.match.line.number
         return self.failure.number if self.failure else 0
 
     @property
     def exit_code(self) -> int:
         """Return 0 where the cause is known, 8 where only the failure is, 1 where there is none."""
-        if self.told:
+        if self.match:
             return 0
         return BuildError.exit_code if self.failure else TorchmillError.exit_code
 
@@ -73,16 +73,16 @@ def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str
     """
     run = first_error.last_run(log)
     fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
-    return Diagnosis(first_error.first_failure(run), _told(fitting, run))
+    return Diagnosis(first_error.first_failure(run), _match_cause(fitting, run))
 
 
-def _told(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
+def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
     suspects = _suspects(run)
     wanted = [(cause, _compiled(cause)) for cause in sorted(catalogue, key=_rank)]
-    found = _earliest(wanted, suspects[:_MOST])
+    found = _earliest(wanted, suspects[:_MOST_LINES])
     if found is None or _rank(found[0]) > 0:
         machine = [(cause, patterns) for cause, patterns in wanted if _rank(cause) == 0]
-        found = _earliest(machine, suspects[_MOST:][-_MOST:]) or found
+        found = _earliest(machine, suspects[_MOST_LINES:][-_MOST_LINES:]) or found
     if found is None:
         return None
     cause, line = found
@@ -91,11 +91,13 @@ def _told(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> Diagnose
 
 def _suspects(run: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that may tell a cause, each text once."""
-    different = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE)}
+    different = {
+        line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)
+    }
     return list(reversed(different.values()))
 
 
-def _earliest(wanted: Wanted, lines: Iterable[LogLine]) -> tuple[FailureCause, LogLine] | None:
+def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureCause, LogLine] | None:
     """Return the cause of the best precedence, and the earliest line that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
@@ -123,19 +125,19 @@ def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
 
 def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
     """Return a diagnosis for a person to read; `log` is what the log is called."""
-    if diagnosis.failure is None and diagnosis.told is None:
+    if diagnosis.failure is None and diagnosis.match is None:
         return f"{log} shows no failure"
-    lines = [f"{log}:{diagnosis.number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
-    if diagnosis.told and diagnosis.failure and diagnosis.failure.number < diagnosis.told.line.number:
+    lines = [f"{log}:{diagnosis.line_number}: {diagnosis.headline}", *diagnosis_advice(diagnosis)]
+    if diagnosis.match and diagnosis.failure and diagnosis.failure.number < diagnosis.match.line.number:
         lines.append(f"  before that, on line {diagnosis.failure.number}: {diagnosis.failure}")
     return "\n".join(lines)
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
     """Return the cause and the cure, a line each; or that none is known."""
-    if diagnosis.told is None:
+    if diagnosis.match is None:
         return ["  cause: the catalogue has no entry for this; docs/diagnose.md tells how to add one"]
-    cause = diagnosis.told.cause
+    cause = diagnosis.match.cause
     return [
         f"  cause: {cause.cause} ({cause.name})",
         f"  cure:  {cause.cure}",
@@ -144,7 +146,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
     """Return a diagnosis as JSON-ready data; what is not known is null."""
-    told = diagnosis.told
+    told = diagnosis.match
     return {
         "log": log,
         "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
@@ -156,6 +158,6 @@ def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
             "source": told.cause.source,
             "line": told.line.number,
             "text": told.line.text,
-            "making": told.making,
+            "making": told.target,
         },
     }

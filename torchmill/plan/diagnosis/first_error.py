@@ -10,7 +10,7 @@ from torchmill.core.ninja import parse_edge
 from torchmill.plan.diagnosis.log_text import LogLine, telling_lines
 
 Kind = Literal["compiler", "linker", "cmake", "python", "other"]
-_LONGEST = 400  # characters of a message
+_LONGEST_MESSAGE = 400  # characters of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def last_run(log: Iterable[str]) -> list[LogLine]:
 
 def first_failure(run: Sequence[LogLine]) -> BuildFailure | None:
     """Return the root failure that the lines of a run name; None where they name none."""
-    return _edges(run) or _cause(run) or _first("other", _OTHER, run)
+    return _failed_step(run) or _cause(run) or _first("other", _OTHER, run)
 
 
 def target_of_line(run: Sequence[LogLine], index: int) -> str | None:
@@ -97,7 +97,7 @@ def target_of_line(run: Sequence[LogLine], index: int) -> str | None:
     return None
 
 
-def _edges(lines: Sequence[LogLine]) -> BuildFailure | None:
+def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
     """Return the cause within the blocks that ninja marks FAILED."""
     blocks = list(_blocks(lines))
     for block in blocks:
@@ -114,11 +114,11 @@ def _edges(lines: Sequence[LogLine]) -> BuildFailure | None:
 def _blocks(lines: Sequence[LogLine]) -> Iterator[list[LogLine]]:
     for index, line in enumerate(lines):
         if _FAILED.match(line.text):
-            rest = takewhile(lambda line: not _ends(line.text), lines[index + 1 :])
+            rest = takewhile(lambda line: not _ends_block(line.text), lines[index + 1 :])
             yield [line, *rest]
 
 
-def _ends(text: str) -> bool:
+def _ends_block(text: str) -> bool:
     return bool(_FAILED.match(text) or text.lstrip().startswith("ninja: ") or parse_edge(text))
 
 
@@ -169,4 +169,4 @@ def _number(text: str | None) -> int | None:
 def shorten_message(message: str) -> str:
     """Return a tool's message without its margin, cut where it is very long."""
     message = message.strip()
-    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"

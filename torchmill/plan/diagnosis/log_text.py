@@ -9,11 +9,11 @@ from typing import NamedTuple
 from torchmill.core.errors import ConfigError
 from torchmill.core.ninja import parse_edge, strip_colours
 
-_WIDEST = 4000  # characters of a line that are looked at: link commands are far longer
-_HEAD = 4096  # bytes that tell the encoding
+_LONGEST_LINE = 4000  # characters of a line that are looked at: link commands are far longer
+_HEAD_BYTES = 4096  # bytes that tell the encoding
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b")
-_SPARSE = 20  # a text has fewer control characters than one in so many bytes
-_TALLEST = 60  # lines of one message of CMake
+_BYTES_PER_CONTROL = 20  # a text has fewer control characters than one in so many bytes
+_MOST_MESSAGE_LINES = 60  # lines of one message of CMake
 
 
 class LogLine(NamedTuple):
@@ -62,7 +62,7 @@ def read_log(name: str) -> Iterator[str]:
         raise ConfigError(f"{name} is a directory: name the log file in it", code="log-unreadable")
     try:
         with BufferedReader(FileIO(0 if name == "-" else name, closefd=name != "-")) as raw:
-            encoding = _encoding(raw.peek(_HEAD)[:_HEAD], name)
+            encoding = _encoding(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES], name)
             with TextIOWrapper(raw, encoding, "replace") as text:
                 yield from text
     except OSError as error:
@@ -79,7 +79,7 @@ def _encoding(head: bytes, name: str) -> str:
         return "utf-16"
     if head[1::2].count(0) > len(head) // 4 and not head[::2].count(0):
         return "utf-16-le"
-    if sum(byte in _CONTROL for byte in head) > len(head) // _SPARSE:
+    if sum(byte in _CONTROL for byte in head) > len(head) // _BYTES_PER_CONTROL:
         raise ConfigError(f"{name} is not a text file: unpack it and name the log", code="log-not-text")
     return "utf-8"
 
@@ -91,25 +91,25 @@ def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
     it ends what was said before.
     """
     edge_before = False
-    for line in _messages(_said(lines)):
+    for line in _messages(_without_harmless(lines)):
         edge = line.text.lstrip().startswith("[") and parse_edge(line.text) is not None
         if not (edge and edge_before):
             yield line
         edge_before = edge
 
 
-def _said(lines: Iterable[str]) -> Iterator[LogLine]:
+def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
     """Yield the lines that are not harmless by themselves."""
     failed = False
     for number, raw in enumerate(lines, 1):
-        text = _bare(strip_colours(raw[:_WIDEST]).rstrip())
+        text = _strip_prefixes(strip_colours(raw[:_LONGEST_LINE]).rstrip())
         words = text.lstrip()
         if not failed and not _HARMLESS.match(words) and not _warns(words):
             yield LogLine(number, text)
         failed = words.startswith("FAILED: ")  # ninja shows the command below
 
 
-def _bare(text: str) -> str:
+def _strip_prefixes(text: str) -> str:
     while text and (text[0] in _PREFIXED or "\t" in text[:80] or " | " in text[:40]):
         match = _PREFIX.match(text)
         if match is None:
@@ -128,20 +128,20 @@ def _messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     body: list[str] = []
     for line in lines:
         if head is not None:
-            if _goes_on(line.text, head.text) and len(body) < _TALLEST:
+            if _continues(line.text, head.text) and len(body) < _MOST_MESSAGE_LINES:
                 body.append(line.text)
                 continue
-            yield from _whole(head, body)
+            yield from _join_message(head, body)
             head = None
         if "CMake " in line.text and _CMAKE.match(line.text):
             head, body = line, []
         else:
             yield line
     if head is not None:
-        yield from _whole(head, body)
+        yield from _join_message(head, body)
 
 
-def _goes_on(text: str, head: str) -> bool:
+def _continues(text: str, head: str) -> bool:
     return not text or _indent(text) > _indent(head)
 
 
@@ -149,7 +149,7 @@ def _indent(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
 
-def _whole(head: LogLine, body: list[str]) -> Iterator[LogLine]:
+def _join_message(head: LogLine, body: list[str]) -> Iterator[LogLine]:
     match = _CMAKE.match(head.text)
     if match and match["kind"] == "Error":
         yield LogLine(head.number, match["indent"] + " ".join(" ".join([head.text, *body]).split()))

@@ -17,7 +17,7 @@ from torchmill.plan.cuda_toolkit import (
     variables_for_compiler,
 )
 from torchmill.plan.doctor import remedy
-from torchmill.plan.doctor.finding import BuildQuestion, Finding, absence_text, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict, install_hint
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
 _PACKAGES = {
@@ -29,21 +29,21 @@ _PACKAGES = {
 _COMMANDS = {"dnf": "/opt/rh/gcc-toolset-{major}/root/usr/bin/g++", "conda": "g++"}
 
 
-def check_compiler(question: BuildQuestion) -> Iterator[Finding]:
+def check_compiler(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
-    compiler = question.compiler
+    compiler = context.compiler
     if compiler is None:
-        yield _missing(question)
+        yield _missing(context)
     else:
-        yield _against_release(question, compiler)
-    chosen = "CUDAHOSTCXX" in question.plan.set
-    driven = compiler if chosen else question.host.cuda_compiler or compiler
-    if question.toolkit is not None and driven is not None:
-        yield _against_toolkit(question, question.toolkit, driven)
+        yield _against_release(context, compiler)
+    chosen = "CUDAHOSTCXX" in context.plan.set
+    driven = compiler if chosen else context.host.cuda_compiler or compiler
+    if context.toolkit is not None and driven is not None:
+        yield _against_toolkit(context, context.toolkit, driven)
 
 
-def _missing(question: BuildQuestion) -> Finding:
-    host, needed = question.host, _standard(question)
+def _missing(context: CheckContext) -> Finding:
+    host, needed = context.host, _standard(context)
     if "c++" in host.tools:
         silent = f"{host.tools['c++']}, which does not say what it is"
         return Finding("C++ compiler", silent, needed, "unknown")
@@ -54,77 +54,77 @@ def _missing(question: BuildQuestion) -> Finding:
     return Finding("C++ compiler", absence_text(host), needed, absence_verdict(host), cure, because)
 
 
-def _against_release(question: BuildQuestion, compiler: Compiler) -> Finding:
-    needs = question.needs(compiler.family)
-    advises = question.advises(compiler.family)
+def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
+    needs = context.needs(compiler.family)
+    advises = context.advises(compiler.family)
     spoken = str(Constraint(needs.bounds & advises.bounds))
-    needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(question))))
-    if not needs.met(compiler.version):
-        because = f"{question.cell.release}: {_reasons(needs)}"
-        return Finding("C++ compiler", str(compiler), needed, "failure", compiler_cure(question), because)
-    if not advises.met(compiler.version):
-        because = f"{question.cell.release}: {_reasons(advises)}"
-        return Finding("C++ compiler", str(compiler), needed, "warning", compiler_cure(question), because)
+    needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context))))
+    if not needs.allows(compiler.version):
+        because = f"{context.cell.release}: {_reasons(needs)}"
+        return Finding("C++ compiler", str(compiler), needed, "failure", compiler_cure(context), because)
+    if not advises.allows(compiler.version):
+        because = f"{context.cell.release}: {_reasons(advises)}"
+        return Finding("C++ compiler", str(compiler), needed, "warning", compiler_cure(context), because)
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
 
-def _against_toolkit(question: BuildQuestion, toolkit: Toolkit, compiler: Compiler) -> Finding:
+def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
     taken = compilers_of_nvcc(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
         return Finding(subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown")
     needed = f"{compiler.family} {format_bounds(taken)}"
     if is_within(taken, compiler.version):
-        return Finding(subject, str(compiler), needed, "ok", because=_instead(question, toolkit))
+        return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
     because = f"nvcc of CUDA {toolkit.version} takes {compiler.family} {format_bounds(taken)}"
-    return Finding(subject, str(compiler), needed, "failure", compiler_cure(question), because)
+    return Finding(subject, str(compiler), needed, "failure", compiler_cure(context), because)
 
 
-def _instead(question: BuildQuestion, toolkit: Toolkit) -> str:
+def _instead(context: CheckContext, toolkit: Toolkit) -> str:
     """Return why the whole build has another compiler than the machine's usual one, if it has."""
-    usual = question.host.compiler
-    if usual is None or question.compiler == usual or compiler_fits(question.demands, usual):
+    usual = context.host.compiler
+    if usual is None or context.compiler == usual or compiler_fits(context.constraints, usual):
         return ""
-    refuses = f"CUDA {toolkit.version}" if not nvcc_takes(toolkit, usual) else str(question.cell.release)
-    return f"{question.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
+    refuses = f"CUDA {toolkit.version}" if not nvcc_takes(toolkit, usual) else str(context.cell.release)
+    return f"{context.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
 
 
-def compiler_cure(question: BuildQuestion) -> str:
+def compiler_cure(context: CheckContext) -> str:
     """Return the command that builds with a compiler that fits: one that is there, else one to bring."""
-    with_cuda = question.toolkit is not None
-    command = best_compiler(question.demands, question.host.compilers)
+    with_cuda = context.toolkit is not None
+    command = best_compiler(context.constraints, context.host.compilers)
     if command is not None:
-        return f"{_named(command, cuda=with_cuda)} {question.session}"
-    major = _major(question)
+        return f"{_named(command, cuda=with_cuda)} {context.session}"
+    major = _major(context)
     if major is None:
         return ""
-    if with_cuda and (brought := remedy.compiler_command(question, f"gcc-{major}")):
+    if with_cuda and (brought := remedy.compiler_command(context, f"gcc-{major}")):
         return brought
-    host = question.host
+    host = context.host
     packages = [name.format(major=major) for name in _PACKAGES.get(host.manager or "", (f"gcc {major}",))]
     command = _COMMANDS.get(host.manager or "", "g++-{major}").format(major=major)
-    return f"{install_hint(host, packages)} && {_named(command, cuda=with_cuda)} {question.session}"
+    return f"{install_hint(host, packages)} && {_named(command, cuda=with_cuda)} {context.session}"
 
 
 def _named(command: str, *, cuda: bool) -> str:
     return " ".join(f"{name}={value}" for name, value in variables_for_compiler(command, cuda=cuda).items())
 
 
-def _major(question: BuildQuestion) -> int | None:
+def _major(context: CheckContext) -> int | None:
     """Return the gcc to install: of those that fit, the nearest to what the machine has."""
-    compiler = question.compiler
+    compiler = context.compiler
     has = Version(compiler.version).major if compiler and compiler.family == "gcc" else _NEWEST
     known = [(major, Compiler("gcc", f"{major}.99")) for major in range(_OLDEST, _NEWEST)]
     fitting = [
-        (is_untried(question.demands, one), abs(major - has), major)
+        (is_untried(context.constraints, one), abs(major - has), major)
         for major, one in known
-        if compiler_fits(question.demands, one)
+        if compiler_fits(context.constraints, one)
     ]
     return min(fitting)[2] if fitting else None
 
 
-def _standard(question: BuildQuestion) -> str:
-    standards = [rule.cxx for rule in question.demanding() if rule.cxx is not None]
+def _standard(context: CheckContext) -> str:
+    standards = [rule.cxx for rule in context.rules_with_base() if rule.cxx is not None]
     return f"C++{max(standards)}" if standards else "a C++ compiler"
 
 

@@ -15,7 +15,7 @@ from torchmill.plan.cuda_selection import cell_with_toolkit
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import remedy
 from torchmill.plan.doctor.finding import (
-    BuildQuestion,
+    CheckContext,
     Finding,
     Verdict,
     absence_text,
@@ -25,50 +25,50 @@ from torchmill.plan.doctor.finding import (
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
-_CALLED = {"cudnn": "cuDNN", "nccl": "NCCL"}
+_DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL"}
 _WITHOUT = {
     "cudnn": "USE_CUDNN=0` builds without it",
     "nccl": "USE_SYSTEM_NCCL=0` compiles the release's own source of it instead",
 }
 
 
-def check_cuda(question: BuildQuestion) -> Iterator[Finding]:
+def check_cuda(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the toolkit, and on its libraries where the package uses them itself."""
-    cuda = question.plan.toolkit
+    cuda = context.plan.toolkit
     if cuda is None:
         return
-    yield _toolkit(question, cuda)
-    if question.toolkit is not None:
-        yield from _capabilities(question, question.toolkit)
-    if question.package.after is not None:
+    yield _toolkit(context, cuda)
+    if context.toolkit is not None:
+        yield from _capabilities(context, context.toolkit)
+    if context.package.after is not None:
         return
-    if not question.is_off("USE_CUDNN"):
-        yield _kept(question, "cudnn") if "cudnn" in question.plan.libraries else _cudnn(question)
-    if not question.is_off("USE_NCCL"):
-        yield _kept(question, "nccl") if "nccl" in question.plan.libraries else _nccl(question)
-    if theirs := official_cuda(question).magma:
-        yield _magma(question, theirs)
-    yield from _link(question, cuda)
+    if not context.is_off("USE_CUDNN"):
+        yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
+    if not context.is_off("USE_NCCL"):
+        yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
+    if theirs := official_cuda(context).magma:
+        yield _magma(context, theirs)
+    yield from _link(context, cuda)
 
 
-def official_cuda(question: BuildQuestion) -> Cuda:
+def official_cuda(context: CheckContext) -> Cuda:
     """Return what the release's official build with the toolkit has, or with the nearest one."""
-    return cuda_libraries.official_libraries(cell_with_toolkit(question.cell, question.plan.toolkit))
+    return cuda_libraries.official_libraries(cell_with_toolkit(context.cell, context.plan.toolkit))
 
 
-def _toolkit(question: BuildQuestion, cuda: str) -> Finding:
-    host, subject, own = question.host, "CUDA toolkit", question.build.cuda
+def _toolkit(context: CheckContext, cuda: str) -> Finding:
+    host, subject, own = context.host, "CUDA toolkit", context.build.cuda
     needed = cuda if cuda == own else f"{cuda}, asked for in place of {own}"
     if cuda in host.toolkits:
         return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", needed, "ok")
     there = ", ".join(host.toolkits)
     found = f"CUDA {there}" if there else absence_text(host)
     verdict = "failure" if there else absence_verdict(host)
-    newer = usable_toolkits(question.facts, question.cell, host.toolkits)
+    newer = usable_toolkits(context.facts, context.cell, host.toolkits)
     because = (
-        f"on request {newer[-1]} compiles it: {question.session} -- --toolkit {newer[-1]}" if newer else ""
+        f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     )
-    cure = remedy.toolkit_command(question, cuda)
+    cure = remedy.toolkit_command(context, cuda)
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"
         cure = install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
@@ -77,9 +77,9 @@ def _toolkit(question: BuildQuestion, cuda: str) -> Finding:
     return Finding(subject, found, needed, verdict, cure, because)
 
 
-def _capabilities(question: BuildQuestion, toolkit: Toolkit) -> Iterator[Finding]:
+def _capabilities(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding where later toolkits make no code for something in the list any more."""
-    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     names = [one.removesuffix("+PTX") for one in listed.split(";")]
     if warned := [one for one in names if one in toolkit.deprecated]:
         because = f"CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
@@ -87,15 +87,15 @@ def _capabilities(question: BuildQuestion, toolkit: Toolkit) -> Iterator[Finding
         yield Finding("compute capabilities", listed, needed, "ok", because=because)
 
 
-def _kept(question: BuildQuestion, name: str) -> Finding:
+def _provisioned(context: CheckContext, name: str) -> Finding:
     """Return the finding on a library that the build takes from those which `invoke toolkit` brings."""
-    version, host, cuda = question.plan.libraries[name], question.host, str(question.plan.toolkit)
-    home = host.kept.get(question.plan.kept[name])
-    called = _CALLED[name]
+    version, host, cuda = context.plan.libraries[name], context.host, str(context.plan.toolkit)
+    home = host.kept.get(context.plan.kept[name])
+    called = _DISPLAY_NAMES[name]
     if home is None:
-        without = f"`{question.session} -- --set {_WITHOUT[name]}" if _can_be_without(question, name) else ""
-        cure = remedy.library_command(question, name, version) or ""
-        seen = question.library(name)
+        without = f"`{context.session} -- --set {_WITHOUT[name]}" if _can_be_without(context, name) else ""
+        cure = remedy.library_command(context, name, version) or ""
+        seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else absence_text(host)
         return Finding(called, found, version, absence_verdict(host), cure, without if host.complete else "")
     inside = host.libraries.get(f"{name}@{cuda}")
@@ -106,23 +106,23 @@ def _kept(question: BuildQuestion, name: str) -> Finding:
     return Finding(called, f"{version} in {home}", version, "ok")
 
 
-def _can_be_without(question: BuildQuestion, name: str) -> bool:
+def _can_be_without(context: CheckContext, name: str) -> bool:
     """Tell whether there is another way; Debian's archive leaves out the release's own source of NCCL."""
-    return name != "nccl" or question.source is None or question.source.provider != "debian"
+    return name != "nccl" or context.source is None or context.source.provider != "debian"
 
 
-def _cudnn(question: BuildQuestion) -> Finding:
-    subject, needs = "cuDNN", question.needs("cudnn")
-    theirs = official_cuda(question).cudnn
+def _cudnn(context: CheckContext) -> Finding:
+    subject, needs = "cuDNN", context.needs("cudnn")
+    theirs = official_cuda(context).cudnn
     spoken = [str(needs), f"the official build has {theirs}" if theirs else ""]
     needed = ", ".join(filter(None, spoken)) or "any"
-    if pinned := question.requirement("nvidia-cudnn"):
+    if pinned := context.requirement("nvidia-cudnn"):
         return Finding(subject, f"{pinned} from PyPI", needed, "ok")
-    version = question.library("cudnn")
+    version = context.library("cudnn")
     if version is None:
-        return _no_cudnn(question, needed, theirs)
-    cure = _install_cudnn(question, theirs)
-    if version and not needs.met(version):
+        return _no_cudnn(context, needed, theirs)
+    cure = _install_cudnn(context, theirs)
+    if version and not needs.allows(version):
         return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
     if version and theirs and not needs.bounds and _major(version) != _major(theirs):
         because = "nobody is known to have built this release with another major version than its own"
@@ -130,71 +130,71 @@ def _cudnn(question: BuildQuestion) -> Finding:
     return Finding(subject, version or "there, of an unknown version", needed, "ok")
 
 
-def _no_cudnn(question: BuildQuestion, needed: str, theirs: str | None) -> Finding:
-    host, folder = question.host, question.out_of_sight("cudnn")
+def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding:
+    host, folder = context.host, context.unseen_folder("cudnn")
     if folder is not None:
         because = "a build does not take such variables from the shell: its options name the folder"
-        cure = f"{question.session} -- --set CUDNN_ROOT={folder}"
+        cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
         return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
-    because = f"without it convolutions are slow; `{question.session} -- --set USE_CUDNN=0` is such a build"
+    because = f"without it convolutions are slow; `{context.session} -- --set USE_CUDNN=0` is such a build"
     return Finding(
         "cuDNN",
         absence_text(host),
         needed,
         absence_verdict(host),
-        _install_cudnn(question, theirs),
+        _install_cudnn(context, theirs),
         because if host.complete else "",
     )
 
 
-def _install_cudnn(question: BuildQuestion, theirs: str | None) -> str:
-    name = _CUDNN.get(question.host.manager or "")
+def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
+    name = _CUDNN.get(context.host.manager or "")
     if name is None or theirs is None:
         return "install cuDNN's headers and libraries into the toolkit's folder"
-    major, cuda = _major(theirs), _major(question.plan.toolkit or "0")
-    suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and question.host.manager != "conda" else ""
-    return install_hint(question.host, [name.format(major=major) + suffix])
+    major, cuda = _major(theirs), _major(context.plan.toolkit or "0")
+    suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and context.host.manager != "conda" else ""
+    return install_hint(context.host, [name.format(major=major) + suffix])
 
 
-def _nccl(question: BuildQuestion) -> Finding:
-    needs, host = question.needs("nccl"), question.host
-    if not question.is_on("USE_SYSTEM_NCCL"):
+def _nccl(context: CheckContext) -> Finding:
+    needs, host = context.needs("nccl"), context.host
+    if not context.is_on("USE_SYSTEM_NCCL"):
         return Finding("NCCL", "built with the release's own source", "any", "ok")
-    version, needed = question.library("nccl"), str(needs) or "any"
-    cure = f"{question.session} -- --set USE_SYSTEM_NCCL=0"
+    version, needed = context.library("nccl"), str(needs) or "any"
+    cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
     if version is None:
         return Finding("NCCL", absence_text(host), needed, absence_verdict(host), cure)
-    if version and not needs.met(version):
+    if version and not needs.allows(version):
         return Finding("NCCL", version, needed, "failure", cure, "; ".join(needs.reasons))
     return Finding("NCCL", version or "there, of an unknown version", needed, "ok")
 
 
-def _magma(question: BuildQuestion, theirs: str) -> Finding:
-    version, needed = question.library("magma"), f"the official build has {theirs}"
-    off, home = question.is_off("USE_MAGMA"), question.host.kept.get(question.plan.kept.get("magma", ""))
+def _magma(context: CheckContext, theirs: str) -> Finding:
+    version, needed = context.library("magma"), f"the official build has {theirs}"
+    off, home = context.is_off("USE_MAGMA"), context.host.kept.get(context.plan.kept.get("magma", ""))
     if home is not None:
-        return Finding("MAGMA", f"{question.plan.libraries['magma']} in {home}", needed, "ok")
+        return Finding("MAGMA", f"{context.plan.libraries['magma']} in {home}", needed, "ok")
     if version is not None and not off:
         return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
-    verdict: Verdict = "warning" if question.host.complete or off else "unknown"
-    found = "left out" if off else absence_text(question.host)
+    verdict: Verdict = "warning" if context.host.complete or off else "unknown"
+    found = "left out" if off else absence_text(context.host)
     if verdict == "unknown":
         return Finding("MAGMA", found, needed, verdict)
-    because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(question)])
-    return Finding("MAGMA", found, needed, verdict, remedy.magma_command(question, theirs) or "", because)
+    because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(context)])
+    return Finding("MAGMA", found, needed, verdict, remedy.magma_command(context, theirs) or "", because)
 
 
-def _unserving(question: BuildQuestion) -> Iterator[str]:
+def _unserving(context: CheckContext) -> Iterator[str]:
     """Yield why each kept MAGMA of the toolkit is not taken: GPUs that it has no code for."""
-    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
-    for one in provisioned.provisioned_magma(question.host.kept, str(question.plan.toolkit)):
-        if missed := unserved_capabilities(question.facts, one.code, listed):
+    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    for one in provisioned.provisioned_magma(context.host.kept, str(context.plan.toolkit)):
+        if missed := unserved_capabilities(context.facts, one.code, listed):
             yield f"the kept {one.version} has code for {one.code} and none for {', '.join(missed)}"
 
 
-def _link(question: BuildQuestion, cuda: str) -> Iterator[Finding]:
+def _link(context: CheckContext, cuda: str) -> Iterator[Finding]:
     """Yield a finding where the device code may be more than the linker can place."""
-    risk = link_overflow.predict_overflow(question.facts, question.cell.release, cuda, question.plan.set)
+    risk = link_overflow.predict_overflow(context.facts, context.cell.release, cuda, context.plan.set)
     if risk is None or risk.level == "none":
         return
     found = f"{format_bytes(risk.expected.low)} to {format_bytes(risk.expected.high)}"
@@ -211,13 +211,13 @@ def _major(version: str) -> int:
 NEEDED_PARTS = "all that torch's build uses"
 
 
-def check_toolkit_parts(question: BuildQuestion) -> Iterator[Finding]:
+def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding where the toolkit of the build lacks parts."""
-    cuda, host = question.plan.toolkit or "", question.host
-    lacks = lacking_parts(question.facts, host, cuda)
+    cuda, host = context.plan.toolkit or "", context.host
+    lacks = lacking_parts(context.facts, host, cuda)
     if not lacks:
         return
-    cure = remedy.completion_command(question, cuda, lacks)
+    cure = remedy.completion_command(context, cuda, lacks)
     found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
     if any(not part.without for part in lacks):
         yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure", cure)

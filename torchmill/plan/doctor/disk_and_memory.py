@@ -6,22 +6,22 @@ from torchmill.config.cost_model import CostRange
 from torchmill.config.model import Host, Package
 from torchmill.core.units import format_bytes
 from torchmill.plan import estimate
-from torchmill.plan.doctor.finding import BuildQuestion, Finding, Verdict
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 
 _MOVE = "set TORCHMILL_HOME to another disk"
 
 
-def check_room(question: BuildQuestion) -> Iterator[Finding]:
+def check_room(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on disk and memory, from the estimate where there is one."""
-    expected = estimate.estimate_build(question.facts, question.plan)
-    parts = estimate.storage_needs(question.facts, question.plan, question.host.runs)
+    expected = estimate.estimate_build(context.facts, context.plan)
+    parts = estimate.storage_needs(context.facts, context.plan, context.host.runs)
     if expected is None or parts is None:
-        yield from package_room(question.host, question.package)
+        yield from package_room(context.host, context.package)
         return
-    yield from disk_findings(question.host, parts)
-    if question.facts.assumed is not None:
-        yield from _files(question.host, question.facts.assumed.files)
-    yield _memory(question.host, expected.compile.high)
+    yield from disk_findings(context.host, parts)
+    if context.facts.assumed is not None:
+        yield from _files(context.host, context.facts.assumed.files)
+    yield _memory(context.host, expected.compile.high)
 
 
 def package_room(host: Host, package: Package) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from torchmill.host.programs import make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import compiler, cuda, disk_and_memory, gpu_driver, system
-from torchmill.plan.doctor.finding import BuildQuestion, Finding, absence_text, absence_verdict
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict
 
 _CHECKS = (
     system.check_interpreter,
@@ -37,8 +37,8 @@ def examine_build(
     facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
 ) -> tuple[Finding, ...]:
     """Return what a build of a cell finds on a host, in the order of a build."""
-    question = BuildQuestion(facts, cell, host, plan, source)
-    return tuple(finding for check in _CHECKS for finding in check(question))
+    context = CheckContext(facts, cell, host, plan, source)
+    return tuple(finding for check in _CHECKS for finding in check(context))
 
 
 def can_start(findings: Iterable[Finding]) -> bool:

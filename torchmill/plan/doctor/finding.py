@@ -1,4 +1,4 @@
-"""Findings, and the question that checks answer."""
+"""Findings of checks, and the context that checks read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildQuestion:
+class CheckContext:
     """A build, and the machine that shall do it."""
 
     facts: Facts
@@ -73,26 +73,26 @@ class BuildQuestion:
         return self.host.compilers.get(self.plan.set.get("CXX", ""), self.host.compiler)
 
     @property
-    def demands(self) -> CellConstraints:
+    def constraints(self) -> CellConstraints:
         """Return what the rules of the cell demand, as its toolkit compiles it."""
         provider = self.source.provider if self.source else None
         return CellConstraints(self.facts, cell_with_toolkit(self.cell, self.plan.toolkit), provider)
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules of the package that hold."""
-        return self.demands.rules(self.compiler)
+        return self.constraints.rules(self.compiler)
 
-    def demanding(self) -> tuple[Rule, ...]:
+    def rules_with_base(self) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""
-        return self.demands.demanding(self.compiler)
+        return self.constraints.rules_with_base(self.compiler)
 
     def needs(self, name: str, compiler: Compiler | None = None) -> Constraint:
         """Return the bounds outside which the build fails."""
-        return self.demands.needs(name, compiler or self.compiler)
+        return self.constraints.needs(name, compiler or self.compiler)
 
     def advises(self, name: str, compiler: Compiler | None = None) -> Constraint:
         """Return the bounds outside which nobody is known to have built it."""
-        return self.demands.advises(name, compiler or self.compiler)
+        return self.constraints.advises(name, compiler or self.compiler)
 
     def is_off(self, switch: str) -> bool:
         """Tell whether the plan turns a switch off."""
@@ -118,7 +118,7 @@ class BuildQuestion:
         found = next((self.host.libraries[place] for place in named if place in self.host.libraries), None)
         return cuda_libraries.visible_version(self.host, name, self.plan.toolkit) if found is None else found
 
-    def out_of_sight(self, name: str) -> str | None:
+    def unseen_folder(self, name: str) -> str | None:
         """Return a folder of a library that only the user's shell knows of, where the build does not look."""
         places = (place.partition("@") for place in self.host.libraries)
         return next(

@@ -10,26 +10,26 @@ from torchmill.config.arch_list import capability_key, how_served, parse_arch_li
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
 from torchmill.core.errors import ConfigError
 from torchmill.plan.diagnosis.causes import diagnose
-from torchmill.plan.doctor.finding import BuildQuestion, Finding, Verdict, absence_text
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0\d0\b", re.IGNORECASE)
 
 
-def check_driver(question: BuildQuestion) -> Iterator[Finding]:
+def check_driver(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on what the wheel meets when it is run on this machine."""
-    if question.toolkit is None:
+    if context.toolkit is None:
         return
-    yield _driver(question, question.toolkit)
-    yield from driver_mismatch(question.host)
-    yield from forward_compatibility(question.host)
-    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
-    for gpu in dict.fromkeys(question.host.gpus):
-        yield _gpu(question, question.toolkit, gpu, listed)
+    yield _driver(context, context.toolkit)
+    yield from driver_mismatch(context.host)
+    yield from forward_compatibility(context.host)
+    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    for gpu in dict.fromkeys(context.host.gpus):
+        yield _gpu(context, context.toolkit, gpu, listed)
 
 
-def _driver(question: BuildQuestion, toolkit: Toolkit) -> Finding:
-    host, subject = question.host, "GPU driver"
+def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
+    host, subject = context.host, "GPU driver"
     oldest = toolkit.driver_windows if host.system == "windows" else toolkit.driver
     needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
     version = host.kernel_driver or host.driver
@@ -47,25 +47,23 @@ def _driver(question: BuildQuestion, toolkit: Toolkit) -> Finding:
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
-    cure = _runnable(question, version) or f"install driver {oldest} or newer"
+    cure = _runnable(context, version) or f"install driver {oldest} or newer"
     return Finding(subject, version, needed, "warning", cure, because)
 
 
-def _runnable(question: BuildQuestion, driver: str) -> str | None:
+def _runnable(context: CheckContext, driver: str) -> str | None:
     """Return the command that builds for the newest toolkit that a driver runs, None where there is none."""
-    build = question.build
+    build = context.build
     runs = {
-        one.version
-        for one in question.facts.toolkits
-        if one.driver and Version(one.driver) <= Version(driver)
+        one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)
     }
     cells = [
         cell
-        for cell in matrix.release_grid(question.facts, question.cell.release)
+        for cell in matrix.release_grid(context.facts, context.cell.release)
         if cell.possible and (cell.build.python, cell.build.arch) == (build.python, build.arch)
         if cell.build.cuda in runs
     ]
-    return f"nox -s {cells[-1].build.identifier(question.host.arch)}" if cells else None
+    return f"nox -s {cells[-1].build.identifier(context.host.arch)}" if cells else None
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
@@ -93,12 +91,12 @@ def forward_compatibility(host: Host) -> Iterator[Finding]:
         elif has_consumer_gpu(host):
             names = ", ".join(sorted({gpu.name for gpu in host.gpus}))
             because = f"{names} may not use them: programs stop with Error 804"
-            yield Finding(subject, folder, needed, "warning", command_without(folder), because)
+            yield Finding(subject, folder, needed, "warning", loader_path_without(folder), because)
         else:
             yield Finding(subject, folder, needed, "ok")
 
 
-def command_without(folder: str) -> str:
+def loader_path_without(folder: str) -> str:
     """Return the command that takes a folder out of the loader's path."""
     return f"export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr : '\\n' | grep -vxF {folder} | paste -sd :)"
 
@@ -116,26 +114,26 @@ def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
         return Capability(gpu.capability, "", ()) if gpu.capability else None
 
 
-def _gpu(question: BuildQuestion, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
-    capability = gpu_capability(question.facts, gpu)
+def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
+    capability = gpu_capability(context.facts, gpu)
     needed = f"one of {listed}" if listed else "a capability that is listed"
     if capability is None or not listed:
         return Finding("GPU", gpu.name, needed, "unknown")
     found = f"{gpu.name} ({capability.name})"
-    targets, _ = parse_arch_list(question.facts, listed, question.cell.release.torch_version)
-    way = how_served(question.facts, targets, capability)
+    targets, _ = parse_arch_list(context.facts, listed, context.cell.release.torch_version)
+    way = how_served(context.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
-        return _compiled_by_driver(question.host, toolkit, found, needed)
+        return _compiled_by_driver(context.host, toolkit, found, needed)
     because = "the wheel builds, but holds no code for this GPU"
-    cure = f"{question.session} -- --arch-list '{capability.name}'"
+    cure = f"{context.session} -- --arch-list '{capability.name}'"
     if capability.name not in toolkit.capabilities:
         because += f", nor can CUDA {toolkit.version} make any"
         newer = capability_key(capability.name) > max(
             capability_key(one.rstrip("af")) for one in toolkit.capabilities
         )
-        cure = f"{question.session} -- --arch-list '{listed}+PTX'" if newer else ""
+        cure = f"{context.session} -- --arch-list '{listed}+PTX'" if newer else ""
     return Finding("GPU", found, needed, "warning", cure, because)
 
 
@@ -163,21 +161,21 @@ def why_no_gpu(host: Host) -> str | None:
     return None
 
 
-def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, said: str) -> str:
+def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) -> str:
     """Return why no GPU answers what a toolkit compiled, and what to do about it, as one sentence.
 
     `said` is what torch answered. What is seen of the driver goes before what the words alone tell.
     """
-    words = (said.strip().splitlines() or ["no GPU answers"])[0].rstrip(". ")
-    for because, cure in _seen(facts, host, toolkit):
+    words = (message.strip().splitlines() or ["no GPU answers"])[0].rstrip(". ")
+    for because, cure in _visible_causes(facts, host, toolkit):
         return f"{words}: {because}: {cure}"
-    told = diagnose(facts.causes, [said]).told
+    told = diagnose(facts.causes, [message]).match
     if told is not None:
         return f"{words}: {told.cause.cause}: {told.cause.cure}"
     return f"{words}: `invoke doctor` shows what is known of the GPU and its driver"
 
 
-def _seen(facts: Facts, host: Host, toolkit: str | None) -> Iterator[tuple[str, str]]:
+def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the driver of a host, and the cure, the most certain first."""
     for finding in driver_mismatch(host):
         yield f"the driver's {finding.found} are of two versions", finding.cure

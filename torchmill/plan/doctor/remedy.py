@@ -17,47 +17,47 @@ from torchmill.fetch.toolkit.request import (
 )
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, TOOLKIT
-from torchmill.plan.doctor.finding import BuildQuestion
+from torchmill.plan.doctor.finding import CheckContext
 
 
-def toolkit_command(question: BuildQuestion, version: str) -> str | None:
+def toolkit_command(context: CheckContext, version: str) -> str | None:
     """Return the command that brings a toolkit; None where nobody is known to have it for the machine."""
-    wanted = ToolkitRequest(TOOLKIT, version, None, question.build.arch)
-    return f"invoke toolkit --cuda {version}" if _can_be_had(question, wanted) else None
+    wanted = ToolkitRequest(TOOLKIT, version, None, context.build.arch)
+    return f"invoke toolkit --cuda {version}" if _is_available(context, wanted) else None
 
 
-def completion_command(question: BuildQuestion, version: str, lacks: Sequence[ToolkitPart]) -> str:
+def completion_command(context: CheckContext, version: str, lacks: Sequence[ToolkitPart]) -> str:
     """Return what to do where a toolkit lacks parts: the command that completes it, or brings another."""
-    home, sources = Path(question.host.toolkits[version]), question.facts.toolkit_sources
-    packages, left = parts_supply(version, question.build.arch, lacks, sources)
+    home, sources = Path(context.host.toolkits[version]), context.facts.toolkit_sources
+    packages, left = parts_supply(version, context.build.arch, lacks, sources)
     if packages and all(part.without for part in left) and not is_spread_in_system(home):
         return f"invoke toolkit --complete {version}"
-    return toolkit_command(question, version) or f"install what is lacking into {home}"
+    return toolkit_command(context, version) or f"install what is lacking into {home}"
 
 
-def library_command(question: BuildQuestion, name: str, version: str) -> str | None:
+def library_command(context: CheckContext, name: str, version: str) -> str | None:
     """Return the command that brings a library for the toolkit of the build; None as above."""
-    major = str(Version(question.plan.toolkit or "0").major)
-    wanted = ToolkitRequest(name, version, major, question.build.arch)
+    major = str(Version(context.plan.toolkit or "0").major)
+    wanted = ToolkitRequest(name, version, major, context.build.arch)
     command = f"invoke toolkit --library {name}-cu{major}={version}"
-    return command if _can_be_had(question, wanted) else None
+    return command if _is_available(context, wanted) else None
 
 
-def magma_command(question: BuildQuestion, theirs: str) -> str | None:
+def magma_command(context: CheckContext, theirs: str) -> str | None:
     """Return the command that brings a MAGMA for the toolkit and the compute capabilities of the build.
 
     `theirs` is the version of the official build. None where MAGMA is kept on no such machine.
     """
-    cuda = question.plan.toolkit
-    if question.host.system != "linux" or cuda is None:
+    cuda = context.plan.toolkit
+    if context.host.system != "linux" or cuda is None:
         return None
-    listed = question.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
+    listed = context.plan.set.get("TORCH_CUDA_ARCH_LIST", "")
     serving = [
         one
-        for one in question.facts.toolkit_sources
+        for one in context.facts.toolkit_sources
         if (one.kind, one.cuda) == (MAGMA, cuda)
-        and question.build.arch in one.arches
-        and not unserved_capabilities(question.facts, ";".join(one.capabilities), listed)
+        and context.build.arch in one.arches
+        and not unserved_capabilities(context.facts, ";".join(one.capabilities), listed)
     ]
     command = f"invoke toolkit --library magma-cu{cuda.replace('.', '')}"
     if serving:
@@ -65,14 +65,14 @@ def magma_command(question: BuildQuestion, theirs: str) -> str | None:
     return f"{command}={theirs} --from FOLDER, where one lies that was compiled for {listed}"
 
 
-def compiler_command(question: BuildQuestion, name: str) -> str | None:
+def compiler_command(context: CheckContext, name: str) -> str | None:
     """Return the command that brings a compiler, "gcc-11"; None as above."""
-    wanted = ToolkitRequest(COMPILER, name, None, question.build.arch)
-    return f"invoke toolkit --compiler {name}" if _can_be_had(question, wanted) else None
+    wanted = ToolkitRequest(COMPILER, name, None, context.build.arch)
+    return f"invoke toolkit --compiler {name}" if _is_available(context, wanted) else None
 
 
-def _can_be_had(question: BuildQuestion, wanted: ToolkitRequest) -> bool:
-    if question.host.system != "linux":
+def _is_available(context: CheckContext, wanted: ToolkitRequest) -> bool:
+    if context.host.system != "linux":
         return False
-    sources = question.facts.toolkit_sources
+    sources = context.facts.toolkit_sources
     return any(not isinstance(candidate_sources(wanted, one, sources), ProviderRefusal) for one in PROVIDERS)

@@ -11,7 +11,7 @@ from torchmill.config.matrix import Cell, format_bounds
 from torchmill.config.model import Facts, Host, Plan
 from torchmill.host import interpreters
 from torchmill.plan.doctor.finding import (
-    BuildQuestion,
+    CheckContext,
     Finding,
     Verdict,
     absence_text,
@@ -23,29 +23,29 @@ from torchmill.toolchain import ccache, sccache
 _HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
 
 
-def check_interpreter(question: BuildQuestion) -> Iterator[Finding]:
+def check_interpreter(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the interpreter, and on the suite's own where it is translated."""
-    if question.host.translated:
-        yield _translated_suite(question)
-    yield _interpreter(question)
+    if context.host.translated:
+        yield _translated_suite(context)
+    yield _interpreter(context)
 
 
-def _interpreter(question: BuildQuestion) -> Finding:
-    host, version = question.host, question.build.python
+def _interpreter(context: CheckContext) -> Finding:
+    host, version = context.host, context.build.python
     path = host.interpreters.get(version)
     shim = host.broken_interpreters.get(version)
     if path is None:
-        return _missing(question, shim)
+        return _missing(context, shim)
     if version in host.translated_interpreters:
         return _finding(
-            question,
+            context,
             f"{path}, of another machine",
-            _native(question),
+            _native(context),
             f"it runs through an emulator, and what it builds is not for {host.arch}",
         )
     if version in host.headless_interpreters:
         return _finding(
-            question,
+            context,
             f"{path}, without headers",
             headers_cure(host, version, path),
             "extension modules include Python.h",
@@ -55,8 +55,8 @@ def _interpreter(question: BuildQuestion) -> Finding:
     return Finding("interpreter", path, needed, "ok", because=because)
 
 
-def _missing(question: BuildQuestion, shim: str | None) -> Finding:
-    host, version = question.host, question.build.python
+def _missing(context: CheckContext, shim: str | None) -> Finding:
+    host, version = context.host, context.build.python
     if shim is None:
         found, because = absence_text(host), ""
         if host.complete and host.interpreters:
@@ -67,8 +67,8 @@ def _missing(question: BuildQuestion, shim: str | None) -> Finding:
     return Finding("interpreter", found, needed, verdict, _install(version, shim or ""), because)
 
 
-def _finding(question: BuildQuestion, found: str, cure: str, because: str) -> Finding:
-    return Finding("interpreter", found, f"CPython {question.build.python}", "failure", cure, because)
+def _finding(context: CheckContext, found: str, cure: str, because: str) -> Finding:
+    return Finding("interpreter", found, f"CPython {context.build.python}", "failure", cure, because)
 
 
 def _install(version: str, beside: str) -> str:
@@ -83,18 +83,18 @@ def headers_cure(host: Host, version: str, path: str) -> str:
     return install_hint(host, [name.format(version=version)])
 
 
-def _native(question: BuildQuestion) -> str:
-    version = question.build.python
-    if question.host.system == "macos":
+def _native(context: CheckContext) -> str:
+    version = context.build.python
+    if context.host.system == "macos":
         return f"CONDA_SUBDIR=osx-arm64 conda create --name native-{version} python={version}"
     return f"uv python install {version}"
 
 
-def _translated_suite(question: BuildQuestion) -> Finding:
+def _translated_suite(context: CheckContext) -> Finding:
     return Finding(
         "this suite",
         "run through Rosetta",
-        question.host.arch,
+        context.host.arch,
         "failure",
         "CONDA_SUBDIR=osx-arm64 conda create --name torchmill python=3.11",
         "compilers that it starts would make code for Intel; run it with the new environment's Python",
@@ -107,14 +107,14 @@ _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(.+)")
 _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 
 
-def check_system(question: BuildQuestion) -> Iterator[Finding]:
+def check_system(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the rest of the system."""
-    yield from _machine(question)
-    yield _source(question)
-    yield from _packages(question)
-    yield from _blas(question)
-    if question.host.system == "linux":
-        yield _glibc(question)
+    yield from _machine(context)
+    yield _source(context)
+    yield from _packages(context)
+    yield from _blas(context)
+    if context.host.system == "linux":
+        yield _glibc(context)
 
 
 def fetch_command(facts: Facts, cell: Cell) -> str:
@@ -124,8 +124,8 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
     return f"invoke fetch --tag {cell_lookup.selecting_tag(facts, cell.release)}{extra}"
 
 
-def _machine(question: BuildQuestion) -> Iterator[Finding]:
-    arch, host = question.build.arch, question.host
+def _machine(context: CheckContext) -> Iterator[Finding]:
+    arch, host = context.build.arch, context.host
     if host.arch != arch:
         cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
         yield Finding(
@@ -133,18 +133,18 @@ def _machine(question: BuildQuestion) -> Iterator[Finding]:
         )
 
 
-def _source(question: BuildQuestion) -> Finding:
-    source, tag = question.source, question.cell.release.tag
+def _source(context: CheckContext) -> Finding:
+    source, tag = context.source, context.cell.release.tag
     if source is None:
-        cure = fetch_command(question.facts, question.cell)
+        cure = fetch_command(context.facts, context.cell)
         return Finding("source", "not fetched", tag, "warning", cure, "the session starts when it is there")
     commit = f", commit {source.commit[:8]}" if source.commit else ""
     return Finding("source", f"{source.tag} from {source.provider}{commit}", tag, "ok")
 
 
-def _packages(question: BuildQuestion) -> Iterator[Finding]:
+def _packages(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on system packages; what a provider's source leaves out, no build does without."""
-    host, rules = question.host, question.rules()
+    host, rules = context.host, context.rules()
     if host.manager is None:
         return
     wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager, ())}
@@ -158,7 +158,7 @@ def _packages(question: BuildQuestion) -> Iterator[Finding]:
         yield Finding(subject, "not described", needed, "unknown")
     else:
         vital = [name for name in missing if wanted[name].when.provider]
-        cure = f"invoke deps --tag {cell_lookup.selecting_tag(question.facts, question.cell.release)}"
+        cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
         because = (
             "the source has no copies of these"
             if vital
@@ -168,32 +168,32 @@ def _packages(question: BuildQuestion) -> Iterator[Finding]:
         yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
 
 
-def _blas(question: BuildQuestion) -> Iterator[Finding]:
-    wanted = question.plan.set.get("BLAS")
+def _blas(context: CheckContext) -> Iterator[Finding]:
+    wanted = context.plan.set.get("BLAS")
     name = _BLAS.get(wanted or "")
     if wanted is None or name is None:
         return
     subject = "BLAS"
-    if (wheel := question.requirement(name)) is not None:
+    if (wheel := context.requirement(name)) is not None:
         yield Finding(subject, f"{wheel} from PyPI", wanted, "ok")
-    elif (version := question.library(name)) is not None:
+    elif (version := context.library(name)) is not None:
         yield Finding(subject, f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
-        because = f"without {wanted} the configuration stops" if question.host.complete else ""
+        because = f"without {wanted} the configuration stops" if context.host.complete else ""
         yield Finding(
             subject,
-            absence_text(question.host),
+            absence_text(context.host),
             wanted,
-            absence_verdict(question.host),
+            absence_verdict(context.host),
             "invoke deps",
             because,
         )
 
 
-def _glibc(question: BuildQuestion) -> Finding:
+def _glibc(context: CheckContext) -> Finding:
     """Return the finding on the wheel's tag: who can install it, beside who can install the official one."""
-    host, subject, plan = question.host, "glibc", question.plan
-    theirs = official_glibc(question.cell.release.wheels, question.build.arch)
+    host, subject, plan = context.host, "glibc", context.plan
+    theirs = official_glibc(context.cell.release.wheels, context.build.arch)
     needed = f"{theirs}, as the official wheel" if theirs else "none: there is no official wheel"
     if host.glibc is None:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
@@ -201,7 +201,7 @@ def _glibc(question: BuildQuestion) -> Finding:
         return Finding(
             subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because
         )
-    asked = _promised(plan.platform_tag, question.build.arch)
+    asked = _promised(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
         return Finding(subject, host.glibc, needed, "ok", because=because)
@@ -242,15 +242,15 @@ _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
 _CCACHE = "winget install Ccache.Ccache"  # elsewhere there is always sccache
 
 
-def check_tools(question: BuildQuestion) -> Iterator[Finding]:
+def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
-    yield git_finding(question.host)
-    yield from _from_pypi(question, "cmake", "CMake")
-    yield from _from_pypi(question, "ninja", "ninja")
-    yield cache_finding(question.host, question.plan.toolkit)
-    if question.host.system == "macos":
-        yield xcode_finding(question.host)
-        yield from _macos(question)
+    yield git_finding(context.host)
+    yield from _from_pypi(context, "cmake", "CMake")
+    yield from _from_pypi(context, "ninja", "ninja")
+    yield cache_finding(context.host, context.plan.toolkit)
+    if context.host.system == "macos":
+        yield xcode_finding(context.host)
+        yield from _macos(context)
 
 
 def git_finding(host: Host) -> Finding:
@@ -261,10 +261,10 @@ def git_finding(host: Host) -> Finding:
     return Finding("git", absence_text(host), "any", absence_verdict(host), cure, "it applies the patches")
 
 
-def _from_pypi(question: BuildQuestion, tool: str, subject: str) -> Iterator[Finding]:
+def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
     """Yield the finding on a program that the environment of the build brings, or the system must."""
-    host, needs = question.host, question.needs(tool)
-    required = question.requirement(tool)
+    host, needs = context.host, context.needs(tool)
+    required = context.requirement(tool)
     if required is not None:
         needed = format_bounds(Requirement(required).specifier) or "any"
         beside = f", not the system's {host.versions[tool]}" if tool in host.versions else ""
@@ -275,10 +275,10 @@ def _from_pypi(question: BuildQuestion, tool: str, subject: str) -> Iterator[Fin
             yield Finding(
                 subject, absence_text(host), needed, absence_verdict(host), f"pip install '{tool}{needs}'"
             )
-        elif needs.met(version):
+        elif needs.allows(version):
             yield Finding(subject, version, needed, "ok")
         else:
-            because = f"{question.cell.release}: {'; '.join(needs.reasons)}"
+            because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
             yield Finding(subject, version, needed, "failure", f"pip install '{tool}{needs}'", because)
 
 
@@ -315,17 +315,17 @@ def xcode_finding(host: Host) -> Finding:
     return Finding(subject, absence_text(host), needed, absence_verdict(host), "xcode-select --install")
 
 
-def _macos(question: BuildQuestion) -> Iterator[Finding]:
-    target = question.plan.set.get("MACOSX_DEPLOYMENT_TARGET")
-    version = question.host.versions.get("macos")
+def _macos(context: CheckContext) -> Iterator[Finding]:
+    target = context.plan.set.get("MACOSX_DEPLOYMENT_TARGET")
+    version = context.host.versions.get("macos")
     if target is None:
         return
     if version is None:
-        yield Finding("macOS", absence_text(question.host), f">={target}", "unknown")
+        yield Finding("macOS", absence_text(context.host), f">={target}", "unknown")
     elif Version(version) >= Version(target):
         yield Finding("macOS", version, f">={target}", "ok")
     else:
-        cure = f"{question.session} -- --set MACOSX_DEPLOYMENT_TARGET={version}"
+        cure = f"{context.session} -- --set MACOSX_DEPLOYMENT_TARGET={version}"
         because = "pip does not install here what is built for a newer system, so it cannot be verified"
         yield Finding("macOS", version, f">={target}", "failure", cure, because)
 
