@@ -1,14 +1,17 @@
 """`--from debian`: releases from Debian's source archive."""
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.errors import HostError, NetworkError, SourceError
+from torchmill.fetch.source import debian
 from torchmill.fetch.source.apt import AptArchive, machine_archives, parse_showsrc, upstream_version
 from torchmill.fetch.source.debian import explain_apt_error
 from torchmill.fetch.source.fetcher import fetch_source
@@ -17,8 +20,8 @@ from torchmill.fetch.source.request import SourceRequest
 KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 
 
-def asked(version: str = "1.13.1", debian: str = "1.13.1") -> SourceRequest:
-    known = package("https://github.com/pytorch/pytorch.git", {debian: "pytorch"})
+def asked(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
+    known = package("https://github.com/pytorch/pytorch.git", {listed: "pytorch"})
     return SourceRequest(known, release(f"v{version}", None), origin="debian")
 
 
@@ -137,3 +140,28 @@ def test_a_machine_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("apt-missing"):
         fetch_source(asked(), layout(tmp_path), SilentProgress())
+
+
+@needs_apt
+def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = DebianArchive(tmp_path / "archive")
+    archive.folder.mkdir()
+    archive.add_source("pytorch", "1.13.1+dfsg-4", {"setup.py": "torch", "third_party/near/near.h": "own"})
+    archive.add_source("deep", "2.0-1", {"deep.h": "theirs"})
+    archive.publish()
+    monkeypatch.setattr(debian, "_ETC", archive.etc)
+    fill = {"third_party/deep": "deep", "third_party/near": "near"}
+    request = replace(asked(), package=replace(asked().package, debian_fill=fill))
+    source = fetch_source(request, layout(tmp_path), SilentProgress())
+    assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
+    assert (source.path / "third_party/near/near.h").read_text() == "own"
+    assert (source.provider, source.commit, source.verified) == ("debian", None, False)
+    assert source.origin == (
+        "Debian's pytorch 1.13.1+dfsg-4 (as repacked by Debian, which cannot prove its commit; "
+        "third_party/deep from deep 2.0-1)"
+    )
+    assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
+    other = replace(request.release, version="1.12.0", tag="v1.12.0")
+    newer = replace(request.package, debian={"1.12.0": "pytorch"})
+    with refused("release-not-in-debian"):
+        fetch_source(replace(request, release=other, package=newer), layout(tmp_path), SilentProgress())

@@ -1,8 +1,10 @@
 """An archive of Debian packages, built by dpkg-deb, for apt to read from the disk."""
 
 import hashlib
+import io
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,16 +64,32 @@ class DebianArchive:
         (self.folder / "pool" / f"{name}.listed").write_text(text + listed)
         return deb
 
+    def add_source(self, name: str, version: str, files: Mapping[str, str]) -> None:
+        """Add a source package: its authors' part, in the folder that its archives have."""
+        packed = self.folder / "pool" / f"{name}_{version.rpartition('-')[0]}.orig.tar.xz"
+        packed.parent.mkdir(exist_ok=True)
+        with tarfile.open(packed, "w:xz") as tar:
+            for path, content in files.items():
+                info = tarfile.TarInfo(f"{name}-src/{path}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content.encode()))
+        sizes = f" {hashlib.sha256(packed.read_bytes()).hexdigest()} {packed.stat().st_size} {packed.name}"
+        (self.folder / "pool" / f"{name}.sources").write_text(
+            f"Package: {name}\nBinary: {name}\nVersion: {version}\nArchitecture: any\nFormat: 3.0 (quilt)\n"
+            f"Directory: pool\nChecksums-Sha256:\n{sizes}\n"
+        )
+
     def publish(self) -> None:
         """Write the lists of what was added."""
-        suite = self.folder / "dists" / self.suite
-        lists = suite / "main/binary-amd64/Packages"
-        lists.parent.mkdir(parents=True, exist_ok=True)
-        stanzas = sorted((self.folder / "pool").glob("*.listed"))
-        lists.write_text("\n".join(one.read_text() for one in stanzas))
-        digest = hashlib.sha256(lists.read_bytes()).hexdigest()
+        suite, pool = self.folder / "dists" / self.suite, self.folder / "pool"
+        digests = ""
+        for name, added in (("binary-amd64/Packages", "*.listed"), ("source/Sources", "*.sources")):
+            lists = suite / "main" / name
+            lists.parent.mkdir(parents=True, exist_ok=True)
+            lists.write_text("\n".join(one.read_text() for one in sorted(pool.glob(added))))
+            digest = hashlib.sha256(lists.read_bytes()).hexdigest()
+            digests += f" {digest} {lists.stat().st_size} main/{name}\n"
         (suite / "Release").write_text(
             f"Origin: Test\nSuite: {self.suite}\nCodename: {self.suite}\nArchitectures: amd64\n"
-            "Components: main\nDate: Mon, 01 Jan 2024 00:00:00 UTC\n"
-            f"SHA256:\n {digest} {lists.stat().st_size} main/binary-amd64/Packages\n"
+            f"Components: main\nDate: Mon, 01 Jan 2024 00:00:00 UTC\nSHA256:\n{digests}"
         )

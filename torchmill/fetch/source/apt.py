@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from torchmill.core import process
 from torchmill.core.errors import SourceError
@@ -22,6 +23,7 @@ _ONE_LINE = re.compile(
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
+_Found = TypeVar("_Found")
 
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
 
@@ -69,12 +71,6 @@ class Apt:
         """Return the folder of downloaded tarballs."""
         return self.folder / "downloads"
 
-    @property
-    def is_fresh(self) -> bool:
-        """Tell whether the lists are of today."""
-        stamp = self.folder / "updated"
-        return stamp.exists() and time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
-
     def configure(self, archives: Iterable[AptArchive], more: Mapping[str, object] | None = None) -> None:
         """Write the settings, with `more` of them. Idempotent."""
         for name in ("lists/partial", "cache/archives/partial", "sources", "downloads"):
@@ -98,10 +94,23 @@ class Apt:
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
         (self.folder / "apt.conf").write_text(lines, encoding="utf-8")
 
-    def update(self) -> None:
-        """Fetch the lists. Raises CommandError."""
-        self.run("apt-get", "-q", "update")
-        (self.folder / "updated").touch()
+    def query(
+        self, find: Callable[[], _Found], is_enough: Callable[[_Found], bool]
+    ) -> tuple[_Found, CommandError | None]:
+        """Return what is found in the lists at hand if they are of today, else or if need be in new ones.
+
+        Old lists are better than none: the error, if any, is why they could not be renewed.
+        """
+        stamp, failure = self.folder / "updated", None
+        is_fresh = stamp.exists() and time.time() - stamp.stat().st_mtime < _LISTS_FRESH_SECONDS
+        if is_fresh and is_enough(found := find()):
+            return found, None
+        try:
+            self.run("apt-get", "-q", "update")
+            stamp.touch()
+        except CommandError as error:  # one archive of several may be gone
+            failure = error
+        return find(), failure
 
     def find(self, name: str, upstream: str | None = None) -> SourcePackage | None:
         """Return the newest version listed, of that upstream version if one is given, or None."""
@@ -315,7 +324,9 @@ def parse_show(text: str) -> list[BinaryPackage]:
             made_from=(fields.get("source") or fields["package"]).split()[0],
             depends=tuple(_groups(fields.get("depends", ""))),
             glibc=match[1] if (match := _GLIBC.search(fields.get("depends", ""))) else None,
-            file=_file(fields),
+            # the name that apt gives the file, which escapes the colon of an epoch
+            file=f"{fields['package']}_{fields['version'].replace(':', '%3a')}_"
+            f"{fields.get('architecture', 'all')}.deb",
             size=int(fields["size"]),
             sha256=fields["sha256"],
         )
@@ -329,9 +340,3 @@ def _groups(depends: str) -> Iterable[tuple[str, ...]]:
         found = [_NAME.match(one.strip()) for one in clause.split("|")]
         if names := tuple(match[0] for match in found if match):
             yield names
-
-
-def _file(fields: Mapping[str, str]) -> str:
-    """Return the name that apt gives the file, which escapes the colon of an epoch."""
-    version = fields["version"].replace(":", "%3a")
-    return f"{fields['package']}_{version}_{fields.get('architecture', 'all')}.deb"

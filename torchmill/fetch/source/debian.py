@@ -46,7 +46,14 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         )
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
-            apt = _configured_apt(cache, bar)
+            if not (archives := machine_archives(_ETC)):
+                raise HostError(
+                    f"{_ETC} lists no archive to take sources from: add a `deb` line for Debian",
+                    code="no-apt-archive",
+                )
+            bar.update(0, None, "reading Debian's lists")
+            apt = Apt(cache)
+            apt.configure(archives)
             package_found = _download(apt, name, release.version, request, bar)
             unpack_archive(apt.downloads / package_found.tarball, tree, bar)
             filled = _fill_submodules(apt, tree, request, bar)
@@ -56,25 +63,14 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
 
 
-def _configured_apt(cache: Path, bar: "ProgressBar") -> Apt:
-    archives = machine_archives(_ETC)
-    if not archives:
-        raise HostError(
-            f"{_ETC} lists no archive to take sources from: add a `deb` line for Debian to sources.list",
-            code="no-apt-archive",
-        )
-    bar.update(0, None, "reading Debian's lists")
-    apt = Apt(cache)
-    apt.configure(archives)
-    return apt
-
-
 def _download(
     apt: Apt, name: str, version: str | None, request: SourceRequest, bar: "ProgressBar"
 ) -> SourcePackage:
     """Return the listed package, its tarball downloaded and checked."""
     try:
-        found = _find_package(apt, name, version)
+        found, failure = apt.query(lambda: apt.find(name, version), bool)
+        if found is None and failure is not None:
+            raise failure
         if found is None:
             other = apt.find(name)
             has = f"they have {name} {other.upstream}" if other else f"they have no {name}"
@@ -88,20 +84,6 @@ def _download(
     except CommandError as error:
         raise explain_apt_error(error.output, apt.folder, request.what, request.ways_out()) from None
     return found
-
-
-def _find_package(apt: Apt, name: str, version: str | None) -> SourcePackage | None:
-    """Look in the lists at hand if they are fresh; otherwise, or if they lack the package, in new ones."""
-    if apt.is_fresh and (found := apt.find(name, version)) is not None:
-        return found
-    try:
-        apt.update()
-    except CommandError:
-        # one archive of several that has no sources does not matter if another lists the package
-        if (found := apt.find(name, version)) is None:
-            raise
-        return found
-    return apt.find(name, version)
 
 
 def _fill_submodules(apt: Apt, tree: Path, request: SourceRequest, bar: "ProgressBar") -> tuple[str, ...]:

@@ -95,8 +95,11 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     with contextlib.closing(progress.task(f"{request}, {where}")) as bar, hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
         apt.configure(archives, apt_settings(apt, where.architecture))
-        packages, complaints = _listed(apt, tuple(pinned))
-    if why := _unfit(where, packages, pinned, complaints) or _too_new(request, where, packages):
+        packages, failure = apt.query(
+            lambda: package_closure(tuple(pinned), lambda names: list_binaries(apt, names)),
+            lambda found: pinned.keys() <= {one.name for one in found},
+        )
+    if why := _unfit(where, packages, pinned, failure) or _too_new(request, where, packages):
         return why
     full = re.split(r"[~+]", packages[0].upstream)[-1]  # of "11.8.89~11.8.0" the toolkit's version
     if request.kind == MAGMA:
@@ -176,13 +179,18 @@ def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, ba
 
 
 def _unfit(
-    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], complaints: str
+    where: DebianSuite,
+    packages: Sequence[BinaryPackage],
+    pinned: Mapping[str, str],
+    failure: CommandError | None,
 ) -> str:
     """Return why the packages are not those that the facts name, "" where they are."""
     known = {one.name: one for one in packages}
     for name, version in pinned.items():
         if name not in known:
-            return f"{where} cannot be asked ({complaints})" if complaints else f"{where} lists no {name}"
+            if failure is None:
+                return f"{where} lists no {name}"
+            return f"{where} cannot be asked ({apt_complaint(failure.output)})"
         if version and known[name].upstream != version:
             return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
     return ""
@@ -197,23 +205,6 @@ def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[Bin
     return (
         f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
     )
-
-
-def _listed(apt: Apt, roots: Sequence[str]) -> tuple[tuple[BinaryPackage, ...], str]:
-    """Return the packages, and what apt complained of.
-
-    New lists are fetched where those at hand are old, or lack one.
-    """
-    if apt.is_fresh:
-        found = package_closure(roots, lambda names: list_binaries(apt, names))
-        if set(roots) <= {one.name for one in found}:
-            return found, ""
-    why = ""
-    try:
-        apt.update()
-    except CommandError as error:  # one archive of several may be gone, and old lists are better than none
-        why = apt_complaint(error.output)
-    return package_closure(roots, lambda names: list_binaries(apt, names)), why
 
 
 def _is_whole(file: Path, package: BinaryPackage) -> bool:

@@ -134,31 +134,23 @@ def _header(here: Path) -> str | None:
     if here.is_dir():
         file = here / _VERSION_HEADER
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
+
+    def is_header(name: str) -> bool:
+        return PurePosixPath(name).parts[-2:] == _VERSION_HEADER.parts
+
     try:
-        content = _zipped(here) if here.suffix == ".zip" else _tarred(here)
+        if here.suffix == ".zip":
+            with zipfile.ZipFile(here) as packed:
+                content = next((packed.read(name) for name in packed.namelist() if is_header(name)), None)
+        else:
+            with tarfile.open(here) as tar:
+                found = next((tar.extractfile(member) for member in tar if is_header(member.name)), None)
+                content = found.read() if found else None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
         raise SourceError(
             f"{here} cannot be read ({error}): it is damaged, get it again", code="damaged-archive"
         ) from None
     return None if content is None else content.decode(errors="replace")
-
-
-def _tarred(archive: Path) -> bytes | None:
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if PurePosixPath(member.name).parts[-2:] == _VERSION_HEADER.parts and (
-                file := tar.extractfile(member)
-            ):
-                return file.read()
-    return None
-
-
-def _zipped(archive: Path) -> bytes | None:
-    with zipfile.ZipFile(archive) as packed:
-        names = [
-            name for name in packed.namelist() if PurePosixPath(name).parts[-2:] == _VERSION_HEADER.parts
-        ]
-        return packed.read(names[0]) if names else None
 
 
 def _libraries(root: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from functools import partial
@@ -241,22 +241,11 @@ def _toolkit(
         if one.extras:
             first = index.best(canonicalize_name(one.name), one.specifier)
             for further in wheel_requirements_of(first, index.session):
-                if any(_holds(further, extra, request.arch) for extra in one.extras):
+                machines = ({"platform_machine": request.arch, "extra": extra} for extra in one.extras)
+                if further.marker is None or any(map(further.marker.evaluate, machines)):
                     name = canonicalize_name(further.name)
                     bounds[name] = bounds.get(name, SpecifierSet()) & further.specifier
     return request, [index.best(name, versions) for name, versions in bounds.items()]
-
-
-def _holds(requirement: Requirement, extra: str, arch: str) -> bool:
-    """Tell whether an extra brings a requirement on Linux."""
-    machine: Mapping[str, str] = {
-        "os_name": "posix",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": arch,
-    }
-    marker = requirement.marker
-    return marker is None or marker.evaluate({**machine, "extra": extra})
 
 
 def _library(
