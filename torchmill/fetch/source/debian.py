@@ -3,24 +3,28 @@
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
-from torchmill.core.errors import BusyError, HostError, NetworkError, SourceError, TorchmillError
+from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error
 from torchmill.core.process import CommandError
 from torchmill.fetch.source.apt import Apt, SourcePackage, machine_archives
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
 from torchmill.fetch.source.request import DEBIAN, SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir, require_python_project
+from torchmill.fetch.source.source_dir import (
+    WAIT_TIMEOUT_SECONDS,
+    SourceDir,
+    hold_folder,
+    require_python_project,
+)
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
 
-_WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release our apt
 _ETC = Path("/etc/apt")
 _UNREACHABLE = re.compile(
     r"could not resolve|temporary failure|unable to connect|could not connect|timed out", re.IGNORECASE
@@ -125,17 +129,7 @@ def apt_complaint(output: str) -> str:
     return lines[0] if lines else complaint_gist(output)
 
 
-@contextlib.contextmanager
-def hold_apt(cache: Path) -> Iterator[None]:
+def hold_apt(cache: Path) -> AbstractContextManager[None]:
     """Hold the apt that all checkouts of this user share. Raises BusyError if another run keeps it."""
-    from filelock import FileLock, Timeout
-
-    cache.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(cache / "lock", timeout=_WAIT_TIMEOUT_SECONDS).acquire()
-    except Timeout:
-        raise BusyError(
-            f"{cache} is in use by another run: wait for it, or stop it", code="apt-busy"
-        ) from None
-    with lock:
-        yield
+    message = f"{cache} is in use by another run: wait for it, or stop it"
+    return hold_folder(cache, WAIT_TIMEOUT_SECONDS, message, "apt-busy")

@@ -2,17 +2,20 @@
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
-from torchmill.core.errors import BusyError, InterruptedBuildError, SourceError
+from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.record import FetchRecord, read_record, refresh_record
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.source.source_dir import (
+    WAIT_TIMEOUT_SECONDS,
     SourceDir,
+    hold_folder,
     moved_clause,
     refetch_command,
     refuse_changes,
@@ -21,8 +24,6 @@ from torchmill.fetch.source.source_dir import (
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay
-
-_WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a source
 
 
 def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisplay") -> Source:
@@ -33,7 +34,7 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisp
     request.validate()
     slot = SourceDir(layout.source(request.package.name), request.release.tag)
     try:
-        with _lock_sources(slot.home, request.what, timeout_seconds=0):
+        with _lock_sources(slot.home, request.what, 0):
             slot.recover()
             current = _whole_record(slot)
             if current is not None and _serves(current, request):
@@ -54,7 +55,7 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
     holds it for long.
     """
     what = f"{source.package} {source.tag}"
-    with _lock_sources(layout.source(source.package), what, timeout_seconds=_WAIT_TIMEOUT_SECONDS):
+    with _lock_sources(layout.source(source.package), what, WAIT_TIMEOUT_SECONDS):
         if not source.path.is_dir():
             raise SourceError(
                 f"{source.path} was removed during this run: run {refetch_command(source)}",
@@ -63,20 +64,9 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _lock_sources(home: Path, what: str, *, timeout_seconds: float) -> Iterator[None]:
-    """Hold a package's sources for this process. Raises BusyError if another run keeps them."""
-    from filelock import FileLock, Timeout
-
-    home.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(home / "lock", timeout=timeout_seconds).acquire()
-    except Timeout:
-        raise BusyError(
-            f"{what} is being fetched by another run ({home}): wait for it, or stop it", code="source-busy"
-        ) from None
-    with lock:
-        yield
+def _lock_sources(home: Path, what: str, timeout_seconds: float) -> AbstractContextManager[None]:
+    message = f"{what} is being fetched by another run ({home}): wait for it, or stop it"
+    return hold_folder(home, timeout_seconds, message, "source-busy")
 
 
 def _whole_record(slot: SourceDir) -> FetchRecord | None:

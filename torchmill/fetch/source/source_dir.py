@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.model import Source
-from torchmill.core.errors import SourceError
+from torchmill.core.errors import BusyError, SourceError
 from torchmill.core.files import hash_file
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
@@ -18,6 +18,7 @@ from torchmill.fetch.source.git_command import git_folder, read_head, run_git, u
 from torchmill.fetch.source.record import FetchRecord, TreeFingerprint, read_record, write_record
 from torchmill.fetch.source.request import SourceRequest
 
+WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
 _LISTED_FILES = 5  # in a message
 
 
@@ -109,6 +110,20 @@ class SourceDir:
         for left in (self.old, self.partial, self.unpacked, self.downloaded):
             shutil.rmtree(left, ignore_errors=True)
         return source
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path, timeout_seconds: float, message: str, code: str) -> Iterator[None]:
+    """Hold a folder for this process. Raises BusyError with the message if another run keeps it."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(folder / "lock", timeout=timeout_seconds).acquire()
+    except Timeout:
+        raise BusyError(message, code=code) from None
+    with lock:
+        yield
 
 
 def take_fingerprint(tree: Path) -> TreeFingerprint:

@@ -8,7 +8,7 @@ import re
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -25,6 +25,7 @@ from torchmill.fetch.toolkit.request import (
     ProviderOffer,
     ProviderRefusal,
     ToolkitRequest,
+    Unserved,
     version_begins,
 )
 from torchmill.fetch.toolkit.store import fetch_piece
@@ -175,9 +176,6 @@ def _copy(root: Path, folder: Path) -> None:
     for file in sorted((root / "include").glob("*.h")):
         shutil.copy2(file, folder / "include" / file.name)
 
-
-# Which of some capabilities, "7.0;8.6", some code does not serve: `capabilities.serving` with the facts.
-Unserved = Callable[[str, str], Sequence[str]]
 
 _PLACES = (
     (re.compile(r"(?:usr/)?include/([^/]+\.h)"), r"include/\1"),

@@ -22,6 +22,7 @@ from torchmill.fetch.toolkit.request import (
     ProviderRefusal,
     ToolkitProvider,
     ToolkitRequest,
+    Unserved,
     candidate_sources,
     parts_supply,
     refusal_message,
@@ -63,10 +64,6 @@ _REQUIRED_FILES = {
 _UNPACKED_RATIO = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
 
 
-def _nothing(code: str, request: str) -> Sequence[str]:  # noqa: ARG001 (as `unserved`)
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class ProvisionContext:
     """Where to install from, and where to."""
@@ -77,7 +74,7 @@ class ProvisionContext:
     run: RunProgram
     progress: ProgressDisplay
     parts: Sequence[ToolkitPart] = ()  # that a toolkit has which was completed
-    unserved: magma.Unserved = _nothing
+    unserved: Unserved = lambda *_: ()
 
 
 def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder:
@@ -115,9 +112,7 @@ def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> Provider
     """Return the offer of the first provider that has it."""
     lacking = []
     for name, provider in context.providers.items():
-        found = _serving_sources(
-            request, name, candidate_sources(request, name, context.sources), context.unserved
-        )
+        found = candidate_sources(request, name, context.sources, context.unserved)
         if not isinstance(found, ProviderRefusal):
             answer = provider.offer(request, found, context.cache, context.progress)
             if not isinstance(answer, ProviderRefusal):
@@ -125,23 +120,6 @@ def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> Provider
             found = answer
         lacking.append(found)
     raise HostError(refusal_message(request, lacking), code="no-provider")
-
-
-def _serving_sources(
-    request: ToolkitRequest,
-    name: str,
-    found: tuple[ToolkitSource, ...] | ProviderRefusal,
-    unserved: magma.Unserved,
-) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return the sources whose GPU code serves the request, as far as the facts list it."""
-    if isinstance(found, ProviderRefusal) or not request.capabilities:
-        return found
-    code = {one: ";".join(one.capabilities) for one in found}
-    able = tuple(one for one in found if not code[one] or not unserved(code[one], request.capabilities))
-    missed = unserved(code[found[0]], request.capabilities)
-    return able or ProviderRefusal(
-        name, f"its code is for {code[found[0]]}, and none for {', '.join(missed)}"
-    )
 
 
 def _require_room(offer: ProviderOffer, cache: Path) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAGMA = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
+# Which of some capabilities, "7.0;8.6", some code does not serve: `unserved_capabilities` with the facts.
+Unserved = Callable[[str, str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +96,14 @@ class ToolkitProvider(Protocol):
 
 
 def candidate_sources(
-    request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource]
+    request: ToolkitRequest,
+    provider: str,
+    sources: Sequence[ToolkitSource],
+    unserved: Unserved = lambda *_: (),
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources of a provider that may have it; a refusal if, by the facts, none has.
 
-    New versions of libraries appear all the time, so the facts do not list them all.
+    New versions of libraries appear all the time, so the facts do not list them all; nor all GPU code.
     """
     kind = [one for one in sources if one.provider == provider and one.kind == request.kind]
     here = [one for one in kind if request.arch in one.arches]
@@ -108,10 +113,15 @@ def candidate_sources(
         one for one in fitting if any_version or not one.versions or request.version in one.versions
     )
     if named:
-        return named
+        codes = [";".join(one.capabilities) for one in named]
+        missed = [unserved(code, request.capabilities) if code else () for code in codes]
+        serving = tuple(one for one, lacks in zip(named, missed, strict=True) if not lacks)
+        return serving or ProviderRefusal(
+            provider, f"its code is for {codes[0]}, and none for {', '.join(missed[0])}"
+        )
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
-        return ProviderRefusal(provider, f"it has {versions_in_words(request.kind, has)}", has)
+        return ProviderRefusal(provider, f"it has {'CUDA ' * (request.kind == TOOLKIT)}{', '.join(has)}", has)
     what = f"{request.kind} for CUDA {request.cuda}" if here else request.kind
     return ProviderRefusal(
         provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else "")
@@ -134,11 +144,6 @@ def parts_supply(
 def version_begins(version: str, beginning: str) -> bool:
     """Tell whether a version is another, or a more exact one: "8.5.0.96" of "8.5"; any of ""."""
     return not beginning or f"{version}.".startswith(f"{beginning}.")
-
-
-def versions_in_words(kind: str, versions: Sequence[str]) -> str:
-    """Return versions in words: "CUDA 11.3 to 11.8 and 12.4", "gcc-9, gcc-11"."""
-    return f"CUDA {', '.join(versions)}" if kind == "toolkit" else ", ".join(versions)
 
 
 def refusal_message(request: ToolkitRequest, lacking: Sequence[ProviderRefusal]) -> str:
