@@ -17,9 +17,10 @@ import pytest
 from tests.support.commands import ROOT, environment
 from tests.support.made_index import Home, ask, install, installed, served
 from tests.support.paper_wheels import made
+from tests.support.refusals import refused
 from torchmill.commands.clean import in_use
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError, DeliveryError, HostError
+from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
 from torchmill.deliver.index import scan
 from torchmill.deliver.index.server import create_server, serve_greeting, serve_index
@@ -54,7 +55,7 @@ def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
     option = "--index-url" if client == "pip" else "--default-index"
     install(client, home.path / client, [option, f"http://127.0.0.1:{port}/cpu/", "tinyvision"])
     assert installed(home.path / client) == {"tinyvision-0.5+cpu", "tinytorch-1.0+cpu"}
-    asked = re.findall(r"GET (\S+) 200", capsys.readouterr().err)
+    asked = re.findall(r'"GET (\S+) HTTP/1.1" 200', capsys.readouterr().err)
     vision = WHEEL.replace("tinytorch-1.0", "tinyvision-0.5")
     assert set(asked) == {
         "/cpu/tinyvision/",
@@ -72,12 +73,11 @@ def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
     ("accept", "kind"),
     [
         (JSON, JSON),
-        (HTML, HTML),
+        (f"{HTML}, text/html; q=0.01", "text/html"),
         ("text/html", "text/html"),
         ("", "text/html"),
         ("*/*", "text/html"),
         (f"{JSON}, {HTML};q=0.2, text/html;q=0.01", JSON),
-        (f"{JSON};q=0.1, text/html;q=0.5", "text/html"),
         (f"{JSON};q=0, */*;q=0.1", "text/html"),
         (JSON.replace(".v1", ".latest"), JSON),
     ],
@@ -92,10 +92,6 @@ def test_pages_are_of_the_kind_that_is_wanted(port: int, accept: str, kind: str)
         assert content.startswith(b"<!DOCTYPE html>")
 
 
-def test_what_nobody_can_give_is_not_acceptable(port: int) -> None:
-    assert ask(port, "/cpu/", {"Accept": "application/vnd.pypi.simple.v2+json"})[0].status == 406
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -105,7 +101,6 @@ def test_what_nobody_can_give_is_not_acceptable(port: int) -> None:
         "/..%2fsecret.html",
         "/cpu/..%5c..%5csecret.html",
         "//secret.html",
-        "/cpu//tinytorch/",
         "secret.html",
         "http://127.0.0.1/secret.html",
         "/link.html",
@@ -132,7 +127,7 @@ def test_nothing_outside_the_index_is_given(home: Home, port: int, path: str) ->
 
 def test_a_folder_without_its_slash_leads_to_the_one_with_it(port: int) -> None:
     response, _ = ask(port, "/cpu/tinytorch?x=1")
-    assert (response.status, response.headers["Location"]) == (301, "./tinytorch/?x=1")
+    assert (response.status, response.headers["Location"]) == (301, "/cpu/tinytorch/?x=1")
 
 
 def test_parts_of_files_are_given(home: Home, port: int) -> None:
@@ -152,63 +147,45 @@ def test_parts_of_files_are_given(home: Home, port: int) -> None:
         assert ask(port, WHEEL, {"Range": wanted})[1] == content
     response, found = ask(port, WHEEL, {"Range": f"bytes={size}-"})
     assert (response.status, response.headers["Content-Range"]) == (416, f"bytes */{size}")
-    assert f"it has {size} bytes".encode() in found
-    tag = ask(port, WHEEL, method="HEAD")[0].headers["ETag"]
-    assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": tag})[0].status == 206
+    assert found == b""
+    changed = ask(port, WHEEL, method="HEAD")[0].headers["Last-Modified"]
+    assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": changed})[0].status == 206
     assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": '"other"'})[1] == content
 
 
-def test_who_has_a_file_already_is_told_so(home: Home, port: int) -> None:
-    for path in (WHEEL, "/cpu/tinytorch/"):
-        known = ask(port, path)[0].headers
-        when = known["Last-Modified"]
-        for headers in (
-            {"If-None-Match": known["ETag"]},
-            {
-                "If-None-Match": f'"x", W/{known["ETag"]}',
-                "If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT",
-            },
-            {"If-None-Match": "*"},
-            {"If-Modified-Since": when},
-        ):
-            response, content = ask(port, path, headers)
-            assert (response.status, content) == (304, b"")
-            assert response.headers["ETag"] == known["ETag"]
-        for headers in (
-            {"If-None-Match": '"x"', "If-Modified-Since": when},
-            {"If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"},
-            {"If-Modified-Since": "yesterday"},
-        ):
-            assert ask(port, path, headers)[0].status == 200
-    made(home.dist, version="1.1+cpu")
-    home.index()
-    assert ask(port, "/cpu/tinytorch/", {"If-None-Match": known["ETag"]})[0].status == 200
+def test_a_wheel_that_a_client_has_is_not_sent_again_but_a_page_is(port: int) -> None:
+    when = ask(port, WHEEL)[0].headers["Last-Modified"]
+    response, content = ask(port, WHEEL, {"If-Modified-Since": when})
+    assert (response.status, content) == (304, b"")
+    for other in ("Thu, 01 Jan 1970 00:00:00 GMT", "yesterday"):
+        assert ask(port, WHEEL, {"If-Modified-Since": other})[0].status == 200
+    when = ask(port, "/cpu/tinytorch/")[0].headers["Last-Modified"]
+    assert ask(port, "/cpu/tinytorch/", {"If-Modified-Since": when})[0].status == 200
 
 
-def test_what_is_not_there_is_said_to_people(
-    home: Home, port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    response, content = ask(port, "/cpu/<b>/")
-    assert (response.status, response.headers["Content-Type"]) == (404, "text/html")
-    assert b"<p>this index has no /cpu/&lt;b&gt;/</p>" in content
-    assert capsys.readouterr().err == "GET /cpu/<b>/ 404\n"
+def test_what_is_not_there_is_not_found(home: Home, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(port, "/cpu/<b>/")[0].status == 404
+    assert '"GET /cpu/<b>/ HTTP/1.1" 404' in capsys.readouterr().err
     assert ask(port, "/nowhere/", method="HEAD")[1] == b""
     os.mkfifo(home.out / "cpu" / "pipe.whl")
     assert ask(port, "/cpu/pipe.whl")[0].status == 404, "nobody waits for who writes to a pipe"
 
 
-def test_what_is_no_request_is_refused_in_a_line(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_request_is_refused_without_a_traceback(
+    port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     for sent in (
         b"hello\r\n\r\n",
         b"\x16\x03\x01\x02\n\r\n",
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /\x1b[31mred HTTP/1.1\r\n\r\n",
     ):
         with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
             client.sendall(sent)
             assert client.recv(65536).split(b"\r\n")[0] != b""
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert said.splitlines()[:2] == ["hello 400", "https, where http is spoken 400"]
+    log = capsys.readouterr().err
+    assert "Traceback" not in log
+    assert "\x1b" not in log
 
 
 def test_many_clients_are_served_at_once(home: Home, port: int) -> None:
@@ -250,29 +227,24 @@ def test_head_tells_without_giving(home: Home, port: int) -> None:
     assert response.headers["Content-Length"] == str(size)
 
 
-def test_a_line_of_the_log_stays_a_line(port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    ask(port, "/cpu/", {"Range": "\x1b[31mred"})
-    assert "GET /cpu/ \\x1b[31mred 200\n" in capsys.readouterr().err
-
-
 def test_only_an_index_is_served(tmp_path: Path, known: Facts) -> None:
-    with pytest.raises(DeliveryError, match="holds no index: write one with `invoke index`"):
+    with refused("no-index"):
         serve_index(known, Layout(tmp_path, tmp_path), folder=str(tmp_path))
 
 
 def test_ports_that_cannot_be_are_refused(home: Home) -> None:
     for wrong in ("http", "-1", "65536", "²"):
-        with pytest.raises(ConfigError, match="write a number up to 65535"):
+        with refused("invalid-port"):
             create_server(home.out, wrong)
     for wrong in ("example.org", "", "127.0.0.1:80"):
-        with pytest.raises(ConfigError, match="write an address of this machine"):
+        with refused("invalid-host"):
             create_server(home.out, "0", wrong)
-    with pytest.raises(HostError, match=r"192\.0\.2\.1, port 8000: cannot be listened on"):
+    with refused("cannot-listen"):
         create_server(home.out, "", "192.0.2.1")  # nobody's (RFC 5737)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(HostError, match="cannot be listened on"):
+        with refused("cannot-listen"):
             create_server(home.out, str(other.getsockname()[1]))
 
 
@@ -288,7 +260,7 @@ def test_the_task_serves_to_this_machine_alone_until_it_is_interrupted(home: Hom
             assert match, first
             assert ask(int(match[1]), "/cpu/")[0].status == 200
             assert task.stderr is not None
-            assert task.stderr.readline() == "GET /cpu/ 200\n"
+            assert '"GET /cpu/ HTTP/1.1" 200' in task.stderr.readline()
             task.stderr.close()  # as `head` does, and the next requests are answered all the same
             assert [ask(int(match[1]), "/cpu/")[0].status for _ in range(2)] == [200, 200]
             user = in_use.list_processes().within(home.out)
