@@ -87,11 +87,6 @@ def test_buildah_runs_in_a_container_that_it_made_before() -> None:
     ]
 
 
-def test_what_no_engine_can_be_told_to_mount() -> None:
-    assert run.find_unmountable(["/a", "/b,c", '/d"']) == "/b,c"
-    assert run.find_unmountable(["/a b", "/ü"]) is None
-
-
 def saying(folder: Path, name: str, script: str) -> Engine:
     program = folder / name
     program.write_text(f"#!/bin/sh\n{script}\n")

@@ -138,6 +138,9 @@ def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
 def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
     with refused("unmountable-path"):
         container.plan_container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
+    with refused("unmountable-path"):
+        container.plan_container(order(shipped), place(checkout=Path('/home/me/"')), LINUX)
+    container.plan_container(order(shipped), place(checkout=Path("/home/me/a b/ü")), LINUX)
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def _built(facts: Facts, with_engine: Engine, wanted: ImageRequest, place: Path,
     """Build an image and say what came of it."""
     native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
     job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)
-    built = image.build_image(job, log, os.environ, _say, facts.causes)
-    return f"{built.tag}: built by {with_engine.name}, {built.size}"
+    size = image.build_image(job, log, os.environ, _say, facts.causes)
+    return f"{wanted.tag}: built by {with_engine.name}, {size}"
 
 
 def _engine(name: str, *, asked: bool) -> Engine | None:

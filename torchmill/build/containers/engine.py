@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from torchmill.core.errors import ConfigError, HostError
 
 BINFMT_FOLDER = "proc/sys/fs/binfmt_misc"
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
-_QEMU = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64"}  # as Debian's update-binfmts calls them
 _TONISTIIGI = {"x86_64": "amd64", "aarch64": "arm64"}  # as docker calls them
 _PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
 
@@ -25,7 +24,6 @@ class BinfmtHandler:
     name: str
     interpreter: str
     flags: str  # "F": the interpreter was opened when it was registered, so that containers need not have it
-    enabled: bool
     magic: bytes
     mask: bytes
 
@@ -36,67 +34,60 @@ class BinfmtHandler:
 
 
 def read_binfmt_entries(root: Path = Path("/")) -> dict[str, str]:
-    """Return what the kernel says of each entry, by name; none where binfmt_misc is not mounted."""
-    found = {}
+    """Return the kernel's description of each entry, by name; none where binfmt_misc is not mounted."""
+    entries = {}
     with contextlib.suppress(OSError):
         for path in sorted((root / BINFMT_FOLDER).iterdir()):
             if path.name not in {"register", "status"}:
-                found[path.name] = path.read_text(encoding="utf-8", errors="replace")
-    return found
+                entries[path.name] = path.read_text(encoding="utf-8", errors="replace")
+    return entries
 
 
-def find_handler(arch: str, said: Mapping[str, str]) -> BinfmtHandler | None:
+def find_handler(arch: str, entries: Mapping[str, str]) -> BinfmtHandler | None:
     """Return the enabled entry that runs programs of an arch; None where there is none."""
-    known = (_handler(name, text) for name, text in said.items())
-    able = [one for one in known if one and one.enabled and all(map(one.takes, _headers(arch)))]
+    start = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian
+    machine = _MACHINES[arch].to_bytes(2, "little")
+    headers = [start + kind.to_bytes(2, "little") + machine for kind in (_PROGRAM, _LIBRARY)]
+    handlers = (_parse_handler(name, text) for name, text in entries.items())
+    able = [one for one in handlers if one and all(map(one.takes, headers))]
     return max(able, key=lambda one: "F" in one.flags, default=None)
 
 
-def explain_no_emulation(arch: str, said: Mapping[str, str]) -> str | None:
-    """Return why no container can run programs of an arch here, with the cure; None where one can."""
-    found = find_handler(arch, said)
-    if found is None:
+def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
+    """Return why no container can run programs of an arch here, with the fix; None where one can."""
+    handler = find_handler(arch, entries)
+    if handler is None:
         return (
             f"the kernel of this machine does not run programs for {arch}: register QEMU with it, by "
             f"`docker run --privileged --rm tonistiigi/binfmt --install {_TONISTIIGI[arch]}`, or on Debian "
             "and Ubuntu `apt-get install qemu-user-static binfmt-support` (where /proc/sys/fs/binfmt_misc is "
             "empty, with `mount -t binfmt_misc none /proc/sys/fs/binfmt_misc` and "
-            f"`update-binfmts --enable {_QEMU[arch]}` after it)"
+            f"`update-binfmts --enable qemu-{arch}` after it)"
         )
-    if "F" not in found.flags:
+    if "F" not in handler.flags:
         return (
-            f"programs for {arch} are run by {found.interpreter}, which a container does not see: register "
+            f"programs for {arch} are run by {handler.interpreter}, which a container does not see: register "
             "one that is opened beforehand (flag F), as Debian's qemu-user-static does, or "
             f"`docker run --privileged --rm tonistiigi/binfmt --install {_TONISTIIGI[arch]}`"
         )
     return None
 
 
-def _headers(arch: str) -> list[bytes]:
-    """Return how the programs of an arch begin: 64 bits, little-endian."""
-    start = b"\x7fELF\x02\x01\x01" + bytes(9)
-    machine = _MACHINES[arch].to_bytes(2, "little")
-    return [start + kind.to_bytes(2, "little") + machine for kind in (_PROGRAM, _LIBRARY)]
-
-
-def _handler(name: str, text: str) -> BinfmtHandler | None:
-    """Return an entry as the kernel describes it; None where that is not by how a file begins."""
+def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
+    """Return an entry as the kernel describes it; None where it is disabled, or goes by a file's name."""
     lines = text.splitlines()
-    said = {key.rstrip(":"): value for key, _, value in (line.partition(" ") for line in lines)}
+    rows = {key.rstrip(":"): value for key, _, value in (line.partition(" ") for line in lines)}
     try:
-        magic = bytes.fromhex(said["magic"])
-        mask = bytes.fromhex(said["mask"]) if "mask" in said else b"\xff" * len(magic)
-        offset = int(said.get("offset", "0"))
-        interpreter = said["interpreter"]
+        magic = bytes.fromhex(rows["magic"])
+        mask = bytes.fromhex(rows["mask"]) if "mask" in rows else b"\xff" * len(magic)
+        if lines[0] == "enabled" and int(rows.get("offset", "0")) == 0:
+            return BinfmtHandler(name, rows["interpreter"], rows.get("flags", ""), magic, mask)
     except (KeyError, ValueError):
-        return None
-    enabled = lines[0] == "enabled" and offset == 0
-    return BinfmtHandler(name, interpreter, said.get("flags", ""), enabled, magic, mask)
+        pass
+    return None
 
 
-ANSWER_TIMEOUT_SECONDS = (
-    60.0  # seconds that an engine gets to say its version: the daemon may be on another machine
-)
+ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
 
 # In order of preference. What each is asked shows that it can work, and not only that its client is there.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
@@ -126,14 +117,6 @@ class Engine:
         return (self.program, *self.options, verb, *words)
 
 
-@dataclass(frozen=True, slots=True)
-class SilentEngine:
-    """A container engine that is installed and does not answer."""
-
-    name: str
-    said: str  # its last words
-
-
 def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
     """Return the engine that was asked for by name, or the first of the three that answers.
 
@@ -146,50 +129,28 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
             code="unknown-container-engine",
         )
     names = (asked,) if asked else tuple(QUESTIONS)
-    silent: list[SilentEngine] = []
+    silent: dict[str, str] = {}  # those that are installed, and what they printed
     for name in names:
-        found = _ask(environ, name)
-        if isinstance(found, Engine):
-            return found
-        if found is not None:
-            silent.append(found)
+        program = shutil.which(name, path=environ.get("PATH", ""))
+        if program is None:
+            continue
+        for options in _storages(name, environ):
+            try:
+                version = _output(environ, (program, *options, *QUESTIONS[name]))
+                if name == "buildah":  # "buildah version 1.28.2 (image-spec …)"
+                    version = [*_output(environ, (program, "--version")).split(), *["unknown"] * 3][2]
+                return Engine(name, program, options, version)
+            except (subprocess.SubprocessError, OSError) as error:
+                silent.setdefault(name, _last_words(error))
     raise HostError(_refusal(names, silent), code="no-container-engine")
 
 
-def _ask(environ: Mapping[str, str], name: str) -> Engine | SilentEngine | None:
-    """Return the engine of a name; None where it is not installed."""
-    program = shutil.which(name, path=environ.get("PATH", ""))
-    if program is None:
-        return None
-    said = ""
-    for options in _ways(name, environ):
-        try:
-            answer = _output(environ, (program, *options, *QUESTIONS[name]))
-            version = _version(environ, program) if name == "buildah" else answer
-        except subprocess.SubprocessError as error:
-            said = said or _last_words(error)
-        except OSError as error:
-            said = said or error.strerror or str(error)
-        else:
-            return Engine(name, program, options, version)
-    return SilentEngine(name, said)
-
-
-def _ways(name: str, environ: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield the options with which an engine is asked, until it answers."""
-    said = environ.get("STORAGE_DRIVER", "")
-    if name != "docker" and said:
-        yield ("--storage-driver", said)  # buildah 1.28 does not read the variable itself
-        return
-    yield ()
-    if name != "docker":
-        yield COPIES
-
-
-def _version(environ: Mapping[str, str], program: str) -> str:
-    """Return buildah's version of "buildah version 1.28.2 (image-spec …)"."""
-    words = _output(environ, (program, "--version")).split()
-    return words[2] if len(words) > 2 else "unknown"  # noqa: PLR2004 - the third word
+def _storages(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the options with which an engine is tried, one after the other, until it answers."""
+    driver = environ.get("STORAGE_DRIVER", "")
+    if name != "docker" and driver:
+        return [("--storage-driver", driver)]  # buildah 1.28 does not read the variable itself
+    return [()] if name == "docker" else [(), COPIES]
 
 
 def _output(environ: Mapping[str, str], argv: tuple[str, ...]) -> str:
@@ -206,20 +167,22 @@ def _output(environ: Mapping[str, str], argv: tuple[str, ...]) -> str:
     return done.stdout.strip()
 
 
-def _last_words(error: subprocess.SubprocessError) -> str:
+def _last_words(error: subprocess.SubprocessError | OSError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     if isinstance(error, subprocess.CalledProcessError):
         lines = [line.strip() for line in f"{error.stdout}\n{error.stderr}".splitlines() if line.strip()]
         return lines[-1] if lines else f"it ended with exit code {error.returncode}"
     return f"no answer in {ANSWER_TIMEOUT_SECONDS:.0f} s"
 
 
-def _refusal(names: tuple[str, ...], silent: list[SilentEngine]) -> str:
+def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
     """Say in one sentence why there is no engine, and what to do."""
     if not silent:
-        missing = names[0] if len(names) == 1 else "none of docker, podman and buildah"
-        verb = "is not" if len(names) == 1 else "is"
-        return f"{missing} {verb} on PATH: install a container engine ({INSTALL})"
-    told = "; ".join(f"{one.name} is installed but does not answer ({one.said})" for one in silent)
-    cure = "start its daemon" if silent[0].name == "docker" else f"make `{silent[0].name} info` work"
+        missing = f"{names[0]} is not" if len(names) == 1 else "none of docker, podman and buildah is"
+        return f"{missing} on PATH: install a container engine ({INSTALL})"
+    answers = "; ".join(f"{name} is installed but does not answer ({said})" for name, said in silent.items())
+    first = next(iter(silent))
+    cure = "start its daemon" if first == "docker" else f"make `{first} info` work"
     others = "" if len(names) == 1 else f", or install one that needs no daemon ({INSTALL})"
-    return f"{told}: {cure}{others}"
+    return f"{answers}: {cure}{others}"

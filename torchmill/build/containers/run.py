@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TextIO
@@ -57,9 +57,7 @@ class Container:
     argv: tuple[str, ...]
     mounts: tuple[Mount, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    passed: tuple[
-        str, ...
-    ] = ()  # variables that the engine takes from its own environment: nobody sees their values
+    passed: tuple[str, ...] = ()  # variables from the engine's own environment: nobody sees their values
     user: tuple[int, int] | None = None  # numbers of user and group here; None: whoever the image names
 
 
@@ -73,63 +71,54 @@ class ContainerCommands:
     after: tuple[str, ...]  # ends the container and removes it; fails where it is gone
 
 
-def container_commands(engine: Engine, ground: EngineHost, container: Container) -> ContainerCommands:
-    """Return what an engine is told to run a program in a container."""
-    options = (*_user(engine, ground, container), *_mounts(engine, container), *_variables(container))
-    if engine.name == "buildah":
-        return _of_buildah(engine, container, options)
-    platform = ("--platform", PLATFORMS[container.arch], "--pull", "never")
-    name = ("--name", container.name, "--network", "host", "--security-opt", "label=disable")
+def container_commands(engine: Engine, engine_host: EngineHost, container: Container) -> ContainerCommands:
+    """Return the commands with which an engine runs a program in a container."""
+    options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
+    name, image = container.name, container.image
+    platform = ("--platform", PLATFORMS[container.arch])
+    if engine.name == "buildah":  # which runs programs in a container that was made before
+        isolation = ("--isolation", "chroot")  # needs no more than the right to mount
+        return ContainerCommands(
+            before=(engine.command("from", "--name", name, *platform, "--pull-never", image),),
+            trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
+            main=engine.command("run", *isolation, *options, name, "--", *container.argv),
+            after=engine.command("rm", name),
+        )
+    # so that signals arrive; podman's program for it is often not installed
+    init = ("--init",) if engine.name == "docker" else ()
+    local = (*platform, "--pull", "never")
+    outside = ("--name", name, "--network", "host", "--security-opt", "label=disable")
+    program, *words = container.argv
     return ContainerCommands(
         before=(),
-        trial=engine.command("run", "--rm", *platform, "--entrypoint", "uname", container.image, "-m"),
+        trial=engine.command("run", "--rm", *local, "--entrypoint", "uname", image, "-m"),
         main=engine.command(
-            "run", "--rm", *_init(engine), *platform, *name, *options,
-            "--entrypoint", container.argv[0], container.image, *container.argv[1:],
+            "run", "--rm", *init, *local, *outside, *options, "--entrypoint", program, image, *words
         ),
-        after=engine.command("rm", "--force", container.name),
-    )  # fmt: skip
-
-
-def _of_buildah(engine: Engine, container: Container, options: tuple[str, ...]) -> ContainerCommands:
-    """Return what buildah is told, which runs programs in a container that was made before."""
-    inside = ("--isolation", "chroot")  # needs no more than the right to mount
-    platform = ("--platform", PLATFORMS[container.arch], "--pull-never")
-    return ContainerCommands(
-        before=(engine.command("from", "--name", container.name, *platform, container.image),),
-        trial=engine.command("run", *inside, container.name, "--", "uname", "-m"),
-        main=engine.command("run", *inside, *options, container.name, "--", *container.argv),
-        after=engine.command("rm", container.name),
+        after=engine.command("rm", "--force", name),
     )
 
 
-def _init(engine: Engine) -> tuple[str, ...]:
-    """Return what makes signals arrive; podman's program for it is often not installed."""
-    return ("--init",) if engine.name == "docker" else ()
-
-
-def _user(engine: Engine, ground: EngineHost, container: Container) -> tuple[str, ...]:
+def _user(engine: Engine, engine_host: EngineHost, container: Container) -> tuple[str, ...]:
     """Return what makes the files of the container's program those of our user."""
     if container.user is None:
         return ()
     user = ":".join(map(str, container.user))
     if engine.name == "podman":
-        return ("--userns", "keep-id", "--user", user) if ground.rootless else ("--user", user)
-    return ("--user", "0:0" if ground.rootless or engine.name == "buildah" else user)
+        return ("--userns", "keep-id", "--user", user) if engine_host.rootless else ("--user", user)
+    return ("--user", "0:0" if engine_host.rootless or engine.name == "buildah" else user)
 
 
-def _mounts(engine: Engine, container: Container) -> tuple[str, ...]:
+def _mounts_and_variables(engine: Engine, container: Container) -> list[str]:
     words: list[str] = []
-    writable = ",rw" if engine.name == "buildah" else ""  # which mounts read-only where nothing is said
+    writable = ",rw" if engine.name == "buildah" else ""  # which mounts read-only unless told otherwise
     for one in container.mounts:
         ending = writable if one.writable else ",readonly"
         words += ["--mount", f"type=bind,source={one.source},target={one.target}{ending}"]
-    return tuple(words)
-
-
-def _variables(container: Container) -> tuple[str, ...]:
-    told = [f"{name}={value}" for name, value in {**container.variables, MARK: container.name}.items()]
-    return tuple(word for one in (*told, *container.passed) for word in ("--env", one))
+    variables = {**container.variables, MARK: container.name}
+    for variable in (*(f"{name}={value}" for name, value in variables.items()), *container.passed):
+        words += ["--env", variable]
+    return words
 
 
 def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) -> EngineHost:
@@ -146,20 +135,14 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
         ) from None
     if engine.name == "docker":
         rootless = any("name=rootless" in one for one in rootless or ())
-        remote = _address(engine, environ).startswith(("tcp://", "ssh://", "http://", "https://"))
+        daemon = environ.get("DOCKER_HOST", "")
+        if not daemon:
+            with contextlib.suppress(CommandError):
+                question = engine.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+                daemon = process.capture(question)
+        remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # On a Mac every engine has a virtual machine, which sees the user's folders.
     return EngineHost(_ARCHES.get(arch, arch), bool(rootless), bool(remote) and system == "linux")
-
-
-def _address(engine: Engine, environ: Mapping[str, str]) -> str:
-    """Return where docker's daemon is asked."""
-    if environ.get("DOCKER_HOST"):
-        return environ["DOCKER_HOST"]
-    with contextlib.suppress(CommandError):
-        return process.capture(
-            engine.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
-        ).strip()
-    return ""
 
 
 def run_container(
@@ -185,28 +168,24 @@ def run_container(
             for argv in steps.before:
                 process.capture(argv, env=marked)
             assure(process.capture(steps.trial, env=marked).strip())
-            _stream(steps, marked, out)
+            process.stream(_filled(steps, marked), cwd=None, env=marked, log=out, on_line=lambda _: None)
+        except CommandError as error:  # the values of variables stand in no message
+            argv = error.argv if error.argv in {*steps.before, steps.trial} else steps.main
+            raise CommandError(argv, error.returncode, error.output) from None
         except (KeyboardInterrupt, InterruptedBuildError):
-            raise InterruptedBuildError(f"interrupted: {container.name} was stopped") from None
+            raise InterruptedBuildError(
+                f"interrupted: {container.name} was stopped", code="container-stopped"
+            ) from None
         finally:
             watch.end_container(mark, steps.after, environ)
             ended()
 
 
-def _stream(steps: ContainerCommands, environ: Mapping[str, str], out: TextIO) -> None:
-    """Run the program; the values of variables stand in no message."""
-    argv = _filled(steps.main, environ) if steps.before else steps.main
-    try:
-        process.stream(argv, cwd=None, env=environ, log=out, on_line=lambda _: None)
-    except CommandError as error:
-        raise CommandError(steps.main, error.returncode, error.output) from None
-
-
-def _filled(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return buildah's words with the values of variables: it takes none from its own environment."""
+def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
+    """Return the main command; buildah takes no variables from its own environment: it gets the values."""
     return [
-        f"{word}={environ.get(word, '')}" if before == "--env" and "=" not in word else word
-        for before, word in pairwise(("", *argv))
+        f"{word}={environ.get(word, '')}" if steps.before and before == "--env" and "=" not in word else word
+        for before, word in pairwise(("", *steps.main))
     ]
 
 
@@ -218,8 +197,3 @@ def has_image(engine: Engine, image: str, environ: Mapping[str, str]) -> bool:
     except CommandError:
         return False
     return True
-
-
-def find_unmountable(paths: Sequence[str]) -> str | None:
-    """Return the first of some paths that no engine can be told to mount; None where all can be."""
-    return next((path for path in paths if "," in path or '"' in path), None)

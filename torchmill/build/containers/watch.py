@@ -1,9 +1,8 @@
 """A watchdog process that ends a container whose session was killed.
 
-`python -m torchmill.build.containers.watch`.
-
-Its orders are one line of JSON on standard input. It goes when it is told `end`; where the input ends
-without that, whoever started the container was killed, and cannot end it any more.
+`python -m torchmill.build.containers.watch` reads one line of JSON from standard input: what to end. The
+line `end` ends the watchdog; where the input ends without that, the session was killed, and the container
+is ended.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
 
 from torchmill.core import process
 from torchmill.core.errors import HostError
@@ -23,7 +23,7 @@ from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError
 from torchmill.toolchain.guard.command import GuardStarter
 
-LATER = 5.0  # seconds until it looks again: an engine may have been about to start the container
+SECOND_LOOK_SECONDS = 5.0  # after the first: an engine may have been about to start the container
 
 
 @contextlib.contextmanager
@@ -34,9 +34,10 @@ def watch_container(
 
     `mark` has the one variable that all processes of it carry on this machine, `after` removes it.
     """
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), environ.get("PYTHONPATH")]))
     watch = subprocess.Popen(
         [sys.executable, "-m", "torchmill.build.containers.watch"],
-        env={**environ, "PYTHONPATH": _path(environ)},
+        env={**environ, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -44,17 +45,23 @@ def watch_container(
         start_new_session=True,  # Ctrl-C is for the build, and `kill -9` of its group too
     )
 
+    pipe: IO[str] = watch.stdin  # type: ignore[assignment] # it is a pipe
+
+    def say(line: str) -> None:
+        with contextlib.suppress(OSError):  # it was killed: then nobody watches
+            pipe.write(f"{line}\n")
+            pipe.flush()
+
     def ended() -> None:
-        _say(watch, "end")
+        say("end")
         watch.wait()
 
     try:
-        _say(watch, json.dumps({"mark": dict(mark), "after": list(after)}))
+        say(json.dumps({"mark": dict(mark), "after": list(after)}))
         yield ended
     finally:
-        if watch.stdin is not None:
-            with contextlib.suppress(OSError):
-                watch.stdin.close()
+        with contextlib.suppress(OSError):
+            pipe.close()
 
 
 def end_container(
@@ -72,30 +79,18 @@ def main() -> int:
     """Watch; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):  # Slurm tells every process of a job: the build goes first
         signal.signal(number, signal.SIG_IGN)
-    superior = GuardStarter(sys.stdin.fileno())
+    session = GuardStarter(sys.stdin.fileno())
     try:
-        orders = json.loads(superior.read_first_line())
-    except ValueError:  # killed before it could say what
+        container = json.loads(session.read_first_line())
+    except ValueError:  # killed before it could write the line
         return 2
-    while not (superior.gone or superior.asked_to_end):
-        superior.read()
-    if superior.gone:
-        end_container(orders["mark"], orders["after"])
-        time.sleep(LATER)
-        end_container(orders["mark"], orders["after"])
+    while not (session.gone or session.asked_to_end):
+        session.read()
+    if session.gone:
+        end_container(container["mark"], container["after"])
+        time.sleep(SECOND_LOOK_SECONDS)
+        end_container(container["mark"], container["after"])
     return 0
-
-
-def _say(watch: subprocess.Popen[str], line: str) -> None:
-    with contextlib.suppress(OSError):  # it is gone: then nobody watches
-        if watch.stdin is not None:
-            watch.stdin.write(line + "\n")
-            watch.stdin.flush()
-
-
-def _path(environ: Mapping[str, str]) -> str:
-    checkout = str(CHECKOUT)
-    return os.pathsep.join(filter(None, [checkout, environ.get("PYTHONPATH")]))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from torchmill.build.containers.run import PLATFORMS, Container, EngineHost, Mount, find_unmountable
+from torchmill.build.containers.run import PLATFORMS, Container, EngineHost, Mount
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
@@ -45,11 +46,32 @@ def select_settings(
     environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
 ) -> PassedSettings:
     """Return what is passed on of an environment and of pip's settings (option -> value)."""
-    found = {name: value for name, value in environ.items() if value and _goes(name)}
-    found |= {_variable(option): value for option, value in pip.items() if option in PIP}
-    mounts = [Mount(path, path) for path in _read(found, exists)]
-    mounts += [Mount(path, path, writable=True) for path in _written(found)]
-    return PassedSettings(found, tuple(dict.fromkeys(mounts)))
+    names = {*CERTIFICATES, CCACHE, "NO_COLOR"}
+    passed = {
+        name: value
+        for name, value in environ.items()
+        if value
+        and name not in PLACES
+        and (name in names or name.upper() in PROXIES or any(fnmatchcase(name, one) for one in CACHES))
+    }
+    passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in PIP}
+    # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
+    files = [passed.get(name, "") for name in _FILES] + passed.get("PIP_FIND_LINKS", "").split()
+    indexes = _local_paths(" ".join(passed.get(name, "") for name in _INDEXES).split())
+    read = [path for path in _local_paths(files) if exists(path)]
+    read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if exists(path)]
+    written = _local_paths([passed.get(CCACHE, ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]])
+    mounts = [Mount(path, path) for path in read] + [Mount(path, path, writable=True) for path in written]
+    return PassedSettings(passed, tuple(dict.fromkeys(mounts)))
+
+
+def _local_paths(places: Iterable[str]) -> Iterator[str]:
+    """Yield the paths among some places: those that begin at the root, also as file://."""
+    for place in places:
+        address = urlsplit(place)
+        path = unquote(address.path) if address.scheme == "file" else place
+        if path.startswith("/"):
+            yield path.rstrip("/") or "/"
 
 
 def parse_pip_settings(listing: str) -> dict[str, str]:
@@ -57,56 +79,15 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
 
     What the environment says wins over files, and what is for `pip install` over what is for all commands.
     """
-    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.partition(".")
-        if section in found and value:
-            found[section][option] = " ".join(_text(value).split())
-    return found["global"] | found["install"] | found[":env:"]
-
-
-def _text(value: str) -> str:
-    try:
-        return str(ast.literal_eval(value))
-    except (ValueError, SyntaxError):
-        return value
-
-
-def _variable(option: str) -> str:
-    return f"PIP_{option.upper().replace('-', '_')}"
-
-
-def _goes(name: str) -> bool:
-    if name.upper() in PROXIES or name in {*CERTIFICATES, CCACHE, "NO_COLOR"}:
-        return True
-    return name not in PLACES and any(fnmatchcase(name, pattern) for pattern in CACHES)
-
-
-def _read(found: Mapping[str, str], exists: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the files and folders that are only read and exist: certificates, and places of packages."""
-    yield from filter(exists, _plain(found))
-    for index in filter(exists, _local(" ".join(found.get(name, "") for name in _INDEXES).split())):
-        yield posixpath.dirname(index) if index.count("/") > 1 else index  # its pages lead to files beside it
-
-
-def _plain(found: Mapping[str, str]) -> Iterator[str]:
-    yield from _local(found.get(name, "") for name in _FILES)
-    yield from _local(found.get("PIP_FIND_LINKS", "").split())
-
-
-def _written(found: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders of compiler caches."""
-    yield from _local([found.get(CCACHE, ""), found.get("TORCHMILL_CACHE", "").partition("#")[0]])
-
-
-def _local(places: Iterable[str]) -> Iterator[str]:
-    """Yield the paths among some places: those that begin at the root, also as file://."""
-    for place in places:
-        address = urlsplit(place)
-        path = unquote(address.path) if address.scheme == "file" else place
-        if path.startswith("/"):
-            yield path.rstrip("/") or "/"
+        if section in sections and value:
+            with contextlib.suppress(ValueError, SyntaxError):
+                value = str(ast.literal_eval(value))
+            sections[section][option] = " ".join(value.split())
+    return sections["global"] | sections["install"] | sections[":env:"]
 
 
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
@@ -186,33 +167,52 @@ def guest_layout(layout: Layout, arch: str) -> Layout:
     return Layout(layout.root, cache, arch)
 
 
-def plan_container(order: ContainerOrder, place: ContainerPlace, ground: EngineHost) -> Container:
+def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: EngineHost) -> Container:
     """Return the container in which an order is carried out.
 
     Raises HostError where the engine's machine does not see this one's files, ConfigError where a folder has
     a name that no engine takes.
     """
-    if ground.remote:
+    if engine_host.remote:
         raise HostError(
             "the container engine that answers runs on another machine, which does not see the files of this "
             "one: run the same command there, in a checkout of its own, or let the engine of this machine "
             "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
             code="remote-container-engine",
         )
-    arch = order.goal.arch
-    mounts = tuple(_mounts(order, place, arch))
-    if (wrong := find_unmountable([one.source for one in mounts])) is not None:
+    arch, mounts = order.goal.arch, _mounts(order, place)
+    unmountable = next((one.source for one in mounts if "," in one.source or '"' in one.source), None)
+    if unmountable is not None:
         raise ConfigError(
-            f"{wrong}: a container cannot be given a path with a comma or a quote: rename it",
+            f"{unmountable}: a container cannot be given a path with a comma or a quote: rename it",
             code="unmountable-path",
         )
+    inner = guest_layout(place.layout, arch).state.relative_to(place.layout.root)
+    state = PurePosixPath(HOME, *inner.parts)  # what the suite keeps, as the container sees it
+    variables = {
+        "TORCHMILL_HOME": HOME,
+        GUEST: arch,
+        "TORCHMILL_TAG": order.tag,
+        "XDG_CACHE_HOME": CACHE,
+        "HOME": f"{state}/home",
+        "PIP_CACHE_DIR": f"{state}/home/pip",
+        "NOX_ENVDIR": f"{state}/environments",
+        "PYTHONPYCACHEPREFIX": f"{state}/bytecode",
+        **({"TORCHMILL_CONFIGS": CONFIGS} if place.configs is not None else {}),
+    }
+    # The suite's own requirements are installed once.
+    environment = f"{state}/suite-{hashlib.sha256(place.requirements.encode()).hexdigest()[:8]}"
+    options = order.options
+    if order.torch is not None:  # it lies elsewhere in the container
+        options = replace(options, torch=f"{GIVEN}/{order.torch.name}")
+    words = (*order.goal.own, *format_options(options))
     return Container(
         name=f"torchmill-{arch}-{order.goal.session}-{place.process}",
         image=order.image,
         arch=arch,
-        argv=("/bin/sh", SCRIPT, _environment(place, arch), order.goal.session, *_words(order)),
+        argv=("/bin/sh", SCRIPT, environment, order.goal.session, *(("--", *words) if words else ())),
         mounts=mounts,
-        variables=_variables(order, place, arch),
+        variables=variables,
         passed=tuple(sorted(place.passed.variables)),
         user=place.user,
     )
@@ -225,50 +225,16 @@ def required_folders(order: ContainerOrder, place: ContainerPlace) -> tuple[Path
     return (*made, *(Path(one.source) for one in place.passed.mounts if one.writable))
 
 
-def _mounts(order: ContainerOrder, place: ContainerPlace, arch: str) -> list[Mount]:
-    inner = guest_layout(place.layout, arch)
-    found = [
+def _mounts(order: ContainerOrder, place: ContainerPlace) -> tuple[Mount, ...]:
+    layout, inner = place.layout, guest_layout(place.layout, order.goal.arch)
+    mounts = [
         Mount(str(place.checkout), SUITE),
-        Mount(str(place.layout.state), f"{HOME}/{place.layout.state.name}", writable=True),
-        Mount(str(place.layout.dist), f"{HOME}/{place.layout.dist.name}", writable=True),
+        Mount(str(layout.state), f"{HOME}/{layout.state.name}", writable=True),
+        Mount(str(layout.dist), f"{HOME}/{layout.dist.name}", writable=True),
         Mount(str(inner.cache), f"{CACHE}/{inner.cache.name}", writable=True),
     ]
     if place.configs is not None:
-        found.append(Mount(str(place.configs), CONFIGS))
+        mounts.append(Mount(str(place.configs), CONFIGS))
     if order.torch is not None:
-        found.append(Mount(str(order.torch), f"{GIVEN}/{order.torch.name}"))
-    return [*found, *place.passed.mounts]
-
-
-def _variables(order: ContainerOrder, place: ContainerPlace, arch: str) -> Mapping[str, str]:
-    state = _state(place, arch)
-    found = {
-        "TORCHMILL_HOME": HOME,
-        GUEST: arch,
-        "TORCHMILL_TAG": order.tag,
-        "XDG_CACHE_HOME": CACHE,
-        "HOME": f"{state}/home",
-        "PIP_CACHE_DIR": f"{state}/home/pip",
-        "NOX_ENVDIR": f"{state}/environments",
-        "PYTHONPYCACHEPREFIX": f"{state}/bytecode",
-    }
-    return found | ({"TORCHMILL_CONFIGS": CONFIGS} if place.configs is not None else {})
-
-
-def _state(place: ContainerPlace, arch: str) -> str:
-    """Return the folder of what the suite keeps, as the container sees it."""
-    inner = guest_layout(place.layout, arch).state.relative_to(place.layout.root)
-    return str(PurePosixPath(HOME, *inner.parts))
-
-
-def _environment(place: ContainerPlace, arch: str) -> str:
-    """Return where the suite's own requirements lie, which are installed once."""
-    digest = hashlib.sha256(place.requirements.encode()).hexdigest()[:8]
-    return f"{_state(place, arch)}/suite-{digest}"
-
-
-def _words(order: ContainerOrder) -> Sequence[str]:
-    """Return what stands after the session's name; a wheel lies elsewhere in the container."""
-    given = replace(order.options, torch=f"{GIVEN}/{order.torch.name}") if order.torch else order.options
-    words = [*order.goal.own, *format_options(given)]
-    return ("--", *words) if words else ()
+        mounts.append(Mount(str(order.torch), f"{GIVEN}/{order.torch.name}"))
+    return (*mounts, *place.passed.mounts)

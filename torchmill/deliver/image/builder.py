@@ -81,18 +81,15 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     images, arch = facts.images, request.arch
     if request.purpose == "distribution":
         return image.manylinux_image(images, arch, request.release.glibc)
-    if request.toolkit is None:
-        return image.system_image(images, arch)
-    if request.base:
-        return image.expected_image(images, "cuda", arch, request.toolkit, None)
-    return image.toolkit_image(images, "cuda", arch, request.toolkit)
+    role, given = "cuda" if request.toolkit else "system", bool(request.base)
+    return image.base_image(images, role, arch, toolkit=request.toolkit, given=given)
 
 
 def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
     """Return the image whose toolkit is copied; one that is given has it already."""
     if request.toolkit is None or request.purpose != "distribution" or request.base:
         return None
-    return image.toolkit_image(facts.images, "toolkit", request.arch, request.toolkit)
+    return image.base_image(facts.images, "toolkit", request.arch, toolkit=request.toolkit)
 
 
 def _nvcc(request: ImageRequest) -> tuple[str, ...]:
@@ -146,11 +143,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     Raises ConfigError where the facts have no base image with that Python on which the suite runs.
     """
     python, images = request.pythons[0], facts.images
-    like = (
-        image.expected_image(images, "python", request.arch, None, python)
-        if request.base
-        else image.python_image(images, request.arch, python)
-    )
+    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     found = plan_pythons(facts, base, (python,))
     if found.suite not in base.pythons:

@@ -45,11 +45,7 @@ def runtime_recipe(
     request's index. Raises ConfigError where the facts have no base image with that Python.
     """
     python, images = request.pythons[0], facts.images
-    like = (
-        image.expected_image(images, "python", request.arch, None, python)
-        if request.base
-        else image.python_image(images, request.arch, python)
-    )
+    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     command = f"python{python}"
     head = (
