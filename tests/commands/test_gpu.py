@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.commands import run as command
+from tests.support.refusals import refused
 from torchmill.commands import gpu
-from torchmill.core.errors import ConfigError
 from torchmill.host import interpreters
 from torchmill.wheel.verify.clean_environment import CheckResult
 
@@ -73,7 +73,7 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
 def test_nothing_to_try_is_told(tmp_path: Path) -> None:
     wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
     (tmp_path / "stray-1.0-py3-none-any.whl").touch()
-    with pytest.raises(ConfigError, match="holds no wheel with code for GPUs: build one"):
+    with refused("no-gpu-wheel"):
         gpu.newest_cuda_wheels(tmp_path, "x86_64")
 
 
@@ -88,9 +88,9 @@ def test_the_wheels_name_the_python(tmp_path: Path, tags: list[str], python: str
 
 def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
     both = [gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {}) for tag in ("cp310-cp310", "cp311-cp311")]
-    with pytest.raises(ConfigError, match=r"for Python 3\.10, 3\.11: name such as are for one and the same"):
+    with refused("several-pythons"):
         gpu.common_python(both)
-    with pytest.raises(ConfigError, match="not a wheel"):
+    with refused("not-a-wheel"):
         gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
 
 
@@ -156,5 +156,5 @@ def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
 def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = command("nox", "-s", "gpu", "--", str(tmp_path / "no.whl"), home=tmp_path)
     assert done.returncode == 1
-    assert "there is no such wheel" in done.stderr
+    assert "no such wheel" in done.stderr
     assert "Traceback" not in done.stderr

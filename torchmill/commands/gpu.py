@@ -20,20 +20,20 @@ from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
 
 _SCRIPT = "gpu_checks.py"
-_VISION = "torchvision"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuWheel:
-    """A wheel, and what its manifest tells of it."""
+    """A wheel, and its manifest."""
 
     path: Path
-    told: Mapping[str, Any]
+    manifest: Mapping[str, Any]
 
     @property
     def base(self) -> str:
         """Return which torch it is, or is built against: "torch==1.13.1+cu117"."""
-        return str(self.told.get("torch") or f"{self.told.get('package')}=={self.told.get('version')}")
+        own = f"{self.manifest.get('package')}=={self.manifest.get('version')}"
+        return str(self.manifest.get("torch") or own)
 
     @property
     def pythons(self) -> frozenset[str]:
@@ -44,7 +44,9 @@ class GpuWheel:
         try:
             tags = parse_wheel_filename(self.path.name)[3]
         except InvalidWheelFilename as error:
-            raise ConfigError(f"{self.path}: not a wheel ({error}): name wheels, or nothing") from None
+            raise ConfigError(
+                f"{self.path}: not a wheel ({error}): name wheels, or nothing", code="not-a-wheel"
+            ) from None
         own = (tag for tag in tags if tag.interpreter.startswith("cp") and tag.abi.startswith("cp"))
         return frozenset(
             f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own
@@ -71,7 +73,7 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
         )
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
-        toolkit = next((wheel.told["toolkit"] for wheel in wheels if wheel.told.get("toolkit")), None)
+        toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
         raise GpuError(
             f"{names}: {gpu_driver.explain_no_gpu(facts, machine, toolkit, checks['device'].detail)}"
         )
@@ -90,15 +92,16 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
     """
     files = sorted(dist.glob(f"*_{arch}.whl"), key=lambda path: path.stat().st_mtime)
     every = [_read(path) for path in files]
-    able = [wheel for wheel in every if wheel.told.get("device_code")]
+    able = [wheel for wheel in every if wheel.manifest.get("device_code")]
     if not able:
         raise ConfigError(
             f"{dist} holds no wheel with code for GPUs: build one (`invoke matrix` lists them), or name "
-            "others: nox -s gpu -- WHEEL …"
+            "others: nox -s gpu -- WHEEL …",
+            code="no-gpu-wheel",
         )
     newest = able[-1]
     fitting = [wheel for wheel in able if wheel.base == newest.base and wheel.pythons & newest.pythons]
-    return list({wheel.told["package"]: wheel for wheel in fitting}.values())
+    return list({wheel.manifest["package"]: wheel for wheel in fitting}.values())
 
 
 def common_python(wheels: Iterable[GpuWheel]) -> str:
@@ -107,7 +110,9 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
     common = frozenset.intersection(*wanted) if wanted else frozenset()
     if len(common) != 1:
         listed = ", ".join(sorted(frozenset().union(*wanted))) or "any"
-        raise ConfigError(f"the wheels are for Python {listed}: name such as are for one and the same")
+        raise ConfigError(
+            f"the wheels are for Python {listed}: name wheels for one and the same", code="several-pythons"
+        )
     return next(iter(common))
 
 
@@ -118,7 +123,7 @@ def check_on_gpu(
 
     What pip says goes to `log`.
     """
-    pins = (str(pin) for wheel in wheels for pin in wheel.told.get("requirements", ()))
+    pins = (str(pin) for wheel in wheels for pin in wheel.manifest.get("requirements", ()))
     numpy = sorted({pin for pin in pins if pin.startswith("numpy==")})
     with tempfile.TemporaryDirectory(prefix="gpu-", dir=scratch) as folder:
         venv = clean_environment.create_environment(python, Path(folder), log)
@@ -128,16 +133,18 @@ def check_on_gpu(
 
 def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
     """Return what the checks compare with, by the manifest of the torch that is among the wheels."""
-    base = next((wheel.told for wheel in wheels if wheel.told and not wheel.told.get("torch")), {})
+    base = next((one.manifest for one in wheels if one.manifest and not one.manifest.get("torch")), {})
     return {
         "cuda": base.get("toolkit"),
         "switches": base.get("switches", {}),
         "libraries": base.get("libraries", {}),
-        "vision": any(wheel.path.name.startswith(f"{_VISION}-") for wheel in wheels),
+        "vision": any(wheel.path.name.startswith("torchvision-") for wheel in wheels),
     }
 
 
 def _read(path: Path) -> GpuWheel:
     if not path.is_file():
-        raise ConfigError(f"{path}: there is no such wheel: name wheels, or nothing for the newest in dist/")
+        raise ConfigError(
+            f"{path}: no such wheel: name wheels, or nothing for the newest in dist/", code="no-such-wheel"
+        )
     return GpuWheel(path, dist_files.read_manifest(path))

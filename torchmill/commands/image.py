@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,22 +40,32 @@ def write_image(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    said = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index)
-    wanted = request.make_image_request(facts, said, release, native_arch())
-    recipe, brought = recipe_of(facts, wanted, layout.dist)
-    with_engine = _engine(engine, asked=build)  # refused before anything is written
-    place = Path(into).expanduser().resolve() if into else default_folder(layout, wanted)
-    notes = [f"note: {note}" for note in recipe.notes]
-    with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
-        root = CHECKOUT
-        folder.write_image_folder(
-            place, recipe, {path.name: path for path in brought}, root, facts.patches.parent
+    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index)
+    wanted = request.make_image_request(facts, options, release, native_arch())
+    recipe, wheels = recipe_of(facts, wanted, layout.dist)
+    if engine and not build:
+        raise ConfigError(
+            "invoke image: --engine names what builds the image: give --build, too",
+            code="engine-without-build",
         )
+    with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
+    place = Path(into).expanduser().resolve() if into else default_folder(layout, wanted)
+    lines = [f"note: {note}" for note in recipe.notes]
+    with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
+        sources = {path.name: path for path in wheels}
+        folder.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
         if with_engine is None:
-            return "\n".join((*notes, f"{place}: written", *_how_to_build(wanted, place, recipe)))
-        log = layout.logs / f"image-{wanted.name}.log"
-        built = _built(facts, with_engine, wanted, place, log)
-    return "\n".join((*notes, built, *_how_to_run(wanted, recipe, with_engine)))
+            lines.append(f"{place}: written")
+            if wanted.kind != "devcontainer":
+                command = f"docker build --tag {wanted.tag} {shlex.quote(str(place))}"
+                lines.append(f"build it: invoke image … --build, or {command}")
+        else:
+            native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
+            job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)
+            log = layout.logs / f"image-{wanted.name}.log"
+            size = image.build_image(job, log, os.environ, _say, facts.causes)
+            lines.append(f"{wanted.tag}: built by {with_engine.name}, {size}")
+    return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine)))
 
 
 def recipe_of(facts: Facts, wanted: ImageRequest, dist: Path) -> tuple[ImageRecipe, tuple[Path, ...]]:
@@ -82,42 +93,16 @@ def default_folder(layout: Layout, wanted: ImageRequest) -> Path:
     return layout.images / wanted.name
 
 
-def _built(facts: Facts, with_engine: Engine, wanted: ImageRequest, place: Path, log: Path) -> str:
-    """Build an image and say what came of it."""
-    native = {"arm64": "aarch64", "amd64": "x86_64"}.get(native_arch(), native_arch())
-    job = image.ImageBuild(with_engine, place, wanted.tag, wanted.arch, native)
-    size = image.build_image(job, log, os.environ, _say, facts.causes)
-    return f"{wanted.tag}: built by {with_engine.name}, {size}"
-
-
-def _engine(name: str, *, asked: bool) -> Engine | None:
-    if not asked:
-        if name:
-            raise ConfigError("invoke image: --engine says with what to build: give --build too")
-        return None
-    return find_engine(os.environ, name)
-
-
-def _how_to_build(wanted: ImageRequest, place: Path, recipe: ImageRecipe) -> tuple[str, ...]:
+def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None) -> Iterator[str]:
     if wanted.kind == "devcontainer":
-        return (f"use it: {recipe.run}",)
-    build = f"docker build --tag {wanted.tag} {shlex.quote(str(place))}"
-    run = recipe.run.format(engine="docker", image=wanted.tag)
-    return (f"build it: invoke image … --build, or {build}", f"run it: {run}", *_advice(wanted))
-
-
-def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, built: Engine) -> tuple[str, ...]:
-    if wanted.kind == "devcontainer":
-        return (f"use it: {recipe.run}",)
+        yield f"use it: {recipe.run}"
+        return
+    name = engine.name if engine else "docker"
     # buildah keeps its images where podman does, and runs none itself
-    name = "podman" if built.name == "buildah" else built.name
-    return (f"run it: {recipe.run.format(engine=name, image=wanted.tag)}", *_advice(wanted))
-
-
-def _advice(wanted: ImageRequest) -> tuple[str, ...]:
-    if wanted.kind != "runtime":
-        return ()
-    return (f"{runtime.ADVICE}, or --ipc=host: {runtime.WHY}; with less they can end with {runtime.FAILURE}",)
+    program = "podman" if name == "buildah" else name
+    yield f"run it: {recipe.run.format(engine=program, image=wanted.tag)}"
+    if wanted.kind == "runtime":
+        yield f"{runtime.ADVICE}, or --ipc=host: {runtime.WHY}; with less they can end with {runtime.FAILURE}"
 
 
 def _say(line: str) -> None:
@@ -135,8 +120,7 @@ IMAGE = TaskCommand(
         "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
         "base": "build on this image instead of that in images.toml, best NAME@sha256:DIGEST",
         "index": "a runtime image takes torch from this index instead of dist/",
-        "into": "write into this folder; default: .torchmill/images/NAME, for a dev container "
-        ".devcontainer/NAME in the checkout",
+        "into": "write into this folder; default: .torchmill/images/NAME, or .devcontainer/NAME",
         "build": f"build it too. A runtime image is run with {runtime.ADVICE} (or --ipc=host): {runtime.WHY}",
         "engine": "docker, podman or buildah; default: the first that answers",
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
@@ -36,8 +37,6 @@ from torchmill.deliver.snippet.tools import (
 from torchmill.host import native
 
 Render = Callable[[Sequence[SnippetDecision], Direct], str]
-
-# how invoke takes the options
 
 
 def write_snippet(  # noqa: PLR0917 - every one is an option
@@ -74,19 +73,17 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
 
 def _tool(facts: Facts, name: str) -> tuple[bool, Render]:
     """Return whether a tool keeps several variants apart, and what renders for it. Raises ConfigError."""
-
-    def for_pixi(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
-        return render_pixi(decisions, direct, subdirs_of(facts))
-
     tools: dict[str, tuple[bool, Render]] = {
         "uv": (UV_SEVERAL, render_uv),
         "poetry": (POETRY_SEVERAL, render_poetry),
         "pdm": (PDM_SEVERAL, render_pdm),
         "pip": (PIP_SEVERAL, render_pip),
-        "pixi": (PIXI_SEVERAL, for_pixi),
+        "pixi": (PIXI_SEVERAL, partial(render_pixi, subdirs=subdirs_of(facts))),
     }
     if name not in tools:
-        raise ConfigError(f"--tool {name or 'is missing'}: there is {', '.join(tools)}")
+        raise ConfigError(
+            f"--tool {name or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
+        )
     return tools[name]
 
 
@@ -162,12 +159,10 @@ SNIPPET = TaskCommand(
     write_snippet,
     {
         "tool": "uv, poetry, pdm, pip or pixi",
-        "package": "a package (torchvision, or vision); may be repeated; by default all that there "
-        "are wheels of",
+        "package": "a package (torchvision, or vision); may be repeated; default: all that have wheels",
         "tag": "a release other than the selected one",
         "variant": "cpu, cu118, …, where there are wheels of several; may be repeated for uv and pixi",
-        "platform": "where the project shall be installed, such as linux/aarch64; may be repeated; "
-        "by default "
+        "platform": "where the project is installed, such as linux/aarch64; may be repeated; default: "
         "wherever there are wheels for",
         "index": "the folder or URL of an index or of wheels; by default dist/",
         "direct": "name each wheel by its address and hash, without an index",

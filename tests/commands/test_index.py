@@ -267,9 +267,9 @@ def test_files_may_be_served_elsewhere(home: Home) -> None:
         ("https://x/whl?", "has a query or a fragment"),
         ("https://x/whl?sig=secret", "has a query or a fragment"),
         ("file://host/whl", "no folder of this machine"),
-        ("https://me:secret@x/", "every page would tell the password"),
+        ("https://me:secret@x/", "every page would show the password"),
         ("https://me:secret@x:y/", "is no address"),
-        ("https://secret@x", "every page would tell the password"),
+        ("https://secret@x", "every page would show the password"),
         ("me:secret@x", "does not begin with https://"),
     ],
 )
@@ -445,7 +445,7 @@ def test_wheels_of_one_version_that_require_otherwise_are_told(home: Home) -> No
 
 def test_wrong_options_are_refused(home: Home) -> None:
     cases: dict[str, dict[str, object]] = {
-        "say link, copy or stay": {"files": "symlink"},
+        "choose from link, copy, stay": {"files": "symlink"},
         "name one version, as torch==": {"yank": ["tinytorch"]},
         "the index has no such version; of tinytorch it has 1.0, 1.0\\+cpu": {"yank": ["tinytorch==9"]},
         "it has no other": {"yank": ["other==1"]},

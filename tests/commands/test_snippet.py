@@ -58,7 +58,7 @@ OFFICIAL = """
     url = "{url}/{{variant}}"
     packages = ["base"]
     release = ">=3"
-    variant = ["cpu", "cuda"]
+    variants = ["cpu", "cuda"]
     arches = ["x86_64", "aarch64"]
     label = "+{{variant}}"
     source = "test"
@@ -310,10 +310,10 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
 @pytest.mark.parametrize(
     ("said", "error", "message"),
     [
-        ({"tool": ""}, ConfigError, "--tool is missing: there is uv, poetry, pdm, pip, pixi"),
-        ({"tool": "conda"}, ConfigError, "--tool conda: there is uv, poetry, pdm, pip, pixi"),
+        ({"tool": ""}, ConfigError, "--tool is missing: choose from uv, poetry, pdm, pip, pixi"),
+        ({"tool": "conda"}, ConfigError, "--tool conda: choose from uv, poetry, pdm, pip, pixi"),
         ({"platform": ["linux/riscv64"]}, ConfigError, "linux/riscv64: there is linux/x86_64, linux/aarch64"),
-        ({"package": ["text"]}, ConfigError, "unknown package text; there is"),
+        ({"package": ["text"]}, ConfigError, "unknown package text: choose from"),
         ({"tag": "v9"}, UnknownReleaseError, "no release of base is called 'v9'"),
         ({"tag": "v2.0.0"}, DeliveryError, r"no wheel of base 2.0.0 \(of base: 3.0.0, 3.0.0\+cpu\)"),
         ({"variant": ["cu118"]}, DeliveryError, "no wheel of base 3.0.0 as cu118, but as cpu"),
