@@ -180,8 +180,8 @@ def test_a_shared_cache_is_named_as_each_ccache_takes_it(version: str, variable:
     ("said", "version"),
     [("ccache version 4.7.5\nFeatures: x\n", "4.7.5"), ("ccache version 4.12\n", "4.12"), ("ccache?", None)],
 )
-def test_the_version_is_read(said: str, version: str | None) -> None:
-    assert ccache.parse_ccache_version(said) == version
+def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> None:
+    assert ccache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version == version
 
 
 def test_a_cache_without_a_place_is_done_without_and_told(tmp_path: Path) -> None:

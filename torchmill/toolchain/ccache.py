@@ -11,17 +11,16 @@ from urllib.parse import quote
 
 from packaging.version import Version
 
-from torchmill.core.errors import HostError
-from torchmill.core.process import CommandError, capture
+from torchmill.toolchain.compiler_identity import program_output
 from torchmill.toolchain.remote_cache import RemoteCache
 
 CUDA_SINCE = Version("4.12.3")  # older ones take nvcc's dependency flags for preprocessing and cache nothing
-_TOLD_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
+_DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
 _RENAMED = Version("4.7")  # what was the secondary storage is the remote one
 _VERSION = re.compile(r"ccache(?: version)? (\d+(?:\.\d+)+)")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 # One far away may take a while to answer; one that has died must not cost every compile more than this.
-_CCACHE_TIMEOUT_SECONDS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
+_TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED = ("remote_storage_hit", "secondary_storage_hit")
 _SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
@@ -45,24 +44,12 @@ class CcacheProgram:
 
 
 def probe_ccache(path: str) -> CcacheProgram:
-    """Return what a ccache says of itself; nothing where it does not run."""
-    try:
-        said = capture([path, "--version"])
-    except (CommandError, HostError):
-        said = ""
-    return CcacheProgram(path, parse_ccache_version(said), parse_ccache_features(said))
-
-
-def parse_ccache_version(said: str) -> str | None:
-    """Return the version in what `ccache --version` says."""
-    match = _VERSION.match(said)
-    return match[1] if match else None
-
-
-def parse_ccache_features(said: str) -> frozenset[str]:
-    """Return the storages and other things that `ccache --version` names."""
-    match = _FEATURES.search(said)
-    return frozenset(match[1].split()) if match else frozenset()
+    """Return what a ccache reports of itself; nothing where it does not run."""
+    output = program_output(path, "--version")
+    version, features = _VERSION.match(output), _FEATURES.search(output)
+    return CcacheProgram(
+        path, version[1] if version else None, frozenset(features[1].split() if features else ())
+    )
 
 
 def ccache_variables(
@@ -89,7 +76,7 @@ def ccache_variables(
     }
     if remote is not None:
         new = program.version is None or Version(program.version) >= _RENAMED
-        found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = remote_storage(remote)
+        found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = _remote_storage(remote)
     return found
 
 
@@ -99,22 +86,22 @@ def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
     Asked for the preprocessed source, nvcc gives that of the first capability, so two files that differ for
     another would be one. It goes by what nvcc says that it read, which newer ones say while they compile.
     """
-    if program.version is None or Version(program.version) < CUDA_SINCE or Version(cuda) < _TOLD_SINCE:
+    if program.version is None or Version(program.version) < CUDA_SINCE or Version(cuda) < _DEPENDS_SINCE:
         return {}
     return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
 
-def remote_storage(remote: RemoteCache) -> str:
-    """Return a shared cache as ccache takes it: a URL, and what else is said of it behind bars."""
+def _remote_storage(remote: RemoteCache) -> str:
+    """Return a shared cache as ccache takes it: a URL, then its attributes behind bars."""
     if remote.scheme == "file":
-        url, said = f"file:{remote.path}", []
+        url, attributes = f"file:{remote.path}", []
     else:
-        who = [quote(one, safe="") for one in (remote.user, remote.password) if one]
-        url = f"{remote.scheme}://{':'.join(who)}{'@' if who else ''}{remote.address}{remote.path}"
-        said = list(_CCACHE_TIMEOUT_SECONDS)
+        login = [quote(one, safe="") for one in (remote.user, remote.password) if one]
+        url = f"{remote.scheme}://{':'.join(login)}{'@' if login else ''}{remote.address}{remote.path}"
+        attributes = list(_TIMEOUTS)
     if remote.scheme == "http":  # most servers make no folders of themselves
-        said.append(f"layout={remote.options.get('layout', 'flat')}")
-    return "|".join([url, *said, *(["read-only"] if remote.read_only else [])])
+        attributes.append(f"layout={remote.options.get('layout', 'flat')}")
+    return "|".join([url, *attributes, *(["read-only"] if remote.read_only else [])])
 
 
 def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
@@ -123,8 +110,5 @@ def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
     A line of ccache's log names a file ("# a.cpp") or one result of it.
     """
     results = Counter(line.strip() for line in log)
-
-    def of(names: Iterable[str]) -> int:
-        return sum(results[name] for name in names)
-
-    return of(_HITS), results["cache_miss"], of(_SHARED), of(_SILENT)
+    hits, shared, failed = (sum(map(results.__getitem__, names)) for names in (_HITS, _SHARED, _SILENT))
+    return hits, results["cache_miss"], shared, failed

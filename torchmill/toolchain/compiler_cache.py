@@ -11,8 +11,6 @@ from pathlib import Path
 
 from torchmill.config.model import Host
 from torchmill.core import files
-from torchmill.core.errors import HostError
-from torchmill.core.process import CommandError, capture
 from torchmill.toolchain import ccache, compiler_identity, remote_cache, sccache
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -85,29 +83,23 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     setting = site.environ.get(remote_cache.VARIABLE, "")
     if setting == remote_cache.NONE:  # nor that of a tree which was configured with ccache
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
-    shared = _reachable(site, remote_cache.parse_remote(setting))
-    path = site.host.tools.get("ccache")
-    first = ccache.probe_ccache(path) if path else None
-    if first is not None and (shared is None or first.supports(shared)):
-        return _ccache(site, first, shared)
-    if shared is not None and not sccache.sccache_supports(shared):
-        site.note(f"{first or 'sccache'} does not support {shared}: building without the shared cache")
-        return _ccache(site, first, None) if first is not None else _sccache(site, None)
-    if first is None:
-        return _sccache(site, shared)
-    found = _sccache(site, shared)
-    if not found.tool:
-        site.note(f"{first} does not support {shared}: building without the shared cache")
-        return _ccache(site, first, None)
-    site.note(f"{first} does not support {shared}: using sccache instead")
-    return found
-
-
-def _reachable(site: CacheSite, shared: RemoteCache | None) -> RemoteCache | None:
+    shared = remote_cache.parse_remote(setting)
     if shared is not None and (why := remote_cache.why_unreachable(shared, site.environ)) is not None:
         site.note(f"{shared} cannot be reached ({why}): building without the shared cache")
-        return None
-    return shared
+        shared = None
+    path = site.host.tools.get("ccache")
+    first = ccache.probe_ccache(path) if path else None
+    if shared is not None and not (first is not None and first.supports(shared)):
+        if sccache.sccache_supports(shared):
+            found = _sccache(site, shared)
+            if first is None:
+                return found
+            if found.tool:
+                site.note(f"{first} does not support {shared}: using sccache instead")
+                return found
+        site.note(f"{first or 'sccache'} does not support {shared}: building without the shared cache")
+        shared = None
+    return _sccache(site, shared) if first is None else _ccache(site, first, shared)
 
 
 def _ccache(site: CacheSite, program: ccache.CcacheProgram, shared: RemoteCache | None) -> CompilerCache:
@@ -129,12 +121,8 @@ def _ccache(site: CacheSite, program: ccache.CcacheProgram, shared: RemoteCache 
 
 def _identities(site: CacheSite) -> Path:
     """Return a file that says which compilers these are, whatever their paths are: ccache reads all of it."""
-    text = "".join(
-        sorted(
-            f"{compiler_identity.compiler_identity(one, site.digest)}\n"
-            for one in compiler_identity.chosen_compilers(site.environ)
-        )
-    )
+    compilers = compiler_identity.chosen_compilers(site.environ)
+    text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
     file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not file.is_file() or file.read_bytes() != text.encode("ascii"):
         files.write_atomically(file, text)
@@ -150,7 +138,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         program = sccache.provide_sccache(site.cache_folder, site.note)
     if program is None:
         return CompilerCache()
-    version = _version(program)
+    version = sccache.probe_version(program)
     variables = sccache.sccache_variables(version, site.root, folder, MAX_SIZE, shared)
     if site.host.system == "windows":  # has no gate to lead it by
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
@@ -167,47 +155,34 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     return CompilerCache("sccache", program, version, variables, shared)
 
 
-def _version(program: str) -> str | None:
-    with contextlib.suppress(CommandError, HostError):
-        return sccache.parse_sccache_version(capture([program, "--version"]))
-    return None
-
-
 def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
     """Tell whether a cache can lie here; where the user has named another place, that is the user's."""
-    if variable in site.environ or (why := why_unwritable(folder)) is None:
+    if variable in site.environ:
         return True
-    site.note(
-        f"{folder} cannot be written ({why}): building without a compiler cache; "
-        "XDG_CACHE_HOME=DIR gives it another place"
-    )
-    return False
-
-
-def why_unwritable(folder: Path) -> str | None:
-    """Return why nothing can be written to a folder, which is made; None where it can."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return None
+            return True
     except OSError as error:
-        return error.strerror or str(error)
+        site.note(
+            f"{folder} cannot be written ({error.strerror or error}): building without a compiler cache; "
+            "XDG_CACHE_HOME=DIR gives it another place"
+        )
+        return False
 
 
 def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
     """Return what the cache did for the build that had this environment; None where nothing is known of it.
 
-    sccache says so as long as its server runs.
+    sccache tells as long as its server runs.
     """
     counts = None
     if cache.tool == "ccache" and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]:
-        with (
-            contextlib.suppress(OSError),
-            Path(environ[STATS_LOG_VARIABLE]).open(encoding="utf-8", errors="replace") as log,
-        ):
-            counts = ccache.count_ccache_hits(log)
-    elif cache.tool == "sccache" and (said := sccache.read_statistics(cache.program, environ)) is not None:
-        counts = sccache.count_sccache_hits(said)
+        with contextlib.suppress(OSError):
+            log = Path(environ[STATS_LOG_VARIABLE]).read_text(encoding="utf-8", errors="replace")
+            counts = ccache.count_ccache_hits(log.splitlines())
+    elif cache.tool == "sccache" and (found := sccache.read_statistics(cache.program, environ)) is not None:
+        counts = sccache.count_sccache_hits(found)
     if counts is None or not any(counts):
         return None
     return CacheHits(

@@ -6,11 +6,12 @@ Each can stay as it is while what compiles becomes another: so all that is behin
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from torchmill.core.errors import HostError
@@ -23,17 +24,15 @@ _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 
 def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
     """Return the absolute paths of the compilers that a build in this environment uses."""
-    said = (environ.get(name) or default for name, default in (("CC", "cc"), ("CXX", "c++")))
-    return find_programs((word for one in said for word in _words(one)), environ.get("PATH"))
+    commands = (environ.get(name) or default for name, default in (("CC", "cc"), ("CXX", "c++")))
+    return find_programs((word for one in commands for word in _words(one)), environ.get("PATH"))
 
 
 def _words(command: str) -> list[str]:
     """Return the words of a command that may be a compiler: CXX may begin with a launcher, and have flags."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = [command]
-    return [word for word in words if not word.startswith("-")]
+    with contextlib.suppress(ValueError):
+        return [word for word in shlex.split(command) if not word.startswith("-")]
+    return [command]
 
 
 def find_programs(names: Iterable[str], path: str | None) -> set[str]:
@@ -50,17 +49,15 @@ def compiler_identity(compiler: str, digest: Digest) -> str:
 
 
 def _programs_behind(compiler: str) -> set[Path]:
-    asked = (_output([compiler, f"-print-prog-name={name}"]).strip() for name in _BEHIND)
-    programs = {Path(one).resolve() for one in asked if one.startswith("/") and Path(one).is_file()}
-    return programs | {Path(one).resolve() for program in programs for one in _libraries(program)}
+    answers = (program_output(compiler, f"-print-prog-name={name}").strip() for name in _BEHIND)
+    programs = {Path(one).resolve() for one in answers if one.startswith("/") and Path(one).is_file()}
+    clang = [str(one) for one in programs if one.name.startswith("clang")] if shutil.which("ldd") else []
+    found = (one for program in clang for one in _LIBRARY.findall(program_output("ldd", program)))
+    return programs | {Path(one).resolve() for one in found}
 
 
-def _libraries(program: Path) -> Iterator[str]:
-    if program.name.startswith("clang") and shutil.which("ldd"):
-        yield from _LIBRARY.findall(_output(["ldd", str(program)]))
-
-
-def _output(argv: list[str]) -> str:
+def program_output(*argv: str) -> str:
+    """Return what a program writes to stdout; "" where it fails, or does not run."""
     try:
         return capture(argv)
     except (CommandError, HostError):

