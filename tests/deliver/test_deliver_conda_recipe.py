@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import paper_wheels
+from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError
 from torchmill.deliver.conda import recipe
 from torchmill.deliver.conda.recipe import CondaRecipe
 from torchmill.wheel import wheel_file
@@ -86,7 +86,7 @@ def test_torchvision_is_bound_to_its_torch(shipped: Facts, tmp_path: Path) -> No
     found = composed(shipped, one, labelled)
     assert found.subdir == "linux-aarch64"
     assert "pytorch 1.13.1 py3.10_cpu_*" in found.depends
-    with pytest.raises(ConfigError, match="CONDA_SUBDIR is linux-64"):
+    with refused("conda-subdir-differs"):
         composed(shipped, one, labelled, CONDA_SUBDIR="linux-64")
 
 
@@ -128,5 +128,5 @@ def test_the_time_in_a_package_is_told() -> None:
     assert recipe.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
     assert recipe.package_timestamp({}, None).year == 1980
     for wrong in ("yesterday", "-5", "9" * 12):
-        with pytest.raises(ConfigError, match="SOURCE_DATE_EPOCH="):
+        with refused("invalid-epoch"):
             recipe.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)

@@ -15,12 +15,13 @@ import pytest
 
 from tests.support import paper_wheels
 from tests.support.commands import ROOT, run
+from tests.support.refusals import refused
 from torchmill.commands import image
 from torchmill.config import facts_reader
 from torchmill.config.delivery_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
-from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
+from torchmill.core.errors import TorchmillError
 from torchmill.deliver.image import builder, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
@@ -170,11 +171,11 @@ def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
 def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
     recipe = _recipe(ImageOptions("builder"))
     assert "Python 3.7 is left out: there is none to be had" in recipe.notes
-    with pytest.raises(ConfigError, match=r"no Python 3\.5 or 3\.6 or 3\.7, and uv brings none"):
+    with refused("image-without-python"):
         _recipe(ImageOptions("builder"), "1.1.0")
     own = _recipe(ImageOptions("builder", base="localhost/mine:1"), "1.1.0").texts["Dockerfile"]
     assert "command -v python3.5 " in own
-    with pytest.raises(ConfigError, match=r"3\.5-slim-buster has no Python 3\.11 or newer"):
+    with refused("image-without-python"):
         _recipe(ImageOptions("devcontainer", ("3.5",)), "1.1.0")
 
 
@@ -186,9 +187,7 @@ def test_a_dev_container_fetches_its_release() -> None:
 
 def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> None:
     wanted = _request(ImageOptions("runtime", ("3.10",)))
-    with pytest.raises(
-        DeliveryError, match=r"has no torch 1\.13\.1 \(cpu\) for Python 3\.10 on x86_64: build it"
-    ):
+    with refused("no-wheel"):
         runtime.image_wheels(OURS, wanted, tmp_path)
     for name, version, tag in (
         ("torch", "1.13.1+cpu", "cp39-cp39-linux_x86_64"),
@@ -209,7 +208,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
     next(tmp_path.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
-    with pytest.raises(DeliveryError, match="not a sound wheel"):
+    with refused("damaged-wheel"):
         runtime.image_wheels(OURS, wanted, tmp_path)
 
 

@@ -147,7 +147,7 @@ def test_what_is_wrong_is_named(
     edit(file(wheel), change)
     found = agreement.examine_wheel(wheel)
     assert problem in "\n".join(found.problems)
-    with pytest.raises(DeliveryError, match="neither install nor publish"):
+    with refused("wheel-rejected"):
         found.require()
 
 

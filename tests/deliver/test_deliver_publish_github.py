@@ -9,8 +9,8 @@ import pytest
 from tests.support import publishing_servers as servers
 from tests.support import told_wheels
 from tests.support.publishing_servers import GitHub
+from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
-from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.deliver.publish import github, targets, upload_set
 from torchmill.deliver.publish.targets import PublishTarget
 from torchmill.deliver.publish.upload_set import UploadFile
@@ -63,7 +63,7 @@ def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[Upl
 
 def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[UploadFile]) -> None:
     hub.add(hub.release(TAG), files[-1].name, b"another")
-    with pytest.raises(DeliveryError, match="never replaced"):
+    with refused("file-exists"):
         publish(hub, files)
     assert hub.names(TAG) == [files[-1].name]
 
@@ -76,7 +76,7 @@ def test_where_github_tells_no_digest_the_bytes_are_compared(hub: GitHub, files:
 
 def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[UploadFile]) -> None:
     hub.breaks = 100
-    with pytest.raises(NetworkError, match="run the command again to go on"):
+    with refused("connection-lost"):
         publish(hub, files)
     assert hub.releases[0]["draft"] is True
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
@@ -98,7 +98,7 @@ def test_what_does_not_speak_as_github_is_told(files: list[UploadFile]) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         environ = {"GH_TOKEN": "t", "GITHUB_API_URL": f"http://127.0.0.1:{server.server_port}"}
-        with pytest.raises(DeliveryError, match="something else than JSON: let GITHUB_API_URL name"):
+        with refused("not-github"):
             targets.choose_target("github:me/wheels", environ).existing(files)
         server.shutdown()
 
@@ -116,15 +116,15 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(hub: GitHub, files: list[
     hub.add(hub.release(TAG), files[0].name, b"another")
     release = hub.releases[0]
     found.found[TAG] = release  # type: ignore[attr-defined]
-    with pytest.raises(DeliveryError, match="meanwhile"):
+    with refused("file-appeared"):
         found.upload(files[0])
 
 
 def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[UploadFile]) -> None:
-    with pytest.raises(DeliveryError, match="401") as error:
+    with refused("github-refused") as error:
         place(hub, token="ghs_wrong").existing(files)  # noqa: S106 - it is none
     assert "ghs_wrong" not in str(error.value)
-    with pytest.raises(DeliveryError, match="is not there for this token"):
+    with refused("no-repository"):
         place(hub, repository="me/absent").existing(files)
 
 
@@ -138,6 +138,6 @@ def test_what_github_cannot_take_is_said_before_anything_is_asked(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
     large = UploadFile(files[-1].path, files[-1].sha256, github.LARGEST, files[-1].wheel)
-    with pytest.raises(DeliveryError, match="GitHub takes less than"):
+    with refused("target-refuses"):
         deliver_files(place(hub), [large])
     assert hub.asked == []

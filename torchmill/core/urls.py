@@ -21,7 +21,7 @@ def validate_url(option: str, url: str, schemes: Collection[str], example: str) 
     such address; the message has no user, no password, and no query.
     """
     if why := _wrong(url, schemes):
-        raise ConfigError(f"{option} {redact_url(url)}: {why}: write it as {example}")
+        raise ConfigError(f"{option} {redact_url(url)}: {why}: write it as {example}", code="invalid-url")
     return urlsplit(url)
 
 

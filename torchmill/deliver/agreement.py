@@ -141,7 +141,8 @@ class AgreementVerdict:
         """Raise DeliveryError where anything is wrong."""
         if self.problems:
             raise DeliveryError(
-                f"{self.wheel}: {'; '.join(self.problems)}: neither install nor publish it so"
+                f"{self.wheel}: {'; '.join(self.problems)}: neither install nor publish it so",
+                code="wheel-rejected",
             )
 
 

@@ -71,7 +71,8 @@ def try_archive(archive: Path, trial_: ArchiveTrial, log: TextIO) -> str:
         except CommandError as error:
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not delivered "
-                f"({_cause(error)}): see {log.name}"
+                f"({_cause(error)}): see {log.name}",
+                code="libtorch-check-failed",
             ) from None
     return "\n".join(said)
 
@@ -173,7 +174,7 @@ def write_zip(
             whole.close()
     except OSError as error:
         raise HostError(
-            f"{archive}: cannot be written ({error.strerror or error}): free some space"
+            f"{archive}: cannot be written ({error.strerror or error}): free some space", code="not-writable"
         ) from error
     return hash_file(archive)
 
@@ -188,7 +189,8 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     sha256 = recall.digest(found.wheel)
     if sha256 != found.manifest.get("sha256"):
         raise DeliveryError(
-            f"{found.wheel}: is not the file that its manifest tells of: delete it and build it again"
+            f"{found.wheel}: is not the file that its manifest tells of: delete it and build it again",
+            code="wheel-changed",
         )
     parts = _parts(found, recall)
     there = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, recall)

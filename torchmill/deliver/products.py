@@ -94,7 +94,9 @@ class ProductOptions:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}: write it as {BUILD_NUMBER_OPTION}=1")
+        raise ConfigError(
+            f"{self.prog}: {message}: write it as {BUILD_NUMBER_OPTION}=1", code="invalid-build-number"
+        )
 
 
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
@@ -121,7 +123,8 @@ def _number(text: str, prog: str) -> int:
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER))
     if not is_number:
         raise ConfigError(
-            f"{prog}: {BUILD_NUMBER_OPTION} '{text[:40]}': give a whole number from 0 to {MAX_BUILD_NUMBER}"
+            f"{prog}: {BUILD_NUMBER_OPTION} '{text[:40]}': give a whole number from 0 to {MAX_BUILD_NUMBER}",
+            code="invalid-build-number",
         )
     return int(text)
 
@@ -163,6 +166,7 @@ def require_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[s
     if found is None:
         raise DeliveryError(
             f"{cell.build.package} {cell.release.version}, Python {cell.build.python}, {cell.build.variant}: "
-            "dist/ has no verified wheel of it after its session: build it with nox and try again"
+            "dist/ has no verified wheel of it after its session: build it with nox and try again",
+            code="wheel-not-built",
         )
     return found

@@ -52,7 +52,9 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
             _publish(out, fresh, there)
             recall.save()
     except OSError as error:
-        raise HostError(f"{out}: cannot be written ({error.strerror or error}): free some space") from error
+        raise HostError(
+            f"{out}: cannot be written ({error.strerror or error}): free some space", code="not-writable"
+        ) from error
     return describe_channel(out, entries, len(fresh), len({*there, *(one.name for one in entries)}))
 
 
@@ -70,7 +72,8 @@ def _entries(facts: Facts, folder: Path, recall: StatCache) -> Iterator[ChannelE
     found = sorted(path for path in folder.glob("*/*.conda") if not path.name.startswith("."))
     if not found:
         raise DeliveryError(
-            f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them"
+            f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them",
+            code="no-conda-packages",
         )
     subdirs = {*requirements.conda_facts(facts).subdirs.values(), NOARCH}
     for path in found:
@@ -87,11 +90,14 @@ def _examine(path: Path, subdirs: set[str]) -> None:
         index = IndexJson.from_package_archive(path)
     except (ExtractError, InvalidPackageNameError, OSError, ValueError) as error:
         gist = " ".join(str(error).split())[:200]
-        raise DeliveryError(f"{path}: not a sound conda package ({gist}): make it again") from None
+        raise DeliveryError(
+            f"{path}: not a sound conda package ({gist}): make it again", code="conda-package-damaged"
+        ) from None
     called = f"{index.name.normalized}-{index.version}-{index.build}.conda"
     if (called, index.subdir) != (path.name, path.parent.name) or index.subdir not in subdirs:
         raise DeliveryError(
-            f"{path}: it calls itself {index.subdir}/{called}: make it again, and do not rename it"
+            f"{path}: it calls itself {index.subdir}/{called}: make it again, and do not rename it",
+            code="conda-package-renamed",
         )
 
 
@@ -107,7 +113,8 @@ def _ours(out: Path) -> dict[str, str]:
         told = files.read_json_object(marker)
     except (OSError, ValueError):
         raise DeliveryError(
-            f"{out} is no channel that torchmill wrote: name an empty folder, or one that is not there"
+            f"{out} is no channel that torchmill wrote: name an empty folder, or one that is not there",
+            code="foreign-channel",
         ) from None
     return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
 
@@ -118,18 +125,21 @@ def _refuse_others(
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
         raise DeliveryError(
-            f"{out / strangers[0]} was put there by somebody else: take it out, or write another channel"
+            f"{out / strangers[0]} was put there by somebody else: take it out, or write another channel",
+            code="foreign-package",
         )
     if changed := [name for name, digest in there.items() if recall.digest(out / name) != digest]:
         raise DeliveryError(
-            f"{out / changed[0]} has changed since it was put there: remove it, and write the channel again"
+            f"{out / changed[0]} has changed since it was put there: remove it, and write the channel again",
+            code="channel-changed",
         )
     for one in entries:
         lies = out / one.name
         if there.get(one.name, one.sha256) != one.sha256:
             raise DeliveryError(
                 f"{lies} is there and another one than {one.path}: who has it would not get the new one; "
-                "remove it from the channel, or write another channel"
+                "remove it from the channel, or write another channel",
+                code="package-exists",
             )
 
 
@@ -190,5 +200,6 @@ def _require_rattler() -> None:
         import rattler  # noqa: F401 (whether it is there)
     except ImportError:
         raise HostError(
-            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`"
+            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`",
+            code="conda-tools-missing",
         ) from None

@@ -134,13 +134,15 @@ def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:
     for kind in sorted(data.iterdir()):
         if kind.name not in places:
             raise DeliveryError(
-                f"{staged.raw_name}: {data.name}/{kind.name} is no kind of data that a wheel has"
+                f"{staged.raw_name}: {data.name}/{kind.name} is no kind of data that a wheel has",
+                code="invalid-wheel-layout",
             )
         for file in sorted(_files(kind)):
             place = places[kind.name] / file.relative_to(kind)
             if place.exists():
                 raise DeliveryError(
-                    f"{staged.raw_name}: {place.relative_to(prefix)} is in it twice: build it again"
+                    f"{staged.raw_name}: {place.relative_to(prefix)} is in it twice: build it again",
+                    code="invalid-wheel-layout",
                 )
             place.parent.mkdir(parents=True, exist_ok=True)
             file.rename(place)
@@ -161,7 +163,8 @@ def _entry_points(staged: StagedWheel) -> Iterator[EntryPoint]:
         if entry.group in GROUPS:
             if not SCRIPT.fullmatch(entry.name) or entry.name in {".", ".."}:
                 raise DeliveryError(
-                    f"{staged.raw_name}: the script {entry.name!r} cannot be a file: do not use it"
+                    f"{staged.raw_name}: the script {entry.name!r} cannot be a file: do not use it",
+                    code="invalid-script",
                 )
             yield entry
 
@@ -170,7 +173,8 @@ def _body(staged: StagedWheel, entry: EntryPoint) -> str:
     match = re.fullmatch(r"(?P<module>[\w.]+)\s*:\s*(?P<call>[\w.]+)\s*(\[.*\])?", entry.value)
     if match is None:
         raise DeliveryError(
-            f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is no function"
+            f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is no function",
+            code="invalid-script",
         )
     call = match["call"]
     return CALL.format(module=match["module"], name=call.partition(".")[0], call=call)

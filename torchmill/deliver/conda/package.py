@@ -53,10 +53,13 @@ def write_package(recipe: CondaRecipe, prefix: Path, licenses: Mapping[str, byte
             add_info_files(made, whole, told, recipe.stamp, zstandard)
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstandard.ZstdError, BadZipFile) as error:
-        raise HostError(f"{place}: rattler-build could not write it ({_gist(error)})") from None
+        raise HostError(
+            f"{place}: rattler-build could not write it ({_gist(error)})", code="conda-package-failed"
+        ) from None
     except OSError as error:
         raise HostError(
-            f"{place}: cannot be written ({error.strerror or error}): free some space and run it again"
+            f"{place}: cannot be written ({error.strerror or error}): free some space and run it again",
+            code="not-writable",
         ) from error
     return place
 
@@ -128,7 +131,8 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
         import zstandard
     except ImportError as error:
         raise HostError(
-            f"a conda package is made by {error.name}, which is not installed: run `{INSTALL}`"
+            f"a conda package is made by {error.name}, which is not installed: run `{INSTALL}`",
+            code="conda-tools-missing",
         ) from None
     return rattler_build, zstandard
 
@@ -181,7 +185,7 @@ def _made(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
         told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
-        raise DeliveryError(f"{found.wheel}: {told}: build it again")
+        raise DeliveryError(f"{found.wheel}: {told}: build it again", code="wheel-changed")
     layout.state.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="conda-", dir=layout.state) as scratch:
         prefix = Path(scratch, "prefix")

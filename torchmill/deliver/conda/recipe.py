@@ -117,7 +117,8 @@ def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
         return datetime.fromisoformat(date or "1980-01-01").replace(tzinfo=UTC)
     if not given.isdecimal() or len(given) > len(str(END)) or int(given) >= END:
         raise ConfigError(
-            f"{EPOCH}={given[:40]}: not a number of seconds that ends before 2108: unset it or correct it"
+            f"{EPOCH}={given[:40]}: not a number of seconds that ends before 2108: unset it or correct it",
+            code="invalid-epoch",
         )
     return datetime.fromtimestamp(max(FIRST, int(given)), UTC)
 

@@ -22,7 +22,10 @@ SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
 def conda_facts(facts: Facts) -> CondaFacts:
     """Return what is known of conda; raises ConfigError where build_configs/ says nothing."""
     if facts.conda is None:
-        raise ConfigError("build_configs has no conda.toml: it says how conda calls machines and packages")
+        raise ConfigError(
+            "build_configs has no conda.toml: it says how conda calls machines and packages",
+            code="no-conda-facts",
+        )
     return facts.conda
 
 
@@ -35,13 +38,15 @@ def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> st
     if found is None:
         raise ImpossibleBuildError(
             f"conda packages are not made for {arch}: conda.toml has {', '.join(conda.subdirs)}; "
-            "install the wheel with pip"
+            "install the wheel with pip",
+            code="no-conda-platform",
         )
     asked = environ.get(SUBDIR, found)
     if asked != found:
         raise ConfigError(
             f"{SUBDIR} is {asked}, and what is built on {arch} is for {found}: unset it, "
-            f"or build on a machine that {asked} means"
+            f"or build on a machine that {asked} means",
+            code="conda-subdir-differs",
         )
     return found
 
@@ -63,7 +68,8 @@ def conda_variant(facts: Facts, variant: str) -> str:
         if toolkit.variant == variant:
             return f"cuda{conda_facts(facts).cuda.get(toolkit.version, toolkit.version)}"
     raise DeliveryError(
-        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml: conda has no name for it"
+        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml: conda has no name for it",
+        code="no-conda-variant",
     )
 
 
@@ -209,7 +215,8 @@ def wheel_requirements(facts: Facts, requires: Iterable[str], target: CondaTarge
             one = Requirement(line)
         except InvalidRequirement:
             raise DeliveryError(
-                f"METADATA requires '{line}', which cannot be read: build the wheel again"
+                f"METADATA requires '{line}', which cannot be read: build the wheel again",
+                code="invalid-requirement",
             ) from None
         if one.marker is None or one.marker.evaluate(target.markers):
             yield _spec(facts, one, target)
@@ -219,7 +226,8 @@ def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
     conda, project = conda_facts(facts), canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
-            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it"
+            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it",
+            code="no-conda-name",
         )
     name = conda_package_name(conda, project)
     specifiers = sorted(requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one)))

@@ -37,7 +37,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     if missing and not expected and len(missing) == len(request.pythons):
         raise ConfigError(
             f"{base.named} has no Python {' or '.join(missing)}, and uv brings none: "
-            "give an image that has it with --base"
+            "give an image that has it with --base",
+            code="image-without-python",
         )
     left = [] if expected else missing
     blocks = [
@@ -150,7 +151,8 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         raise ConfigError(
             f"{base.named} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
             f"take a newer --python, "
-            "or give an image that has both with --base"
+            "or give an image that has both with --base",
+            code="image-without-python",
         )
     blocks = [
         _devcontainer_head(request),

@@ -36,7 +36,9 @@ def write_image_folder(
         _swap(fresh, folder)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DeliveryError(f"{folder}: cannot be written ({reason}): name another with --into") from None
+        raise DeliveryError(
+            f"{folder}: cannot be written ({reason}): name another with --into", code="not-writable"
+        ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -46,20 +48,24 @@ def require_our_folder(folder: Path) -> None:
     if not folder.exists() and not folder.is_symlink():
         return
     if folder.is_symlink() or not folder.is_dir():
-        raise DeliveryError(f"{folder}: not a folder of ours: name another with --into")
+        raise DeliveryError(
+            f"{folder}: not a folder of ours: name another with --into", code="foreign-folder"
+        )
     names = sorted(entry.name for entry in folder.iterdir())
     record = _record(folder)
     strange = [name for name in names if name != IMAGE_RECORD and name not in record["top"]]
     if strange:
         raise DeliveryError(
             f"{folder} holds {', '.join(strange[:3])}, which `invoke image` did not write: "
-            "move that away, or name another folder with --into"
+            "move that away, or name another folder with --into",
+            code="foreign-folder",
         )
     for name, digest in record["written"].items():
         path = folder / name
         if path.is_file() and _sha256(path.read_bytes()) != digest:
             raise DeliveryError(
-                f"{path} was changed by hand: move the folder away, or name another with --into"
+                f"{path} was changed by hand: move the folder away, or name another with --into",
+                code="changed-by-hand",
             )
 
 
@@ -71,7 +77,9 @@ def _record(folder: Path) -> dict[str, dict[str, str]]:
     except FileNotFoundError:
         return {"top": {}, "written": {}}
     except (OSError, ValueError, TypeError, KeyError):
-        raise DeliveryError(f"{folder / IMAGE_RECORD} is damaged: move the folder away") from None
+        raise DeliveryError(
+            f"{folder / IMAGE_RECORD} is damaged: move the folder away", code="record-damaged"
+        ) from None
 
 
 def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite: Path, facts: Path) -> None:

@@ -73,22 +73,28 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     ImpossibleBuildError where the release does not exist for the machine, the Python or the toolkit.
     """
     if not said.kind:
-        raise ConfigError("invoke image: say which with --kind: " + ", ".join(KINDS))
+        raise ConfigError("invoke image: say which with --kind: " + ", ".join(KINDS), code="no-image-kind")
     kind = _known("kind", said.kind, KINDS)
     if said.purpose and kind != "builder":
-        raise ConfigError(f"invoke image: --purpose is for builders, and the kind is {kind}")
+        raise ConfigError(
+            f"invoke image: --purpose is for builders, and the kind is {kind}", code="option-not-for-kind"
+        )
     if said.toolkit and kind == "devcontainer":
         raise ConfigError(
             "invoke image: --toolkit is not for dev containers: "
-            f"in one, `invoke toolkit --cuda {said.toolkit}` brings it"
+            f"in one, `invoke toolkit --cuda {said.toolkit}` brings it",
+            code="option-not-for-kind",
         )
     if said.index and kind != "runtime":
-        raise ConfigError(f"invoke image: --index is for runtime images, and the kind is {kind}")
+        raise ConfigError(
+            f"invoke image: --index is for runtime images, and the kind is {kind}", code="option-not-for-kind"
+        )
     _refuse_index(said.index)
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
-            f"{release} is not built for {arch}: it is for {', '.join(release.arches)}"
+            f"{release} is not built for {arch}: it is for {', '.join(release.arches)}",
+            code="impossible-build",
         )
     return ImageRequest(
         kind,
@@ -106,11 +112,15 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
 def _refuse_index(index: str) -> None:
     """Raise ConfigError for an index that no container can, or should, be given."""
     if index and not URL.fullmatch(index):
-        raise ConfigError(f"invoke image: --index {index!r}: a container reaches http:// and https:// only")
+        raise ConfigError(
+            f"invoke image: --index {index!r}: a container reaches http:// and https:// only",
+            code="invalid-url",
+        )
     if "@" in index.partition("://")[2].partition("/")[0]:
         raise ConfigError(
             "invoke image: --index has a user's name or password, which would stand in the Dockerfile and in "
-            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
+            "the image's history: bring the wheels into dist/ (`pip download --no-deps`) and leave it out",
+            code="password-in-command",
         )
 
 
@@ -119,7 +129,9 @@ def _known(what: str, word: str, there: Sequence[str] | dict[str, str]) -> str:
         return word
     near = get_close_matches(word.strip().lower(), list(there), 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ConfigError(f"invoke image: unknown {what} '{word}'; there is {', '.join(there)}{hint}")
+    raise ConfigError(
+        f"invoke image: unknown {what} '{word}'; there is {', '.join(there)}{hint}", code="unknown-choice"
+    )
 
 
 def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
@@ -135,12 +147,15 @@ def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...
     for python in said:
         if python not in release.pythons:
             raise ImpossibleBuildError(
-                f"{release} is not built for Python {python}: it is for {', '.join(release.pythons)}"
+                f"{release} is not built for Python {python}: it is for {', '.join(release.pythons)}",
+                code="impossible-build",
             )
     if kind == "builder":
         return tuple(sorted(set(said) or release.pythons, key=python_key))
     if len(set(said)) > 1:
-        raise ConfigError(f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}")
+        raise ConfigError(
+            f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}", code="one-python"
+        )
     plain = [python for python in release.pythons if not python.endswith("t")]
     return tuple(said[:1]) or (max(plain, key=python_key),)
 
@@ -158,5 +173,7 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> str | N
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
     if version not in {one.version for one in toolkits}:
         there = ", ".join(one.version for one in toolkits) or "none"
-        raise ImpossibleBuildError(f"{release} is not built with CUDA {version} on {arch}; there is {there}")
+        raise ImpossibleBuildError(
+            f"{release} is not built with CUDA {version} on {arch}; there is {there}", code="impossible-build"
+        )
     return version

@@ -161,7 +161,8 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
         cell = f"wheel-{request.pythons[0]}-{request.variant}"
         raise DeliveryError(
             f"{dist} has no {request.release} ({request.variant}) for Python {request.pythons[0]} on "
-            f"{request.arch}: build it (`nox -s {cell}`), or name an index that has it with --index URL"
+            f"{request.arch}: build it (`nox -s {cell}`), or name an index that has it with --index URL",
+            code="no-wheel",
         )
     wheels = tuple(path for path in found if path is not None)
     for path in wheels:

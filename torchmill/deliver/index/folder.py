@@ -64,7 +64,8 @@ def require_our_index(out: Path) -> IndexState | None:
         return before
     if out.is_symlink() and not out.exists():
         raise DeliveryError(
-            f"{out}: is a link that leads nowhere: remove it, or name another folder with --out"
+            f"{out}: is a link that leads nowhere: remove it, or name another folder with --out",
+            code="broken-link",
         )
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
     if scan.FOLDER in there and set(os.listdir(out / scan.FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
@@ -72,7 +73,8 @@ def require_our_index(out: Path) -> IndexState | None:
     if there:
         raise DeliveryError(
             f"{out}: {'holds ' if out.is_dir() else 'is '}{name_few(there)}, which no index wrote: name an "
-            "empty folder with --out, or remove what is in the way"
+            "empty folder with --out, or remove what is in the way",
+            code="foreign-folder",
         )
     return None
 
@@ -102,7 +104,8 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
     except OSError as error:
         raise HostError(
             f"{error.filename or out}: cannot be read or written ({error.strerror or error}): see whose it "
-            "is and how much room there is, or name another folder with --out"
+            "is and how much room there is, or name another folder with --out",
+            code="not-accessible",
         ) from None
     return IndexOutcome(tuple(changed), tuple(stale), tuple(sorted(foreign)))
 
@@ -135,7 +138,8 @@ def _require_room(
         if blocked or there.get(place) == DIRECTORY:
             raise DeliveryError(
                 f"{out / (blocked or [place])[0]}: the index did not write this, and {place} has to go "
-                "there: remove it, or name another folder with --out"
+                "there: remove it, or name another folder with --out",
+                code="foreign-file",
             )
 
 
@@ -151,7 +155,8 @@ def _require_untouched(
     if changed:
         raise DeliveryError(
             f"{out}: somebody else changed {name_few(changed)}: remove what shall be written anew, or name "
-            "another folder with --out"
+            "another folder with --out",
+            code="changed-by-hand",
         )
 
 
@@ -206,7 +211,9 @@ def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     else:
         same = scan.stat_wheel(fresh) == wheel.look
     if not same:
-        raise DeliveryError(f"{wheel.path}: was changed while it was read: run the command again")
+        raise DeliveryError(
+            f"{wheel.path}: was changed while it was read: run the command again", code="changed-meanwhile"
+        )
 
 
 def _linked(source: Path, target: Path) -> bool:

@@ -232,7 +232,7 @@ def parse_yanked_version(option: str, text: str) -> str:
     except (InvalidRequirement, ValueError):
         asked, one, exact = None, None, None
     if asked is None or one is None or one.operator != "==" or asked.extras or asked.marker or asked.url:
-        raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu")
+        raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu", code="invalid-yank")
     return f"{canonicalize_name(asked.name)}=={exact}"
 
 
@@ -265,9 +265,13 @@ def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> 
         " ".join(why.split()),
     )
     if change.why and not change.yank:
-        raise ConfigError("--reason says why something is yanked: say what with --yank NAME==VERSION")
+        raise ConfigError(
+            "--reason says why something is yanked: say what with --yank NAME==VERSION", code="invalid-yank"
+        )
     if both := set(change.yank).intersection(change.unyank):
-        raise ConfigError(f"--yank {min(both)} and --unyank {min(both)}: say one of them")
+        raise ConfigError(
+            f"--yank {min(both)} and --unyank {min(both)}: say one of them", code="invalid-yank"
+        )
     return change
 
 
@@ -281,10 +285,13 @@ def apply_yanks(
             name = named.partition("==")[0]
             there = sorted({entry.version for entry in entries if entry.name == name})
             has = f"of {name} it has {', '.join(map(str, there))}" if there else f"it has no {name}"
-            raise ConfigError(f"--yank {named}: the index has no such version; {has}")
+            raise ConfigError(f"--yank {named}: the index has no such version; {has}", code="unknown-version")
     for named in change.unyank:
         if named not in before:
-            raise ConfigError(f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}")
+            raise ConfigError(
+                f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}",
+                code="unknown-version",
+            )
     kept = {named: said for named, said in before.items() if named not in change.unyank}
     return kept | dict.fromkeys(change.yank, change.why)
 
@@ -348,5 +355,6 @@ def _require_room(variants: Iterable[str], entries: Iterable[IndexEntry]) -> Non
             raise DeliveryError(
                 f"+{variant}: the label of a version cannot be called as a "
                 f"{'project' if variant in names else 'page'} of the same index: build it with another "
-                "label, or index it by itself (--dist, --out)"
+                "label, or index it by itself (--dist, --out)",
+                code="label-collides",
             )

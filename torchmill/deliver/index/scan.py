@@ -61,7 +61,10 @@ def load_state(out: Path) -> IndexState | None:
     kept = state_file(out)
     for path in (kept.parent, kept, kept.with_name(locks.LOCK_FILE)):
         if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
-            raise DeliveryError(f"{path}: no index made this: remove it, or name another folder with --out")
+            raise DeliveryError(
+                f"{path}: no index made this: remove it, or name another folder with --out",
+                code="foreign-folder",
+            )
     try:
         data = files.read_json_object(kept)
         return _state(data) if data["format"] == FORMAT else _refuse(out, f"its format is {data['format']}")
@@ -95,7 +98,8 @@ def _refuse(out: Path, why: str) -> IndexState:
     raise DeliveryError(
         f"{state_file(out)}: cannot be read ({why}): have the index written to another folder, with "
         f"--out, or "
-        f"remove {out} if you need nothing that is in it"
+        f"remove {out} if you need nothing that is in it",
+        code="index-state-damaged",
     ) from None
 
 
@@ -138,7 +142,7 @@ def scan_wheels(
         except DeliveryError as error:
             problems.append(str(error))
     if problems:
-        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]))
+        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
     all_ = [
         ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry)
         for path in paths
@@ -151,7 +155,9 @@ def stat_wheel(path: Path) -> str:
     try:
         seen = path.stat()
     except OSError as error:
-        raise DeliveryError(f"{path}: cannot be read ({error.strerror or error}): remove it") from None
+        raise DeliveryError(
+            f"{path}: cannot be read ({error.strerror or error}): remove it", code="not-readable"
+        ) from None
     return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
 
 
@@ -168,12 +174,14 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
         raise DeliveryError(
             f"{path}: is another file than the index has under this name (sha256 {wheel.sha256[:12]}…, not "
             f"{known.sha256[:12]}…), and who pinned that one would be refused this one: give it a build "
-            f"number or another version, or say --replace {found.name}=={found.version}"
+            f"number or another version, or say --replace {found.name}=={found.version}",
+            code="wheel-replaced",
         )
     if not same and (wrong := _wrong(path)):
         more = f" (and {len(wrong) - MOST} more)" if len(wrong) > MOST else ""
         raise DeliveryError(
-            f"{path}: {'; '.join(wrong[:MOST])}{more}: build or fetch it again, or leave it out"
+            f"{path}: {'; '.join(wrong[:MOST])}{more}: build or fetch it again, or leave it out",
+            code="wheel-rejected",
         )
     return found
 
@@ -196,6 +204,7 @@ def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
         other = known.setdefault((name, version, build, tags), one)
         if other.entry.sha256 != one.entry.sha256:
             raise DeliveryError(
-                f"{other.path} and {one.path} are different files for the same wheel: remove one of them"
+                f"{other.path} and {one.path} are different files for the same wheel: remove one of them",
+                code="same-wheel-twice",
             )
     return tuple(sorted(known.values(), key=lambda one: (one.entry.name, one.entry.version, one.entry.file)))

@@ -35,7 +35,9 @@ class BucketTarget:
             import boto3
             from botocore.config import Config
         except ImportError:
-            raise HostError("a bucket needs boto3: run `python -m pip install boto3`") from None
+            raise HostError(
+                "a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
+            ) from None
         prefix = path.strip("/")
         # no multiple requests of its own accord: with a condition, the second would find the first one's file
         client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
@@ -105,18 +107,25 @@ class BucketTarget:
             raise NetworkError(
                 f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, "
                 "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the "
-                "command again to go on"
+                "command again to go on",
+                code="host-unreachable",
             ) from None
 
     def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
         if code in _TAKEN:
-            return DeliveryError(f"s3://{self.bucket}/{key} has appeared meanwhile: run the command again")
+            return DeliveryError(
+                f"s3://{self.bucket}/{key} has appeared meanwhile: run the command again",
+                code="file-appeared",
+            )
         if not key and code in _ABSENT:
-            return DeliveryError(f"{self.name}: there is no such bucket: make it, or name another")
+            return DeliveryError(
+                f"{self.name}: there is no such bucket: make it, or name another", code="no-bucket"
+            )
         said = response.get("Error", {}).get("Message") or code
         return DeliveryError(
             f"{self.name} refuses {key or 'these keys'} ({said}): they need s3:ListBucket, s3:GetObject and "
-            "s3:PutObject"
+            "s3:PutObject",
+            code="upload-refused",
         )
 
     def finish(self) -> None:

@@ -34,16 +34,20 @@ class FolderTarget:
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
         if self.path.exists() and not self.path.is_dir():
-            raise DeliveryError(f"{self.path} is a file: name a folder")
+            raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")
         found = {}
         for path in (self.path / file.name for file in files):
             if path.is_file():
                 try:
                     found[path.name] = hash_file(path)
                 except OSError as error:
-                    raise DeliveryError(f"{path} cannot be read ({error.strerror or error})") from None
+                    raise DeliveryError(
+                        f"{path} cannot be read ({error.strerror or error})", code="not-readable"
+                    ) from None
             elif path.is_symlink() or path.exists():
-                raise DeliveryError(f"{path} is no file: remove it, or name another folder")
+                raise DeliveryError(
+                    f"{path} is no file: remove it, or name another folder", code="target-occupied"
+                )
         return found
 
     def upload(self, file: UploadFile) -> None:
@@ -56,9 +60,13 @@ class FolderTarget:
                 shutil.copyfile(file.path, fresh)
             _appear(fresh, target)
         except FileExistsError:
-            raise DeliveryError(f"{target} has appeared meanwhile: run the command again") from None
+            raise DeliveryError(
+                f"{target} has appeared meanwhile: run the command again", code="file-appeared"
+            ) from None
         except OSError as error:
-            raise DeliveryError(f"{self.path} cannot be written ({error.strerror or error})") from None
+            raise DeliveryError(
+                f"{self.path} cannot be written ({error.strerror or error})", code="not-writable"
+            ) from None
         finally:
             with contextlib.suppress(OSError):
                 fresh.unlink()

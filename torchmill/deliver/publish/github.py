@@ -46,7 +46,7 @@ class GithubApi:
             with _told(self.url):
                 response = self.session.get(address, timeout=API_TIMEOUT_SECONDS)
             if response.status_code == requests.codes.not_found:
-                raise DeliveryError(missing)
+                raise DeliveryError(missing, code="no-repository")
             yield from _judged(response, path)
             address = response.links.get("next", {}).get("url")
 
@@ -79,11 +79,14 @@ class GithubApi:
                 timeout=(API_TIMEOUT_SECONDS, 10 * API_TIMEOUT_SECONDS),
             )
         if response.status_code == requests.codes.unprocessable and "already_exists" in response.text:
-            raise DeliveryError(f"{file.name} has appeared there meanwhile: run the command again")
+            raise DeliveryError(
+                f"{file.name} has appeared there meanwhile: run the command again", code="file-appeared"
+            )
         made = _judged(response, file.name)
         if made["name"] != file.name:
             raise DeliveryError(
-                f"GitHub keeps {file.name} as {made['name']}, where nobody finds it: remove it there"
+                f"GitHub keeps {file.name} as {made['name']}, where nobody finds it: remove it there",
+                code="github-renamed",
             )
 
 
@@ -105,7 +108,8 @@ def _told(url: str) -> Iterator[None]:
     except requests.RequestException as error:
         raise NetworkError(
             f"{redact_url(url)}: the connection broke ({type(error).__name__}): run the command again "
-            f"to go on"
+            f"to go on",
+            code="connection-lost",
         ) from None
 
 
@@ -117,7 +121,8 @@ def _judged(response: requests.Response, what: str) -> Any:
         except ValueError:
             raise DeliveryError(
                 f"{redact_url(response.url)} answers with something else than JSON: let GITHUB_API_URL name "
-                "GitHub's API, or unset it"
+                "GitHub's API, or unset it",
+                code="not-github",
             ) from None
     try:
         said = str(response.json().get("message", ""))
@@ -125,8 +130,8 @@ def _judged(response: requests.Response, what: str) -> Any:
         said = response.reason
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
     if response.status_code >= _SERVER or response.headers.get("x-ratelimit-remaining") == "0":
-        raise NetworkError(f"{told}: run the command again later to go on")
-    raise DeliveryError(f"{told}: the token needs to write the repository's contents")
+        raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
+    raise DeliveryError(f"{told}: the token needs to write the repository's contents", code="github-refused")
 
 
 PUBLIC = "https://api.github.com"
@@ -155,7 +160,8 @@ class GithubReleases:
         if not token:
             raise ConfigError(
                 "--to github: set GH_TOKEN or GITHUB_TOKEN to a token that may write the contents of "
-                f"{repository}"
+                f"{repository}",
+                code="no-token",
             )
         url = environ.get("GITHUB_API_URL") or PUBLIC
         urls.validate_url("GITHUB_API_URL", url, ("https", "http"), PUBLIC)
@@ -180,7 +186,9 @@ class GithubReleases:
             release = self.found[tag] = self._release(tag)
             assets = list(self._assets(release)) if release else []
             if len(mine | {asset["name"] for asset in assets}) > MOST:
-                raise DeliveryError(f"{self.name}: a release has {MOST} files at most: name another tag")
+                raise DeliveryError(
+                    f"{self.name}: a release has {MOST} files at most: name another tag", code="release-full"
+                )
             for asset in (one for one in assets if one["name"] in mine):
                 if asset.get("state") == "uploaded":
                     digests[asset["name"]] = self._digest(asset)

@@ -85,7 +85,9 @@ class IndexTarget:
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
         if importlib.util.find_spec("twine") is None:
-            raise HostError("an index is uploaded to with twine: run `python -m pip install twine`")
+            raise HostError(
+                "an index is uploaded to with twine: run `python -m pip install twine`", code="twine-missing"
+            )
         found: dict[str, str] = {}
         with requests.Session() as session:
             session.auth = self.login
@@ -118,7 +120,8 @@ class IndexTarget:
         except (requests.RequestException, ValueError) as error:
             raise NetworkError(
                 f"{urls.redact_url(file.url)} cannot be compared with ours ({type(error).__name__}), and "
-                f"{urls.redact_url(self.simple)} tells no sha256 of it: try again"
+                f"{urls.redact_url(self.simple)} tells no sha256 of it: try again",
+                code="index-unreadable",
             ) from None
         return digest.hexdigest()
 
@@ -139,13 +142,18 @@ class IndexTarget:
         if any(word in output for word in _TAKEN):
             return DeliveryError(
                 f"{self.name} has a {file.name} already, which {urls.redact_url(self.simple)} does not list "
-                f"({said}): say with --simple where it is read"
+                f"({said}): say with --simple where it is read",
+                code="simple-differs",
             )
         if any(word in output for word in _NOWHERE):
-            return NetworkError(f"{self.name} cannot be reached ({said}): run the command again to go on")
+            return NetworkError(
+                f"{self.name} cannot be reached ({said}): run the command again to go on",
+                code="host-unreachable",
+            )
         return DeliveryError(
             f"{self.name} refuses {file.name} ({said}): twine takes TWINE_USERNAME and TWINE_PASSWORD, "
-            "~/.pypirc, or a keyring"
+            "~/.pypirc, or a keyring",
+            code="upload-refused",
         )
 
     def _without_secrets(self, text: str) -> str:
@@ -170,12 +178,16 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
         read.read(file, encoding="utf-8")
     except (ConfigParserError, UnicodeDecodeError):
         raise ConfigError(
-            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc"
+            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc",
+            code="pypirc-invalid",
         ) from None
     found = read.get(section, "repository", fallback=_USUAL.get(section, ""))
     if not found:
         known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
-        raise ConfigError(f"--to pypirc:{section}: {file} names no repository so: it knows {known}")
+        raise ConfigError(
+            f"--to pypirc:{section}: {file} names no repository so: it knows {known}",
+            code="unknown-repository",
+        )
     urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
     user, password = (read.get(section, name, fallback="") for name in ("username", "password"))
     return found, user, password

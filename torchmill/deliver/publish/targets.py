@@ -57,18 +57,23 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     Raises ConfigError for what is none, or has a password in it.
     """
     if not to:
-        raise ConfigError(f"invoke publish: say where to, with --to: {WAYS}")
+        raise ConfigError(f"invoke publish: say where to, with --to: {WAYS}", code="no-target")
     if to.startswith("github:"):
         return _github(to, environ)
     scheme = to.partition(":")[0].lower() if _SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
-        raise ConfigError(f"--simple {simple}: only an index is read, and {to} is none: leave it out")
+        raise ConfigError(
+            f"--simple {simple}: only an index is read, and {to} is none: leave it out",
+            code="simple-without-index",
+        )
     if scheme in {"http", "https", "pypirc"}:
         return _index(to, environ, simple)
     if scheme == "s3":
         return _bucket(to)
     if scheme not in {"", "file"}:
-        raise ConfigError(f"--to {urls.redact_url(to)}: there is no such place: it is {WAYS}")
+        raise ConfigError(
+            f"--to {urls.redact_url(to)}: there is no such place: it is {WAYS}", code="unknown-target"
+        )
     return _folder(to, scheme)
 
 
@@ -80,7 +85,9 @@ def _folder(to: str, scheme: str) -> PublishTarget:
     try:
         return FolderTarget(Path(to).expanduser().absolute())
     except RuntimeError:
-        raise ConfigError(f"--to {to}: there is no user of that name: write the path in full") from None
+        raise ConfigError(
+            f"--to {to}: there is no user of that name: write the path in full", code="unknown-user"
+        ) from None
 
 
 def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
@@ -88,7 +95,9 @@ def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
 
     match = _GITHUB.fullmatch(to)
     if match is None or {".", ".."} & set(match["repository"].split("/")):
-        raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG")
+        raise ConfigError(
+            f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG", code="invalid-target"
+        )
     return GithubReleases.from_address(match["repository"], match["tag"], environ)
 
 
@@ -101,7 +110,8 @@ def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
             if urls.has_login(parts):
                 raise ConfigError(
                     f"{option} {urls.redact_url(url)}: a password has no place in a command: set "
-                    "TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc"
+                    "TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc",
+                    code="password-in-command",
                 )
     return IndexTarget.from_address(to, simple, environ)
 
@@ -111,5 +121,8 @@ def _bucket(to: str) -> PublishTarget:
 
     match = _BUCKET.fullmatch(to)
     if match is None:
-        raise ConfigError(f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
+        raise ConfigError(
+            f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX",
+            code="invalid-target",
+        )
     return BucketTarget.from_address(match["bucket"], match["path"] or "")

@@ -57,6 +57,7 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
         )
         raise DeliveryError(
             f"{place} has another file of the same name, which is never replaced: {told}: give what is new a "
-            "new version or label, or remove what is there yourself"
+            "new version or label, or remove what is there yourself",
+            code="file-exists",
         )
     return [file for file in every if file.name not in there]

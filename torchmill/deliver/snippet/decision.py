@@ -219,7 +219,8 @@ def _everywhere(
             for python in sorted(ours - set(pin.pythons), key=python_key)
         ]
         raise DeliveryError(
-            f"no Python has all wheels of {stock.where} ({said}): {build_advice(facts, request, lacking)}"
+            f"no Python has all wheels of {stock.where} ({said}): {build_advice(facts, request, lacking)}",
+            code="no-common-python",
         )
     usual = {python for python in common if not python.endswith("t")}
     return tuple(sorted(usual or common, key=python_key))
@@ -240,5 +241,6 @@ def _absent(
     ]
     return DeliveryError(
         f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.where} nor "
-        f"in an official index: {build_advice(facts, request, lacking)}{more}"
+        f"in an official index: {build_advice(facts, request, lacking)}{more}",
+        code="no-wheel",
     )

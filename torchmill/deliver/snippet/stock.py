@@ -38,7 +38,7 @@ def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     """
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"--platform {unknown[0]}: there is {', '.join(known)}")
+        raise ConfigError(f"--platform {unknown[0]}: there is {', '.join(known)}", code="unknown-platform")
     return tuple(arch for title, arch in known.items() if title in words)
 
 
@@ -314,7 +314,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         path = url2pathname(parts.path)
     folder = Path(path).resolve() if index else layout.dist
     if not folder.is_dir():
-        raise DeliveryError(_nothing(folder, index, "there is no such folder"))
+        raise DeliveryError(_nothing(folder, index, "there is no such folder"), code="no-wheels")
     pages = [folder / package / "index.html" for package in facts.packages]
     if any(page.is_file() for page in pages):
         files = tuple(file for page in pages if page.is_file() for file in _page(page))
@@ -329,7 +329,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
     wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
     found = offers_of_folder(facts, wheels)
     if not found:
-        raise DeliveryError(_nothing(folder, index, "there is no wheel of ours in it"))
+        raise DeliveryError(_nothing(folder, index, "there is no wheel of ours in it"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
     return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), FLAT), found, warnings)
 
@@ -358,7 +358,8 @@ def _served(facts: Facts, index: str) -> WheelStock:
     files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
     if not files:
         raise DeliveryError(
-            f"--index {url}: it has no page of {' or '.join(facts.packages)}: name the address above those"
+            f"--index {url}: it has no page of {' or '.join(facts.packages)}: name the address above those",
+            code="no-wheels",
         )
     return WheelStock(url, WheelPlace(NAME, url, INDEX), offers_of_index(facts, files))
 

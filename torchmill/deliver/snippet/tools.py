@@ -164,7 +164,8 @@ def _told(pin: PlatformPin, direct: Direct) -> str:
         if len(pin.offers) > 1:
             raise ConfigError(
                 f"--direct: pixi has no markers, and {pin.package} has a wheel for each of Python "
-                f"{', '.join(pin.pythons)}: leave --direct out, or use another tool"
+                f"{', '.join(pin.pythons)}: leave --direct out, or use another tool",
+                code="pixi-needs-one-wheel",
             )
         return toml_inline({"url": wheel_address(pin.offers[0])})
     version = f"=={pin.version}"
@@ -188,7 +189,8 @@ def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
     if arch.name not in subdirs:
         raise ConfigError(
             f"--platform {stock.platform_name(arch)}: how pixi calls it is not known; conda.toml has "
-            f"{', '.join(subdirs) or 'none'}"
+            f"{', '.join(subdirs) or 'none'}",
+            code="no-conda-platform",
         )
     return subdirs[arch.name]
 
