@@ -14,60 +14,38 @@ ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
 ELSEWHERE = "/elsewhere"
 
 
+CACHE = Path("/a/torchmill")
+
+
 def nox(*words: str, cwd: str = str(ROOT), environ: Mapping[str, str] | None = None) -> RunningProcesses:
     command = ("/usr/bin/python", "-m", "nox", *words)
-    return RunningProcesses(
-        (RunningProcess(7, command, "/usr/bin/python", cwd, {} if environ is None else environ),)
-    )
+    return RunningProcesses((RunningProcess(7, command, "/usr/bin/python", cwd, environ or {"HOME": "/h"}),))
 
 
 UNSEEN = RunningProcesses((RunningProcess(7, ("nox", "-s", "wheel-3.10-cpu")),))  # another user's
+EDITOR = RunningProcesses((RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),))
 
 
 @pytest.mark.parametrize(
-    ("found", "means_it"),
+    ("processes", "builds"),
     [
         (nox("-s", "wheel-3.10-cpu"), True),
-        (nox("-s", "lint", "wheel-3.10-cpu", "--", "--jobs", "2"), True),
-        (nox("--session=wheel-3.10-cpu"), True),
-        (nox("-s", "wheel-3.11-cpu"), False),
+        (nox("--session=wheel-3.10-cpu", "--", "--jobs", "2"), True),
         (nox("-t", "cpu"), True),  # any session may follow
         (nox(), True),
+        (nox("-s", "tests"), False),
+        (nox("--session=lint"), False),
         (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE), False),
+        (nox("-s", "wheel-3.10-cpu", environ={"TORCHMILL_HOME": ELSEWHERE}), False),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHMILL_HOME": str(ROOT)}), True),
+        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"XDG_CACHE_HOME": "/a"}), True),
         (UNSEEN, True),
-        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), False),
-        (nox("-s", "wheel-3.10-cpu", environ={"NOX_ENVDIR": "/elsewhere/.nox"}), False),
-        (nox(f"--envdir={ENVIRONMENT.parent}", "-s", "wheel-3.10-cpu", cwd=ELSEWHERE), True),
-        (
-            RunningProcesses((RunningProcess(7, ("vim", "a.py", "b.py", "c.py", "nox"), "", str(ROOT)),)),
-            False,
-        ),
+        (EDITOR, False),
         (RunningProcesses(), False),
     ],
 )
-def test_a_nox_may_mean_an_environment(found: RunningProcesses, means_it: bool) -> None:
-    assert (found.session(ENVIRONMENT) != "") == means_it
-
-
-@pytest.mark.parametrize(
-    ("found", "builds"),
-    [
-        (nox("-s", "wheel-3.10-cpu"), True),
-        (nox("-s", "wheel-3.10-cpu", environ={"TORCHMILL_HOME": ELSEWHERE}), False),
-        (nox("-s", "wheel-3.10-cpu", cwd=ELSEWHERE, environ={"TORCHMILL_HOME": str(ROOT)}), True),
-        (nox("--envdir", "/elsewhere/.nox", "-s", "wheel-3.10-cpu"), True),
-        (nox("-s", "tests"), False),
-        (UNSEEN, True),
-    ],
-)
-def test_a_nox_may_build_below_a_folder(found: RunningProcesses, builds: bool) -> None:
-    assert (found.builder(ROOT, {"wheel-3-10-cpu", "wheel-3-11-cpu"}) != "") == builds
-
-
-def test_an_environment_whose_name_nox_hashed_may_be_anyones() -> None:
-    hashed = ENVIRONMENT.with_name("0a1b2c3d")
-    assert nox("-s", "wheel-3.10-cpu").session(hashed)
-    assert RunningProcesses().session(hashed) == ""
+def test_a_nox_may_build_in_a_checkout_or_with_a_cache(processes: RunningProcesses, builds: bool) -> None:
+    assert (processes.build(ROOT, CACHE) != "") == builds
 
 
 @pytest.mark.parametrize("session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"])
@@ -89,7 +67,7 @@ def test_who_runs_from_a_folder_is_found() -> None:
     assert RunningProcesses((beside,)).within(ENVIRONMENT) == ""
 
 
-def test_a_build_with_other_caches_is_no_hindrance() -> None:
+def test_a_guard_with_other_caches_is_no_hindrance() -> None:
     words = ("python", "-m", "torchmill.toolchain.guard")
     for environ, counts in [
         ({"XDG_CACHE_HOME": "/a"}, True),
@@ -97,11 +75,8 @@ def test_a_build_with_other_caches_is_no_hindrance() -> None:
         ({"HOME": "/home/a", "XDG_CACHE_HOME": "/b"}, False),
         (None, True),
     ]:
-        found = RunningProcesses((RunningProcess(7, words, environ=environ),)).build(Path("/a/torchmill"))
-        assert (found != "") == counts
-    for session, counts in [("wheel-3.10-cpu", True), ("tests", False)]:
-        begun = nox("-s", session, environ={"XDG_CACHE_HOME": "/a"})  # its guard comes later
-        assert (begun.build(Path("/a/torchmill")) != "") == counts
+        running = RunningProcesses((RunningProcess(7, words, cwd=ELSEWHERE, environ=environ),))
+        assert (running.build(ROOT, CACHE) != "") == counts
 
 
 def test_this_machine_is_looked_at() -> None:

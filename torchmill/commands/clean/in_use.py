@@ -3,9 +3,8 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -16,9 +15,7 @@ from torchmill.core.locks import HOLDER_FILE, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "torchmill.toolchain.guard"  # runs as long as a build
-_NAMES_SESSIONS = ("-s", "-e", "--session", "--sessions")
-_PROJECT = ("lint", "tests", "demo")  # sessions that build nothing with the user's caches
-_HASHED = re.compile(r"[0-9a-f]{8}")  # what nox calls an environment whose path would be too long
+_PROJECT = {"lint", "tests", "demo"}  # sessions that build nothing with the folders of a checkout or a user
 _COMMAND_CHARACTERS = 60  # that a message shows
 
 
@@ -30,7 +27,7 @@ class RunningProcess:
     words: tuple[str, ...]  # of its command
     program: str = ""  # what it runs; "" if not visible, as with the two below
     cwd: str = ""
-    environ: Mapping[str, str] | None = None  # of a nox or a guard
+    environ: Mapping[str, str] | None = None  # of one that may build
 
     def __str__(self) -> str:
         """Return its number and its command, shortened."""
@@ -39,45 +36,24 @@ class RunningProcess:
         return f"process {self.number} ({command if short else f'{command[: _COMMAND_CHARACTERS - 1]}…'})"
 
     @property
-    def is_nox(self) -> bool:
-        """Tell whether it is a nox, however that was started."""
-        return any(_NOX.fullmatch(Path(word).name) for word in self.words[:4])
-
-    @property
-    def is_guard(self) -> bool:
-        """Tell whether it guards a build."""
-        return _GUARD in self.words
-
-    @property
     def may_build(self) -> bool:
         """Tell whether it is a guard, or a nox that does more than look after the project itself."""
-        return self.is_guard or (self.is_nox and not (self._names_sessions and self.may_run(_PROJECT)))
+        is_nox = any(_NOX.fullmatch(Path(word).name) for word in self.words[:4])
+        sessions = {word.rpartition("=")[2] for word in self.words}
+        return _GUARD in self.words or (is_nox and sessions.isdisjoint(_PROJECT))
 
-    def may_run(self, sessions: Collection[str]) -> bool:
-        """Tell whether a nox may run one of some sessions, given as their environments are called."""
-        named = {nox_environment_name(word.rpartition("=")[2]) for word in self.words}
-        return not self._names_sessions or not named.isdisjoint(sessions)
+    def builds_in(self, root: Path, cache: Path) -> bool:
+        """Tell whether it may build below a checkout's folder or with a user's cache."""
+        if not self.may_build or self.environ is None:
+            return self.may_build
+        # nox works in the folder of its noxfile
+        home = self.environ.get("TORCHMILL_HOME") or self.cwd
+        caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
+        return not self.cwd or _same(home, root) or _same(caches, cache.parent)
 
-    @property
-    def _names_sessions(self) -> bool:
-        return any(word.startswith(_NAMES_SESSIONS) for word in self.words)
 
-    def uses(self, folder: Path, variable: str, default: str, option: str = "") -> bool:
-        """Tell whether an option, a variable or the default names a folder; True if that is not visible.
-
-        A relative one starts in the folder of the noxfile, where nox works.
-        """
-        if self.environ is None:
-            return True
-        default = default.replace("~", self.environ.get("HOME", ""))
-        named = Path(self.cwd, self._value(option) or self.environ.get(variable) or default)
-        return not named.is_absolute() or os.path.realpath(named) == os.path.realpath(folder)
-
-    def _value(self, option: str) -> str:
-        for word, after in pairwise((*self.words, "")):
-            if option and word.partition("=")[0] == option:
-                return word.partition("=")[2] or after
-        return ""
+def _same(path: str, folder: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +77,9 @@ class RunningProcesses:
             )
         )
 
-    def session(self, environment: Path) -> str:
-        """Look for a nox that may be using an environment."""
-        name, home = environment.name, environment.parent
-        return self.first(
-            lambda one: (
-                one.is_nox
-                and (one.may_run({name}) or _HASHED.fullmatch(name))
-                and one.uses(home, "NOX_ENVDIR", ".nox", "--envdir")
-            )
-        )
-
-    def builder(self, root: Path, sessions: Collection[str]) -> str:
-        """Look for a nox that may build one of some sessions below a folder."""
-        return self.first(
-            lambda one: one.is_nox and one.may_run(sessions) and one.uses(root, "TORCHMILL_HOME", ".")
-        )
-
-    def build(self, cache: Path) -> str:
-        """Look for a build with these caches, whichever checkout it is of."""
-        home = cache.parent
-        return self.first(lambda one: one.may_build and one.uses(home, "XDG_CACHE_HOME", "~/.cache"))
+    def build(self, root: Path, cache: Path) -> str:
+        """Look for a build below a checkout's folder or with a user's cache."""
+        return self.first(lambda one: one.builds_in(root, cache))
 
     def runs(self, program: str) -> str:
         """Look for a process that runs a program of that name."""
@@ -141,7 +99,7 @@ def list_processes() -> RunningProcesses:
         if info["pid"] != os.getpid():
             words = tuple(info["cmdline"] or ())
             process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "")
-            environ = _environ(one) if process.is_nox or process.is_guard else None
+            environ = _environ(one) if process.may_build else None
             processes.append(replace(process, environ=environ))
     return RunningProcesses(tuple(processes))
 

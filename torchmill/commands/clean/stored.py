@@ -155,10 +155,7 @@ def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
 
 def _source_hindrance(place: StoragePlace, folder: Path, running: RunningProcesses) -> str:
     """Return what keeps a source: a nox that may copy it, or work of the user's in it."""
-    package = place.facts.packages.get(folder.parent.name)
-    builds = all_builds(place.facts, package) if package else ()
-    sessions = {nox_environment_name(build.identifier(native_arch())) for build in builds}
-    if busy := running.builder(place.layout.root, sessions):
+    if busy := _build_at_work(place, folder)(running):
         return busy
     try:
         if (record := read_record(folder)) is not None:
@@ -197,12 +194,8 @@ def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
                 folder,
                 touched=(folder, *list_children(folder), *logs),
                 locks=(cell / LOCK_FILE for _, cell in users),
-                hindrance=partial(_session_at_work, folder),
+                hindrance=_build_at_work(place, folder),
             )
-
-
-def _session_at_work(folder: Path, running: RunningProcesses) -> str:
-    return running.within(folder) or running.session(folder)
 
 
 def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
@@ -244,8 +237,14 @@ def find_demo(place: StoragePlace) -> Iterator[StoredItem]:
     if folder.is_dir():
         locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
         touched = (folder, *list_children(folder))
-        busy = partial(_session_at_work, folder)
-        yield stored("demo", "demo", folder, touched=touched, locks=locks, hindrance=busy)
+        yield stored(
+            "demo",
+            "demo",
+            folder,
+            touched=touched,
+            locks=locks,
+            hindrance=lambda running: running.within(folder),
+        )
 
 
 # What was made of the wheels
@@ -353,17 +352,12 @@ def find_images(place: StoragePlace) -> Iterator[StoredItem]:
 def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield downloads for sources and toolkits, and what the package index answered."""
     cache = place.layout.cache
-    debian, upstream, downloads = cache / "debian", cache / "upstream", cache / "downloads"
-    if inside := list_contents(debian):
-        find = partial(list_contents, debian)
-        yield StoredItem("downloads", debian.name, find, newest_change(inside), "", (debian / LOCK_FILE,))
-    if upstream.is_dir():
-        yield stored("downloads", upstream.name, upstream)
-    # An installed toolkit leaves nothing here.
-    unfinished = [path for folder in list_children(downloads) for path in list_children(folder)]
-    if unfinished:
-        locks = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
-        yield stored("downloads", downloads.name, downloads, touched=unfinished, locks=locks)
+    installing = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
+    locks = {"debian": (cache / "debian" / LOCK_FILE,), "upstream": (), "downloads": tuple(installing)}
+    for name, held in locks.items():
+        if any(path.is_file() for path in (cache / name).rglob("*") if path.name != LOCK_FILE):
+            find = partial(list_contents, cache / name)
+            yield StoredItem("downloads", name, find, newest_change((cache / name).rglob("*")), "", held)
 
 
 def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
@@ -400,7 +394,8 @@ def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
 
 def _build_at_work(place: StoragePlace, *paths: Path) -> Hindrance:
     # `within`: a server may outlive its build
-    return lambda running: running.build(place.layout.cache) or running.within(*paths)
+    layout = place.layout
+    return lambda running: running.build(layout.root, layout.cache) or running.within(*paths)
 
 
 def find_history(place: StoragePlace) -> Iterator[StoredItem]:
