@@ -1,7 +1,10 @@
 """How far a build is, by a clock that the test moves."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TextIO
 
 import pytest
 from rich.console import Console
@@ -9,8 +12,7 @@ from rich.console import Console
 from torchmill.build.progress_line import (
     BuildStatus,
     BuildTrack,
-    LiveProgressLine,
-    PlainProgressLine,
+    ProgressLine,
     format_clock,
 )
 from torchmill.core.console import INTERVAL_SECONDS
@@ -39,6 +41,13 @@ class Time:
 
     def __call__(self) -> float:
         return self.now
+
+
+@contextmanager
+def on_terminal(file: TextIO, clock: Time, width: int = 120) -> Iterator[ProgressLine]:
+    line = ProgressLine(file, clock, Console(file=file, width=width, force_terminal=True))
+    yield line
+    line.settle()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,7 @@ def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
 
 def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     file, clock = io.StringIO(), Time()
-    line = PlainProgressLine(file, clock)
+    line = ProgressLine(file, clock)
     for done in range(1, 101):
         clock.now += 1
         line.edge(f"[{done}/200] Building CXX object x/{done}.o", Used())
@@ -96,13 +105,13 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
 
 def test_a_note_is_written_at_once() -> None:
     file = io.StringIO()
-    PlainProgressLine(file, Time()).note("resuming")
+    ProgressLine(file, Time()).note("resuming")
     assert file.getvalue() == "resuming\n"
 
 
 def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
     file, clock, used = io.StringIO(), Time(), Used()
-    with LiveProgressLine(Console(file=file, width=120, force_terminal=True), clock) as line:
+    with on_terminal(file, clock, width=120) as line:
         line.edge("[1/2] Linking CXX shared library lib/libtorch.so", used)
         clock.now, used.current = 90, 3 * GIB  # nothing is said for long, and time goes on all the same
         line.note("[verifying]")
@@ -113,7 +122,7 @@ def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
 
 def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
     file, clock = io.StringIO(), Time()
-    with LiveProgressLine(Console(file=file, width=80, force_terminal=True), clock) as line:
+    with on_terminal(file, clock, width=80) as line:
         for done in range(1700, 1720):
             clock.now = 60 * (done - 1600)
             line.edge(f"[{done}/6789] Building CXX object a.o", Used())
@@ -128,14 +137,14 @@ def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
 
 def test_a_line_that_saw_nothing_leaves_nothing() -> None:
     file = io.StringIO()
-    with LiveProgressLine(Console(file=file, force_terminal=True), Time()):
+    with on_terminal(file, Time()):
         pass
     assert file.getvalue() == ""
 
 
 def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
     clock = Time()
-    with LiveProgressLine(Console(file=io.StringIO(), force_terminal=True), clock) as line:
+    with on_terminal(io.StringIO(), clock) as line:
         for done in range(1, 9):
             clock.now = 10 * done
             line.edge(f"[{done}/20] Building CXX object a.o", Used())

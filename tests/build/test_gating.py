@@ -36,23 +36,23 @@ def test_what_the_user_set_is_told(name: str) -> None:
 
 def test_a_tree_that_was_configured_with_a_gate_or_the_cache_is_held() -> None:
     text = CONFIGURED.format(cxx="/usr/bin/ccache", c="/tree/gate")
-    assert languages_past_gate(text, {"/tree/gate", "/usr/bin/ccache"}) == ()
+    assert languages_past_gate(text, {"/tree/gate", "/usr/bin/ccache"}) == []
 
 
 @pytest.mark.parametrize("launcher", ["", "/usr/bin/distcc", "/tree/gate/other"])
 def test_a_tree_of_an_earlier_run_names_its_languages(launcher: str) -> None:
-    assert languages_past_gate(CONFIGURED.format(cxx=launcher, c="/tree/gate"), {"/tree/gate"}) == ("CXX",)
+    assert languages_past_gate(CONFIGURED.format(cxx=launcher, c="/tree/gate"), {"/tree/gate"}) == ["CXX"]
 
 
 def test_a_language_without_a_launcher_goes_past() -> None:
-    assert languages_past_gate("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == ("CUDA",)
+    assert languages_past_gate("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == ["CUDA"]
 
 
 @pytest.mark.parametrize(
     "line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"]
 )
 def test_what_needs_no_gate_is_not_missed(line: str) -> None:
-    assert languages_past_gate(f"{line}\n", {"/tree/gate"}) == ()
+    assert languages_past_gate(f"{line}\n", {"/tree/gate"}) == []
 
 
 @pytest.fixture

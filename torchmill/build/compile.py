@@ -8,12 +8,10 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-from torchmill.build import tree
 from torchmill.build.context import BuildContext, build_environment, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
-from torchmill.config.model import Command
+from torchmill.build.tree import fill_placeholders
 from torchmill.core.errors import BuildError, MemoryBuildError, TorchmillError
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, stream
@@ -30,6 +28,7 @@ from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
 
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
+_LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
 
 
 def compiler_environment(
@@ -53,7 +52,13 @@ def compiler_environment(
     # the gate stands behind these
     cached = {name: cache.variables[name] for name in install.LAUNCHERS if name in cache.variables}
     leading = {**cached, **guard.hooks}
-    past = [*find_replaced_hooks(leading, found), *_forgotten(context, leading)]
+    past = list(find_replaced_hooks(leading, found))
+    configured = context.tree.build / "CMakeCache.txt"
+    if configured.is_file():  # by a run that may have had no gate
+        text = configured.read_text(encoding="utf-8", errors="replace")
+        if languages := languages_past_gate(text, {leading[name] for name in install.LAUNCHERS}):
+            tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
+            past.append(f"{tree} (delete it for the guard to see those compilers)")
     for sentence in past:
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
     if not past and "MAX_JOBS" not in context.options.settings:
@@ -63,32 +68,17 @@ def compiler_environment(
 
 
 def _stand_ins(
-    context: BuildContext, there: Path, cache: CompilerCache, environ: Mapping[str, str]
+    context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what leads compilers that know no launcher to the gate, behind the cache if that knows of it."""
+    """Return what leads compilers that have no launcher to the gate, behind the cache if that supports it."""
     folder = context.tree.folder / "bin"
-    found: dict[str, str] = {}
     by_path = context.package.compilers == "path"
-    if by_path:
-        found |= install.make_stand_ins(folder, there, cache.program or None, environ)
-    if (
-        context.plan.build.cuda
-    ):  # also where CMake knows launchers: libraries within have makefiles of their own
-        cuda = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
-        found |= install.make_nvcc_stand_in(folder, there, cuda, environ)
-        found |= install.surround_nvcc(folder, environ) if by_path else {}
-    return found
-
-
-def _forgotten(context: BuildContext, hooks: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence where the tree was configured by a run that had no gate."""
-    file = context.tree.source / "build" / "CMakeCache.txt"
-    if file.is_file():
-        launchers = {hooks[name] for name in install.LAUNCHERS}
-        languages = languages_past_gate(file.read_text(encoding="utf-8", errors="replace"), launchers)
-        if languages:
-            where = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
-            yield f"{where} (delete it for the guard to see those compilers)"
+    variables = install.make_stand_ins(folder, gate, cache.program or None, environ) if by_path else {}
+    if context.plan.build.cuda:  # also where CMake has launchers: some libraries in the tree have makefiles
+        launcher = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
+        variables |= install.make_nvcc_stand_in(folder, gate, launcher, environ)
+        variables |= install.surround_nvcc(folder, environ) if by_path else {}
+    return variables
 
 
 def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
@@ -98,18 +88,14 @@ def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) 
             yield f"{name} stays {variables.get(name)!r}, as you set it, so it hides compilers from the guard"
 
 
-def languages_past_gate(configured: str, launchers: Collection[str]) -> tuple[str, ...]:
+def languages_past_gate(configured: str, launchers: Collection[str]) -> list[str]:
     """Return the languages that CMake compiles past the gate, read from the text of its cache.
 
     It keeps the launchers of its first run. `launchers` are those behind which a gate stands.
     """
-    found = (match[1] for match in _COMPILER.finditer(configured))
-    return tuple(language for language in found if _launcher(configured, language) not in launchers)
-
-
-def _launcher(configured: str, language: str) -> str:
-    match = re.search(rf"^CMAKE_{language}_COMPILER_LAUNCHER:\w+=(.*)$", configured, re.MULTILINE)
-    return match[1] if match else ""
+    languages = [match[1] for match in _COMPILER.finditer(configured)]
+    used = dict(_LAUNCHER.findall(configured))
+    return [language for language in languages if used.get(language, "") not in launchers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +105,9 @@ class CompileResult:
     raw: Path  # the wheel as the build made it
     edges: int  # that ninja counted
     cpu: float  # seconds
-    slots: str  # how many compilers the build was told to start at a time
+    slots: str  # how many compilers the build was to start at a time
     account: BuildAccount | None  # None: there was no guard
-    cache: CacheHits | None = None  # what the compiler cache did; None: there was none, or it does not say
+    cache: CacheHits | None  # of the compiler cache; None: there was none, or it does not say
 
 
 def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
@@ -129,42 +115,60 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
 
     Raises BuildError with the compiler's own last error, MemoryBuildError where memory was short.
     """
-    shutil.rmtree(context.outputs.raw, ignore_errors=True)
-    context.outputs.raw.mkdir(parents=True)
+    raw = context.outputs.raw
+    shutil.rmtree(raw, ignore_errors=True)
+    raw.mkdir(parents=True)
     context.log.parent.mkdir(parents=True, exist_ok=True)
     edges = 0
-    with contextlib.suppress(OSError):  # the guard tells of it
+    with contextlib.suppress(OSError):  # the guard reports it
         timeline_file(context).unlink()  # one of an earlier build would be taken for this one's
     cache = set_up_compiler_cache(context, line.note)
-    with guard_build(_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
+    with (
+        guard_build(_guard_site(context), cache.variables) as guard,
+        context.log.open("w", 1, "utf-8") as log,
+    ):
 
-        def seen(text: str) -> None:
+        def show_messages() -> None:
+            while not guard.messages.empty():
+                line.note(guard.messages.get())
+
+        def on_line(text: str) -> None:
             nonlocal edges
             edge = parse_edge(text)
             edges = max(edges, edge.total if edge else 0)
             line.edge(text, guard.account)
-            _tell(guard, line)
+            show_messages()
 
         variables = compiler_environment(context, guard, cache, line.note)
-        before = _children_cpu()
+        before = _children_cpu_seconds()
+        watched = cache.watched if guard.gate else None
         try:
-            with watch_shared_cache(
-                cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put
-            ):
+            with watch_shared_cache(watched, variables, guard.folder, guard.messages.put):
                 for command in context.plan.compile:
-                    _run(context, command, variables, log, seen, guard.account)
+                    argv = [fill_placeholders(word, context.placeholders) for word in command.argv]
+                    cwd = Path(fill_placeholders(command.cwd, context.placeholders))
+                    stream(argv, cwd=cwd, env=variables, log=log, on_line=on_line)
+        except CommandError as error:
+            log.flush()
+            raise _build_failure(context, error, guard.account) from error
         finally:
-            _tell(guard, line)
-        spent = _children_cpu() - before
-        known = read_cache_hits(cache, variables)  # while its server is there
-    _tell(guard, line)  # what could not be kept, it says only at its end
-    books = guard.account if guard.gate else None
-    if books is not None and books.units:
-        line.note(books.summary())
-    if known is not None:
-        line.note(str(known))
-        record_hits(known, timeline_file(context), guard.account.now.at)
-    return CompileResult(_only_wheel(context), edges, spent, variables["MAX_JOBS"], books, cache=known)
+            show_messages()
+        cpu = _children_cpu_seconds() - before
+        hits = read_cache_hits(cache, variables)  # while its server runs
+    show_messages()  # what could not be cached, the guard says only at its end
+    account = guard.account if guard.gate else None
+    if account is not None and account.units:
+        line.note(account.summary())
+    if hits is not None:
+        line.note(str(hits))
+        record_hits(hits, timeline_file(context), guard.account.now.at)
+    wheels = list(raw.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(
+            f"{context.plan.identifier}: expected one wheel in {raw}, found {len(wheels)}: see {context.log}",
+            code="not-one-wheel",
+        )
+    return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits)
 
 
 def timeline_file(context: BuildContext) -> Path:
@@ -172,13 +176,16 @@ def timeline_file(context: BuildContext) -> Path:
     return context.log.with_suffix(SUFFIX)
 
 
-def _site(context: BuildContext) -> GuardSite:
+def _guard_site(context: BuildContext) -> GuardSite:
+    # Where the guard is gone, as many compilers run as were asked for, if memory is enough.
+    largest = largest_compile(context.facts, context.plan.build, context.plan.release.version)
+    memory = usable_memory(context.host, context.options)
     return GuardSite(
         tree=context.tree.folder,
         cache=context.layout.cache,
         timeline=timeline_file(context),
         compiler=shlex.split(context.host.tools.get("c++", "c++")),
-        unguarded=_unwatched(context),
+        unguarded=min(context.plan.jobs, count_jobs(context.host.cores, memory, int(largest.high)).count),
         cores=context.options.jobs,
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
@@ -187,36 +194,7 @@ def _site(context: BuildContext) -> GuardSite:
     )
 
 
-def _unwatched(context: BuildContext) -> int:
-    """Return how many compilers may run where the guard is gone: what was asked for, if memory carries it."""
-    need = largest_compile(context.facts, context.plan.build, context.plan.release.version)
-    memory = usable_memory(context.host, context.options)
-    return min(context.plan.jobs, count_jobs(context.host.cores, memory, int(need.high)).count)
-
-
-def _tell(guard: GuardedBuild, line: ProgressLine) -> None:
-    while not guard.messages.empty():
-        line.note(guard.messages.get())
-
-
-def _run(  # noqa: PLR0917 - one command and those who watch it
-    context: BuildContext,
-    command: Command,
-    variables: Mapping[str, str],
-    log: TextIO,
-    seen: Callable[[str], None],
-    account: BuildAccount,
-) -> None:
-    argv = [tree.fill_placeholders(word, context.placeholders) for word in command.argv]
-    cwd = Path(tree.fill_placeholders(command.cwd, context.placeholders))
-    try:
-        stream(argv, cwd=cwd, env=variables, log=log, on_line=seen)
-    except CommandError as error:
-        log.flush()
-        raise _failure(context, error, account) from error
-
-
-def _failure(context: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
+def _build_failure(context: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
     """Return the failure of the build in one message, its cause first."""
     go_on = [
         f"  the whole log: {context.log}",
@@ -225,35 +203,24 @@ def _failure(context: BuildContext, error: CommandError, account: BuildAccount) 
     ]
     if account.gave_up:
         unit = account.gave_up[-1]
-        cure = "give the machine, its container or its job more memory, or add swap"
         too_large = (
             f"{units.unit_title(unit.key)} was killed or ran out of memory, even alone: it {unit.text}; "
-            f"{cure} (`invoke jobs` shows the limit, `dmesg` what was killed and why)"
+            "give the machine, its container or its job more memory, or add swap "
+            "(`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
         return MemoryBuildError(
             "\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory"
         )
     with context.log.open(encoding="utf-8", errors="replace") as lines:
-        said = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
-    headline = said.headline if said.line_number else error
+        diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
+    headline = diagnosis.headline if diagnosis.line_number else error
     return BuildError(
-        "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(said)]),
+        "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(diagnosis)]),
         code="compile-failed",
     )
 
 
-def _only_wheel(context: BuildContext) -> Path:
-    wheels = list(context.outputs.raw.glob("*.whl"))
-    if len(wheels) != 1:
-        raise BuildError(
-            f"{context.plan.identifier}: expected one wheel in {context.outputs.raw}, "
-            f"found {len(wheels)}: see {context.log}",
-            code="not-one-wheel",
-        )
-    return wheels[0]
-
-
-def _children_cpu() -> float:
-    """Return the processor seconds of all children that ended (and zero on Windows, which does not tell)."""
+def _children_cpu_seconds() -> float:
+    """Return the processor time of all children that ended; 0 on Windows, which does not tell."""
     times = os.times()
     return times.children_user + times.children_system

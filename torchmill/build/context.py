@@ -19,6 +19,7 @@ from torchmill.fetch.source.record import load_source
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
+from torchmill.plan.base_requirement import PYPI
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache
@@ -99,8 +100,10 @@ class BuildContext:
     @cached_property
     def environment_key(self) -> str:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
-        tools = {**self.tools, "base": _base_digest(self)}
-        return keys.environment_key(self.plan, tools)
+        named = self.options.torch  # a wheel, or PyPI's; None: ours
+        wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
+        digest = (wheel and self.recall.digest(wheel)) or ""
+        return keys.environment_key(self.plan, {**self.tools, "base": digest})
 
     @cached_property
     def compile_key(self) -> str:
@@ -139,8 +142,8 @@ def create_context(
 ) -> BuildContext:
     """Bring together what tells whether there is anything to do; nothing is changed yet.
 
-    Of the machine, no more is measured than a plan needs: see `equipped`. Raises SuiteError for everything
-    that forbids the build before it starts.
+    Of the machine no more is measured than a plan needs. Raises TorchmillError for everything that forbids
+    the build before it starts.
     """
     layout = Layout.of_checkout(root)
     recall = StatCache(layout.cache / "recall.json")
@@ -164,11 +167,6 @@ def create_context(
     )
 
 
-def with_measured_host(context: BuildContext) -> BuildContext:
-    """Return the context with all that is to be known of the machine before something is done on it."""
-    return context if context.host.complete else replace(context, host=measure_host(context.layout.root))
-
-
 def missing_base_session(context: BuildContext) -> list[str] | None:
     """Return nox's arguments for the build that must come first, None when its wheel is there."""
     if context.base is None or context.options.torch is not None or base_wheel(context) is not None:
@@ -190,20 +188,12 @@ def base_wheel(context: BuildContext) -> Path | None:
     return max(context.layout.dist.glob(pattern), default=None)
 
 
-def _base_digest(context: BuildContext) -> str:
-    """Return the sha256 of the wheel that a dependent package is built against, "" where there is none."""
-    own = Path(context.options.torch) if context.options.torch and context.options.torch != "PyPI" else None
-    wheel = own or (base_wheel(context) if context.options.torch is None else None)
-    return (wheel and context.recall.digest(wheel)) or ""
-
-
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:
     """Return the compiler cache of the build; what it has to do without is noted."""
-    log, root, kept = context.log.with_suffix(".ccache"), context.layout.root, context.layout.cache
+    layout, log = context.layout, context.log.with_suffix(".ccache")
     environ = {**os.environ, **compiler_variables(context.plan.set)}
-    site = CacheSite(
-        context.host, root, kept, log, environ, note, context.recall.digest, context.plan.toolkit
-    )
+    digest, toolkit = context.recall.digest, context.plan.toolkit
+    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, toolkit)
     return compiler_cache.set_up_cache(site)
 
 
@@ -212,13 +202,9 @@ def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[st
 
     `ours` (cache, gate) is there for what neither says: a cache that the user has set up stays the user's.
     """
-    patterns = (*context.plan.unset, *UNSET_PATTERNS)
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not any(fnmatchcase(name, pattern) for pattern in patterns)
-    }
-    planned = {
-        name: fill_placeholders(value, context.placeholders) for name, value in context.plan.set.items()
-    }
+    plan, places = context.plan, context.placeholders
+    patterns = (*plan.unset, *UNSET_PATTERNS)
+    unset = {name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    planned = {name: fill_placeholders(value, places) for name, value in plan.set.items()}
     return {**ours, **kept, **planned}

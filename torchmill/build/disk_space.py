@@ -1,8 +1,9 @@
 """How much disk space a build has and will need, before it starts."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,25 +33,28 @@ def with_disk_space(
 
 
 def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:
-    """Return the disks that a build writes to, and what of its parts is there already."""
+    """Return the disks that a build writes to, and what of its parts exists already."""
     tree = folders.tree
-    there = {
-        "tree": (tree, _size(_inside(folders))),
+    parts = {
+        "tree": (tree, _size(_without_kit(folders))),
         "kit": (tree, _size([tree / _KIT])),
         "environment": (folders.environment, _size([folders.environment])),
         "cache": (cache, 0),
     }
-    files = 0 if (tree / "source").is_dir() or source is None else _files(source)
+    files = 0 if (tree / "source").is_dir() or source is None else _count_files(source)
     disks: dict[int, tuple[Path, dict[str, int]]] = {}
-    for part, (folder, size) in there.items():
+    for part, (folder, size) in parts.items():
         existing = nearest_existing(folder)
         disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
-    return tuple(_room(folder, parts, files) for folder, parts in disks.values())
-
-
-def _room(folder: Path, there: Mapping[str, int], files: int) -> DiskSpace:
-    return DiskSpace(
-        str(folder), shutil.disk_usage(folder).free, there, _inodes(folder), files if "tree" in there else 0
+    return tuple(
+        DiskSpace(
+            str(folder),
+            shutil.disk_usage(folder).free,
+            sizes,
+            _free_inodes(folder),
+            files if "tree" in sizes else 0,
+        )
+        for folder, sizes in disks.values()
     )
 
 
@@ -59,12 +63,12 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
 
     The kit is left out: what requirements take is known.
     """
-    mine = {path for path in _inside(folders) if path.parent != folders.tree}
-    tree = {path for path in _inside(folders) if path not in mine}
+    mine = {path for path in _without_kit(folders) if path.parent != folders.tree}
+    tree = {path for path in _without_kit(folders) if path not in mine}
     return {"tree": _size(tree), "outputs": _size(mine), "environment": _size([folders.environment])}
 
 
-def _inside(folders: BuildFolders) -> list[Path]:
+def _without_kit(folders: BuildFolders) -> list[Path]:
     """Return what lies in a tree, but for its kit, and in the folder of a cell's outputs."""
     both = (folder for folder in dict.fromkeys((folders.tree, folders.outputs)) if folder.is_dir())
     return [path for folder in both for path in list_contents(folder) if path != folders.tree / _KIT]
@@ -82,18 +86,17 @@ def _size(paths: Iterable[Path]) -> int:
     return disk_usage.measure_paths(paths).size
 
 
-def _inodes(folder: Path) -> int | None:
-    """Return how many files a disk still takes; None where that has no limit, or is not said."""
+def _free_inodes(folder: Path) -> int | None:
+    """Return how many files a disk still takes; None where that has no limit, or is not known."""
     if not hasattr(os, "statvfs"):
         return None
-    said = os.statvfs(folder)
-    return said.f_favail if said.f_files else None
+    status = os.statvfs(folder)
+    return status.f_favail if status.f_files else None
 
 
-def _files(source: Source) -> int:
+def _count_files(source: Source) -> int:
     """Return how many files a fetched source has, as they were counted then."""
-    try:
-        record = read_record(source.path.parent)
-    except SourceError:
-        return 0
-    return record.fingerprint.files if record else 0
+    with contextlib.suppress(SourceError):
+        if record := read_record(source.path.parent):
+            return record.fingerprint.files
+    return 0

@@ -47,104 +47,82 @@ def collect_machine_inputs(
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = cuda_toolkit.compiler_variables(plan.set)
     compiler = host.compilers.get(named.get("CXX", ""), host.compiler)
-    found = {"compiler": str(compiler or ""), **_programs({**environ, **named}, recall)}
+    inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, recall)}
     home = host.toolkits.get(plan.toolkit or "")
     if home is not None:
         tools = {name: recall.digest(Path(home, "bin", name)) for name in _CUDA}
-        found |= {Path(name).name: digest for name, digest in tools.items() if digest}
+        inputs |= {Path(name).name: digest for name, digest in tools.items() if digest}
         driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
-        found["host compiler of CUDA"] = str(driven or "")
-    found |= {f"library {name}": version for name, version in _libraries(host, plan).items()}
-    heard = read_user_variables(environ, plan).items()  # what it says is nobody's business
-    return found | {name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in heard}
+        inputs["host compiler of CUDA"] = str(driven or "")
+    # Of the libraries of CUDA those count that a build with CUDA looks for, in no other toolkit.
+    others = tuple(f"@{version}" for version in host.toolkits if version != plan.toolkit)
+    for name, version in host.libraries.items():
+        if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(others)):
+            inputs[f"library {name}"] = version
+    inputs |= {f"library {name}, kept": version for name, version in plan.libraries.items()}
+    variables = read_user_variables(environ, plan).items()  # digests: their values are nobody's business
+    return inputs | {name: hashlib.sha256(os.fsencode(value)).hexdigest() for name, value in variables}
 
 
 def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str]:
     """Return the user's variables that get through to a build and can change what it makes."""
-    return {
-        name: environ[name]
-        for name in sorted(environ)
-        if name not in plan.set and _any(name, READ) and not _any(name, OTHERS) and not _any(name, plan.unset)
-    }
+
+    def matches(name: str, patterns: Iterable[str]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    names = (name for name in sorted(environ) if name not in plan.set and matches(name, READ))
+    return {name: environ[name] for name in names if not matches(name, (*OTHERS, *plan.unset))}
 
 
 def describe_interpreter(executable: Path, recall: StatCache) -> dict[str, str]:
-    """Return what tells one build of CPython from another: what it says of itself, and its files."""
-    files = interpreter_files(executable)
-    argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
-    programs = [path for path in files if path.suffix != ".h"]
-    version = recall.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
-    return {"version": version, **{path.name: recall.digest(path) or "" for path in files}}
-
-
-def interpreter_files(executable: Path) -> list[Path]:
-    """Return the files that make an interpreter what it is: program, library, configuration."""
+    """Return what tells one build of CPython from another: its version, and digests of its files."""
     real = executable.resolve()
     base = real.parents[1]
-    libraries = sorted((base / "lib").glob("libpython3*.so*")) + sorted(
-        (base / "lib").glob("libpython3*.dylib")
-    )
+    kinds = ("libpython3*.so*", "libpython3*.dylib")
+    libraries = [path for kind in kinds for path in sorted((base / "lib").glob(kind))]
     headers = sorted(base.glob(f"include/{real.name}*/pyconfig.h"))
-    return [real, *libraries, *headers]
+    argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
+    programs = [real, *libraries]
+    version = recall.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
+    return {"version": version, **{path.name: recall.digest(path) or "" for path in (*programs, *headers)}}
 
 
-def _any(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _libraries(host: Host, plan: Plan) -> dict[str, str]:
-    """Return the libraries that a build looks for: those of CUDA where it has that, in no other toolkit."""
-    others = {f"@{version}" for version in host.toolkits if version != plan.toolkit}
-    found = {
-        name: version
-        for name, version in host.libraries.items()
-        if not name.startswith(_OF_CUDA) or (plan.toolkit and not name.endswith(tuple(others)))
-    }
-    return found | {f"{name}, kept": version for name, version in plan.libraries.items()}
-
-
-def _programs(environ: Mapping[str, str], recall: StatCache) -> dict[str, str]:
+def _compiler_digests(environ: Mapping[str, str], recall: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of all that they bring along."""
     run = make_caching_runner(environ, recall)
-    found: dict[str, str] = {}
-    for language, words in (
-        ("C", compilers.compiler_command(environ, compilers.C)),
-        ("C++", compilers.compiler_command(environ)),
-    ):
-        for name, path in _parts(words or [], environ, run):
-            digest = recall.digest(path)
-            if digest is not None:
-                found[f"{language}: {name}"] = digest
-    return found
+    languages = {
+        "C": compilers.compiler_command(environ, compilers.C),
+        "C++": compilers.compiler_command(environ),
+    }
+    parts = (
+        (f"{language}: {name}", recall.digest(path))
+        for language, words in languages.items()
+        for name, path in _compiler_parts(words or [], environ, run)
+    )
+    return {name: digest for name, digest in parts if digest is not None}
 
 
-def _parts(words: list[str], environ: Mapping[str, str], run: RunProgram) -> Iterator[tuple[str, Path]]:
+def _compiler_parts(
+    words: list[str], environ: Mapping[str, str], run: RunProgram
+) -> Iterator[tuple[str, Path]]:
     """Yield the files of a compiler: its driver, what that starts, and what it links without being told."""
     while words and Path(words[0]).stem in LAUNCHERS:
         words = words[1:]
-    place = shutil.which(words[0], path=environ.get("PATH")) if words else None
-    if place is None:
+    driver = shutil.which(words[0], path=environ.get("PATH")) if words else None
+    if driver is None:
         return
-    if not starts_another(Path(place)):
-        yield "driver", Path(place)
-    said = run([*words, "-print-search-dirs"])  # gcc's and clang's
-    started, linked = (_folders(said, kind) for kind in ("programs", "libraries"))
-    for name in _STARTED:
-        found = _first(started, name) or shutil.which(name, path=environ.get("PATH"))
-        if found:
-            yield name, Path(found)
-    for name in _LINKED:
-        if path := _first(linked, name):
-            yield name, path
-
-
-def _folders(said: str, kind: str) -> list[Path]:
-    line = next((line for line in said.splitlines() if line.startswith(f"{kind}: ")), "")
-    return [Path(folder) for folder in line.partition("=")[2].split(os.pathsep) if folder]
-
-
-def _first(folders: Iterable[Path], name: str) -> Path | None:
-    return next((path for path in (folder / name for folder in folders) if path.is_file()), None)
+    if not starts_another(Path(driver)):
+        yield "driver", Path(driver)
+    folders = {}  # by "programs" and "libraries", as gcc and clang print them
+    for line in run([*words, "-print-search-dirs"]).splitlines():
+        kind, _, listed = line.partition(": =")
+        folders[kind] = [Path(folder) for folder in listed.split(os.pathsep) if folder]
+    for kind, names in (("programs", _STARTED), ("libraries", _LINKED)):
+        for name in names:
+            files = (path for folder in folders.get(kind, ()) if (path := folder / name).is_file())
+            usual = shutil.which(name, path=environ.get("PATH")) if kind == "programs" else None
+            if file := next(map(str, files), usual):
+                yield name, Path(file)
 
 
 UNKNOWN = "?"  # stands for what could not be found out, and is never unchanged
@@ -164,45 +142,38 @@ def read_external_inputs(
     """
     logs = sorted(source.glob("build/**/.ninja_deps"))
     if not logs:
-        looks = {folder: stat_folder(folder) for folder in _HEADERS}
-        return {folder: UNKNOWN if seen.since > began * 1e9 else seen.text for folder, seen in looks.items()}
+        stats = {folder: stat_folder(folder) for folder in _HEADERS}
+        return {name: UNKNOWN if stat.since > began * 1e9 else stat.text for name, stat in stats.items()}
     try:
-        found = {path for log in logs for path in _used(log)}
+        named = {path for log in logs for path in _named_files(log)}
     except (OSError, ValueError) as error:
         return {str(error): UNKNOWN}
     roots = tuple(f"{each}{os.sep}" for one in own for each in {one.absolute(), one.resolve()})
-    outside = sorted(path for path in found if not path.startswith((*roots, *_SYSTEM)))
-    digests = ((path, _digest(path, recall, began)) for path in outside)
-    return {path: digest for path, digest in digests if digest is not None}
+    read = {}
+    for path in sorted(path for path in named if not path.startswith((*roots, *_SYSTEM))):
+        status = stat_file(path)
+        digest = UNKNOWN if status and status.since > began * 1e9 else recall.digest(path)
+        if digest is not None:
+            read[path] = digest
+    return read
 
 
-def find_changed_inputs(known: Mapping[str, str], recall: StatCache) -> Iterator[str]:
+def find_changed_inputs(digests: Mapping[str, str], recall: StatCache) -> Iterator[str]:
     """Yield the files that are no longer what they were when they were read."""
-    for path, digest in known.items():
+    for path, digest in digests.items():
         now = stat_folder(path).text if path.endswith("/") else recall.digest(path)
         if now != digest:
             yield path
 
 
-def _digest(path: str, recall: StatCache, began: float) -> str | None:
-    seen = stat_file(path)
-    return UNKNOWN if seen and seen.since > began * 1e9 else recall.digest(path)
-
-
-def _used(log: Path) -> Iterator[str]:
-    """Yield every path that a build folder's logs and commands name, made absolute."""
-    folder = str(log.parent)
-    built = (
-        needed for output, needed in ninja.read_dependencies(log).items() if (log.parent / output).exists()
-    )
-    for path in (*set(chain.from_iterable(built)), *_linked(log.with_name("build.ninja"))):
-        yield os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 (thousands)
-
-
-def _linked(commands: Path) -> Iterator[str]:
-    """Yield the absolute paths that the edges of a build.ninja name."""
-    with commands.open(encoding="utf-8", errors="surrogateescape") as lines:
+def _named_files(log: Path) -> Iterator[str]:
+    """Yield every path that ninja's log and the edges of the build.ninja beside it name, made absolute."""
+    recorded = ninja.read_dependencies(log).items()
+    paths = set(chain.from_iterable(files for output, files in recorded if (log.parent / output).exists()))
+    with log.with_name("build.ninja").open(encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             if line.startswith("build "):
                 words = (word for word in _WORD.findall(line) if word[0] == "/")
-                yield from (re.sub(r"\$(.)", r"\1", word) for word in words)
+                paths |= {re.sub(r"\$(.)", r"\1", word) for word in words}
+    for path in paths:
+        yield os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)

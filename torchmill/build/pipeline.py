@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from torchmill.build.context import BuildContext, with_measured_host
+from torchmill.build.context import BuildContext
 from torchmill.build.preflight import preflight
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
@@ -13,6 +14,7 @@ from torchmill.core import locks
 from torchmill.core.files import report_disk_full
 from torchmill.host import environments
 from torchmill.host.environments import Install
+from torchmill.host.measurement import measure_host
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Artifact:
@@ -22,7 +24,8 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     wheel of the same bytes leaves the packed one valid. `install` puts requirements into the session's
     environment. Raises TorchmillError.
     """
-    context = with_measured_host(context)
+    if not context.host.complete:  # all that is to be known of the machine before something is done on it
+        context = replace(context, host=measure_host(context.layout.root))
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with _hold_cell(context):

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
-from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,37 +20,15 @@ from torchmill.core.ninja import Edge, EdgePace, parse_edge, strip_colours
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import TimelineMoment
 
-
-@contextmanager
-def show_build_progress(file: TextIO | None = None) -> Iterator["ProgressLine"]:
-    """Show how far a build is for as long as the context lasts."""
-    file = file or sys.stderr
-    if is_live_terminal(file):
-        with LiveProgressLine(Console(file=file)) as line:
-            yield line
-    else:
-        yield PlainProgressLine(file)
-
-
-_WIDEST = 100  # characters of a line of output that are shown
+_WIDEST_CHARACTERS = 100  # of a line of output that is shown
 
 
 class UnitAccount(Protocol):
-    """What knows a build's memory and units: an account that a guard keeps, or that nobody does."""
+    """What has a build's memory and units: the account that a guard keeps."""
 
     @property
     def now(self) -> TimelineMoment:
         """Return what was seen last."""
-
-
-class ProgressLine(Protocol):
-    """Where a build says how far it is."""
-
-    def note(self, text: str) -> None:
-        """Say one thing, which stays."""
-
-    def edge(self, line: str, books: UnitAccount) -> None:
-        """Take one line of the build's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,69 +82,53 @@ class BuildTrack:
             self._pace.record(edge, self._clock())
             self._title = _made(edge.title)
         elif self._pace.edge is None and line.strip():
-            self._title = strip_colours(line).strip()[:_WIDEST]
+            self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
-    def status(self, books: UnitAccount) -> BuildStatus:
+    def status(self, account: UnitAccount) -> BuildStatus:
         """Return how far the build is now."""
         at = self._clock()
         return BuildStatus(
-            self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), books.now
+            self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), account.now
         )
 
 
-class PlainProgressLine:
-    """The line of a build where nothing can move."""
+class ProgressLine:
+    """How far a build is: one moving line on a terminal (with a console), elsewhere a line now and then.
 
-    def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
-        self._out = ThrottledOutput(file, clock)
-        self._track = BuildTrack(clock)
+    On a terminal it appears with the first output, and goes with a note.
+    """
 
-    def note(self, text: str) -> None:
-        """Write a line."""
-        self._out.write(text)
-
-    def edge(self, line: str, books: UnitAccount) -> None:
-        """Take one line of the build's output, and write one now and then."""
-        self._track.see(line)
-        self._out.write_throttled(lambda: str(self._track.status(books)))
-
-
-class LiveProgressLine:
-    """The line of a build on a terminal: it appears with the first output and goes with a note."""
-
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        self._console, self._clock = console, clock
-        self._track: BuildTrack | None = None
+    def __init__(self, file: TextIO, clock: Clock = time.monotonic, console: Console | None = None) -> None:
+        self._out, self._clock, self._console = ThrottledOutput(file, clock), clock, console
+        self._track = None if console else BuildTrack(clock)
         self._live: Live | None = None
         self._shown: tuple[BuildStatus, float, UnitAccount] | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._settle()
-
     def note(self, text: str) -> None:
         """Write a line that stays; whatever comes next has the terminal to itself."""
-        self._settle()
-        self._console.print(Text(text), soft_wrap=True)
+        self.settle()
+        if self._console is None:
+            self._out.write(text)
+        else:
+            self._console.print(Text(text), soft_wrap=True)
 
-    def edge(self, line: str, books: UnitAccount) -> None:
+    def edge(self, line: str, account: UnitAccount) -> None:
         """Take one line of the build's output."""
-        self._track = self._track or BuildTrack(self._clock)
-        self._track.see(line)
-        self._shown = self._track.status(books), self._clock(), books
+        track = self._track = self._track or BuildTrack(self._clock)
+        track.see(line)
+        if self._console is None:
+            self._out.write_throttled(lambda: str(track.status(account)))
+            return
+        self._shown = track.status(account), self._clock(), account
         if self._live is None:
             self._live = Live(
                 console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4
             )
             self._live.start(refresh=True)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Take the moving line away and leave what it said last."""
-        if self._live is not None:
+        if self._live is not None and self._console is not None:
             self._live.stop()
             if (status := self._now()) is not None:
                 self._console.print(Text(str(status)), soft_wrap=True)
@@ -178,10 +139,10 @@ class LiveProgressLine:
         shown = self._shown  # one look: lines arrive on another thread than the one that draws
         if shown is None:
             return None
-        status, at, books = shown
+        status, at, account = shown
         passed = self._clock() - at
         left = None if status.left is None else max(0.0, status.left - passed)
-        return replace(status, elapsed=status.elapsed + passed, left=left, now=books.now)
+        return replace(status, elapsed=status.elapsed + passed, left=left, now=account.now)
 
     def _drawn(self) -> Group:
         """Return it as two lines: one would not hold it on a terminal of 80 columns."""
@@ -193,6 +154,17 @@ class LiveProgressLine:
         first = Table.grid(padding=(0, 1))
         first.add_row(bar, _whole(status.pace))
         return Group(first, _whole(": ".join(filter(None, (status.load, status.title)))))
+
+
+@contextmanager
+def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
+    """Show how far a build is for as long as the context lasts."""
+    file = file or sys.stderr
+    line = ProgressLine(file, console=Console(file=file) if is_live_terminal(file) else None)
+    try:
+        yield line
+    finally:
+        line.settle()
 
 
 def _whole(text: str) -> Text:
