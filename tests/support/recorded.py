@@ -55,7 +55,7 @@ def small() -> list[Record]:
 def write(path: Path, records: Iterable[Record]) -> Path:
     """Write a timeline as the guard does."""
     with path.open("w", encoding="utf-8") as file:
-        pen = TimelineWriter(file, MOMENT_SHARE)
+        pen = TimelineWriter(file.write, MOMENT_SHARE)
         for record in records:
             pen.write(record)
         pen.finish()

@@ -50,7 +50,8 @@ class NeedHistory:
             self._known = self._read()
         except (sqlite3.Error, OSError) as error:
             self._known = {}
-            if _useless(error):
+            # it is no database, or one of another shape; one that is busy has its own error
+            if type(error) is sqlite3.DatabaseError or "no such column" in str(error):
                 with contextlib.suppress(OSError):
                     file.unlink()
 
@@ -99,11 +100,6 @@ class NeedHistory:
             yield base
 
 
-def _useless(error: Exception) -> bool:
-    """Tell whether a file is no database, or one of another shape; one that is busy has its own error."""
-    return type(error) is sqlite3.DatabaseError or "no such column" in str(error)
-
-
 # C and C++: of torch 1.13.1 with gcc 12, nine of ten compiles that units.toml does not name. CUDA: between
 # what torch's ordinary kernels take and flash attention's. A link holds what it writes, and the symbols.
 FAMILIES = {
@@ -130,18 +126,18 @@ class UnitExpectations:
 
     def __init__(self, history: NeedHistory, known: Sequence[KnownUnit]) -> None:
         self._history = history
-        self._facts = [(_path_pattern(one.pattern), one) for one in known]
+        self._facts = [(re.compile(f".*/{translate(one.pattern)}"), one) for one in known]
         self._folders: dict[tuple[str, str], _Samples] = defaultdict(_Samples)
         self._families: dict[str, _Samples] = defaultdict(_Samples)
         self._ratios: list[float] = []  # of what was needed to what units.toml says
 
     def expect(self, description: UnitDescription) -> Unit:
         """Return what a unit is expected to need."""
-        measured = self._history.find(description.key)
-        if measured is not None:
-            return _expected_unit(description, measured, measured=True)
+        key, weight = description.key, description.weight
+        if (need := self._history.find(key)) is not None:
+            return Unit(key, need.peak, need.seconds, weight, measured=True, half=need.half)
         need = self._guess(description)
-        return _expected_unit(description, replace(need, peak=int(need.peak * max(1.0, description.weight))))
+        return Unit(key, int(need.peak * max(1.0, weight)), need.seconds, weight, half=need.half)
 
     def learn(self, description: UnitDescription, peak: int, seconds: float, half: float = 0.0) -> None:
         """Take note of a unit that came to its end.
@@ -192,14 +188,6 @@ def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tu
         if one.package in {"", package}
         and (one.release is None or one.release.contains(release, prereleases=True))
     )
-
-
-def _expected_unit(description: UnitDescription, need: MeasuredNeed, *, measured: bool = False) -> Unit:
-    return Unit(description.key, need.peak, need.seconds, description.weight, measured, need.half)
-
-
-def _path_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(f".*/{translate(pattern)}")
 
 
 def _folder(description: UnitDescription) -> tuple[str, str]:

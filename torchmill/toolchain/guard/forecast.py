@@ -66,34 +66,26 @@ class PolicyInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
-    """Let a unit start."""
+class Decision:
+    """What to do about a unit."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Stop a unit's processes where they are; they keep what they have and take no more."""
-
-    number: int
+class Admit(Decision):
+    """Let it start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Let a paused unit go on."""
-
-    number: int
+class Pause(Decision):
+    """Stop its processes where they are; they keep what they have and take no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rerun:
-    """End a unit's processes and let it ask again."""
-
-    number: int
+class Resume(Decision):
+    """Let it go on, after a pause."""
 
 
-Decision = Admit | Pause | Resume | Rerun
+class Rerun(Decision):
+    """End its processes and let it ask again."""
 
 
 def reserved_bytes(limit: int) -> int:

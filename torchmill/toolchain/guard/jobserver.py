@@ -19,8 +19,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.core.errors import HostError
-from torchmill.core.process import CommandError, capture
+from torchmill.toolchain.compiler_identity import program_output
 
 FIFO_SINCE_MAKE = Version("4.4")  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
 LOST_AFTER_SECONDS = 10.0  # seconds between two searches for clients, while tokens are held
@@ -39,20 +38,20 @@ class TokenPool:
         self._fifo = folder / _NAME
         self._file = _open_fifo(self._fifo)
         self._total = 0  # in the fifo, or held by clients
-        self._sought = time.monotonic()
+        self._searched = time.monotonic()
 
     @property
     def held(self) -> int:
         """Return the tokens that clients have taken and not brought back."""
-        return max(0, self._total - self._available())
+        return max(0, self._total - _waiting_bytes(self._file))
 
     def offer(self, free: int) -> None:
         """Let `free` tokens lie in the fifo, beside those that are held."""
         if self._file is None:
             return
-        lying = self._available()
+        lying = _waiting_bytes(self._file)
         self._total = max(self._total, lying)  # one that was given up as lost came back
-        if lying < self._total and time.monotonic() - self._sought > LOST_AFTER_SECONDS:
+        if lying < self._total and time.monotonic() - self._searched > LOST_AFTER_SECONDS:
             self.replace_lost()
         with contextlib.suppress(OSError):
             if lying < free:
@@ -62,18 +61,15 @@ class TokenPool:
 
     def replace_lost(self) -> None:
         """Give up what is held where no client lives: one that was killed brings nothing back."""
-        self._sought = time.monotonic()
+        self._searched = time.monotonic()
         if not _in_use(self._fifo):
-            self._total = self._available()
+            self._total = _waiting_bytes(self._file)
 
     def close(self) -> None:
         """Let go of the fifo."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def _available(self) -> int:
-        return 0 if self._file is None else _waiting_bytes(self._file)
 
 
 @contextlib.contextmanager
@@ -127,22 +123,11 @@ def makeflags(users: str, fifo: Path) -> str | None:
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
 
 
-def parse_make_version(said: str) -> Version | None:
-    """Return the version in what `make --version` says; None where that is not GNU make."""
-    match = _VERSION.search(said)
-    return Version(match[1]) if match else None
-
-
 def _make_takes_fifo(path: str | None) -> bool:
     """Tell whether the make on a PATH takes a fifo; where there is none, none can fail."""
     make = shutil.which("make", path=path)
-    if make is None:
-        return True
-    try:
-        version = parse_make_version(capture([make, "--version"]))
-    except (CommandError, HostError):
-        return False
-    return version is not None and version >= FIFO_SINCE_MAKE
+    match = _VERSION.search(program_output(make, "--version")) if make else None
+    return make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
 
 
 def _open_fifo(fifo: Path) -> int | None:
@@ -157,8 +142,8 @@ def _open_fifo(fifo: Path) -> int | None:
         return None
 
 
-def _waiting_bytes(file: int) -> int:
-    if sys.platform == "win32":
+def _waiting_bytes(file: int | None) -> int:
+    if sys.platform == "win32" or file is None:
         return 0
     import fcntl
     import termios
@@ -169,20 +154,20 @@ def _waiting_bytes(file: int) -> int:
 
 
 def _in_use(fifo: Path) -> bool:
-    """Tell whether a process other than this one and its parent, which keeps it open, has a fifo open."""
+    """Tell whether a process other than this one and its parent, which keeps it open, has a fifo open.
+
+    Not psutil: of what a process has open, it lists plain files alone.
+    """
     if sys.platform != "linux":
         return True  # nothing says so
+    path = str(fifo.resolve())
     ours = {str(os.getpid()), str(os.getppid())}
-    there = str(fifo.resolve())
-    processes = os.listdir("/proc")  # noqa: PTH208 - names alone, and fast
-    return any(_has_open(one, there) for one in processes if one.isdigit() and one not in ours)
-
-
-def _has_open(process: str, fifo: str) -> bool:
-    folder = f"/proc/{process}/fd/"
-    with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-        for descriptor in os.listdir(folder):  # noqa: PTH208
-            with contextlib.suppress(OSError):
-                if os.readlink(folder + descriptor) == fifo:  # noqa: PTH115
-                    return True
+    for process in os.listdir("/proc"):  # noqa: PTH208 - names alone, and fast
+        if process.isdigit() and process not in ours:
+            folder = f"/proc/{process}/fd/"
+            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+                for descriptor in os.listdir(folder):  # noqa: PTH208
+                    with contextlib.suppress(OSError):
+                        if os.readlink(folder + descriptor) == path:  # noqa: PTH115
+                            return True
     return False

@@ -29,16 +29,12 @@ from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMo
 from torchmill.toolchain.guard.units import UnitDescription
 
 RISE_FACTOR = 1.05  # of what it had when that was noted last
-SHORTEST_PACE_SECONDS = (
-    0.01  # seconds that a pace is measured over: within less, a few pages would be a flood
-)
+SHORTEST_PACE_SECONDS = 0.01  # that a pace is measured over: within less, a few pages would be a flood
 LOOKS_COMPARED = 8  # looks
 IDLE_LOOK_SECONDS = 1.0  # seconds between two looks at the memory while no unit is there
 RECONSIDER_SECONDS = 0.5  # seconds, at least, between two times that what waits is seen in a new light
 ALONE_AFTER_RERUNS = 2  # times that the guard ended a unit, after which it has the machine to itself
-FAILED_AFTER_KILLS = (
-    2  # times that the kernel killed a unit while nothing else ran, after which it has failed
-)
+FAILED_AFTER_KILLS = 2  # times that the kernel killed a unit that ran alone, after which it has failed
 
 
 @dataclass(slots=True)
@@ -123,12 +119,6 @@ class TrackedUnit:
         if self.group is not None:
             with contextlib.suppress(OSError):  # they have ended
                 os.killpg(self.group, number)
-
-    def record(self, ticket: UnitTicket, now: float, outcome: str) -> UnitRun:
-        """Return the record of this run."""
-        family = self.description.family if self.description else ""
-        unit = ticket.unit
-        return UnitRun(unit.key, family, ticket.since, now, self.peak, unit.peak, outcome, unit.measured)
 
     def describe_need(self, needed: str) -> str:
         """Return what it needed and what is allowed, in words."""
@@ -356,7 +346,11 @@ class UnitScheduler:
         """Take a unit off those that have begun, and remember its run."""
         number = tracked.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
-        self._record(tracked.record(ticket, self._clock(), outcome))
+        family, unit = tracked.description.family if tracked.description else "", ticket.unit
+        run = UnitRun(
+            unit.key, family, ticket.since, self._clock(), tracked.peak, unit.peak, outcome, unit.measured
+        )
+        self._record(run)
         tracked.group = None
         return ticket
 
@@ -389,14 +383,10 @@ class UnitScheduler:
                 self._running[number] = replace(self._rested(self._running[number], now), paused=False)
                 self._event("resume", self._running[number])
             case Rerun(number):
-                self._rerun(tracked, self._running.pop(number))
-
-    def _rerun(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
-        """End a unit now: its gate asks again."""
-        tracked.ended += 1
-        self._ending[ticket.number] = ticket
-        self._event("rerun", ticket)
-        tracked.end_for_rerun()
+                tracked.ended += 1
+                self._ending[number] = self._running.pop(number)
+                self._event("rerun", self._ending[number])
+                tracked.end_for_rerun()
 
     def _event(self, kind: str, ticket: UnitTicket, text: str = "") -> None:
         self._record(TimelineEvent(self._clock(), kind, ticket.unit.key, text))

@@ -33,14 +33,10 @@ class NonblockingPipe:
         self._read = True  # nobody who would read is gone
         self._pending = bytearray()
 
-    def write(self, text: str, /) -> int:
-        """Take a whole line."""
+    def write(self, text: str) -> None:
+        """Take a whole line, and write what can be written now."""
         if len(self._pending) < BUFFERED_BYTES:
             self._pending += text.encode()
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what can be written now."""
         self._write(0.0)
 
     def close(self) -> None:
@@ -72,20 +68,20 @@ class GuardRecorder:
     def __init__(self, descriptor: int, file: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._out = NonblockingPipe(descriptor)
-        self._told = TimelineWriter(self._out)
+        self._told = TimelineWriter(self._out.write)
         self._file: TextIO | None = None
         self._kept: TimelineWriter | None = None
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._file = file.open("w", encoding="utf-8")
-            self._kept = TimelineWriter(self._file, MOMENT_SHARE)
+            # by lines: whoever is killed leaves what was seen until then
+            self._file = file.open("w", encoding="utf-8", buffering=1)
+            self._kept = TimelineWriter(self._file.write, MOMENT_SHARE)
         except OSError as error:
             self._give_up_file(error)
 
     def announce_ready(self) -> None:
         """Say that gates may come."""
         self._out.write(READY)
-        self._out.flush()
 
     def record(self, record: Record) -> None:
         """Write a record."""

@@ -137,13 +137,13 @@ class _Guard:
         self._ending = threading.Event()
         self._process = self._start_process()
         command = GuardCommand(
-            folder=str(folder),
-            timeline=str(site.timeline),
-            history=str(site.history),
-            roots=site.roots,
-            cores=site.cores,
-            memory=site.memory,
-            known=site.known,
+            str(folder),
+            str(site.timeline),
+            str(site.history),
+            site.roots,
+            site.cores,
+            site.memory,
+            site.known,
         )
         self._send(command.to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)

@@ -7,9 +7,8 @@ it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Protocol
 
 from torchmill.core.units import format_bytes
 
@@ -103,32 +102,22 @@ def _refuse(word: str) -> float:
     raise ValueError(f"no record of a timeline: {word}")
 
 
-class LineSink(Protocol):
-    """What lines are written to."""
-
-    def write(self, text: str, /) -> int:
-        """Take a line."""
-
-    def flush(self) -> None:
-        """Let nothing be kept back."""
-
-
 class TimelineWriter:
     """Write records as lines, of all moments ever fewer, so that no build's timeline grows large.
 
-    A moment that is written stands for EVERY seconds, or for a `share` of the time so far where that is
+    A moment that is written stands for MOMENT_SECONDS, or for a `share` of the time so far where that is
     longer, and is the one of them with the least memory left. Six hours fill about 9500 lines, 1.2 MB.
     """
 
-    def __init__(self, file: LineSink, share: float = 0.0) -> None:
-        self._file, self._share = file, share
+    def __init__(self, put: Callable[[str], object], share: float = 0.0) -> None:
+        self._put, self._share = put, share
         self._due = 0.0
         self._tightest: TimelineMoment | None = None
 
     def write(self, record: Record) -> None:
         """Write a record, at once; a moment, if it is time for one."""
         if not isinstance(record, TimelineMoment):
-            self._put(record)
+            self._put(f"{format_record(record)}\n")
             return
         held = self._tightest
         if held is None or record.allowed - record.used < held.allowed - held.used:
@@ -141,11 +130,7 @@ class TimelineWriter:
         """Write the moment that is held back; the file stays open."""
         held, self._tightest = self._tightest, None
         if held is not None:
-            self._put(held)
-
-    def _put(self, record: Record) -> None:
-        self._file.write(f"{format_record(record)}\n")
-        self._file.flush()  # whoever is killed leaves what was seen until then
+            self._put(f"{format_record(held)}\n")
 
 
 @dataclass(slots=True)
