@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.test_containers_emulation import AARCH64
 from tests.commands.test_cross_build import OTHER, SAMPLE, path
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
+from tests.support.stand_in_engine import AARCH64
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost
 from torchmill.commands import cross_build, cross_doctor

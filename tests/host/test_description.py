@@ -165,8 +165,9 @@ def test_a_machine_that_its_system_does_not_run_on_is_told(
     tmp_path: Path, arch: str, system: str, expected: str
 ) -> None:
     path = described(tmp_path, f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n')
-    with pytest.raises(ConfigError, match=f"'arch' is '{arch}', expected {expected} where"):
+    with refused("invalid-host-file") as caught:
         load_host(path)
+    assert f"expected {expected} where" in str(caught.value)
 
 
 def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -181,8 +182,10 @@ def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Pat
 )
 def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
-    with pytest.raises(ConfigError, match=r"^host\.toml: '\w+' is '[^']+', expected .*version"):
+    with refused("invalid-host-file") as caught:
         load_host(described(tmp_path, head + line))
+    assert str(caught.value).startswith(f"host.toml: '{line.split(maxsplit=1)[0]}' is ")
+    assert "version" in str(caught.value)
 
 
 def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:

@@ -6,6 +6,15 @@ Every place that a mount names is replaced by the folder that is mounted there, 
 import sys
 from pathlib import Path
 
+# As Linux 6 wrote it on Debian 12, after `update-binfmts --enable qemu-aarch64`.
+AARCH64 = """\
+enabled
+interpreter /usr/libexec/qemu-binfmt/aarch64-binfmt-P
+flags: PF
+offset 0
+magic 7f454c460201010000000000000000000200b700
+mask ffffffffffffff00fffffffffffffffffeffffff
+"""
 SCRIPT = """\
 #!{python}
 import json, os, sys

@@ -5,45 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from torchmill.build import context
 from torchmill.build.preflight import preflight
-from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Compiler, Facts, Host, Options, Source
-from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout
-from torchmill.core.stat_cache import StatCache
-from torchmill.plan import build_plan
-
-HOST = Host(
-    arch="x86_64",
-    system="linux",
-    cores=4,
-    memory=2**34,
-    disk=2**40,
-    complete=True,
-    compiler=Compiler("gcc", "12.2.0"),
-    tools={"git": "/usr/bin/git", "c++": "c++"},
-    interpreters={"3.10": "/usr/bin/python3.10"},
-)
-
-
-def job(
-    known: Facts,
-    tmp_path: Path,
-    host: Host,
-    identifier: str = "wheel-3.10-cpu",
-    options: Options = Options(),  # noqa: B008 (it is frozen)
-) -> context.BuildContext:
-    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
-    fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
-    computed = build_plan.compute_plan(known, cell, host, options, fetched)
-    layout = Layout(tmp_path, tmp_path / "cache")
-    recall = StatCache(tmp_path / "recall.json")
-    venv, python = tmp_path / "venv", Path("/python")
-    return context.BuildContext(
-        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, recall
-    )
+from torchmill.config.model import Compiler, Facts, Options
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -109,7 +75,7 @@ def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
-    with pytest.raises(ConfigError, match=r"TORCHMILL_CACHE is 'redis://', but it has no host"):
+    with refused("invalid-cache-setting"):
         preflight(job(known, tmp_path, HOST), print)
 
 

@@ -1,4 +1,4 @@
-"""What each container engine is told, and how a run ends."""
+"""Container engines: which one answers, what the kernel emulates, the commands of a run and how it ends."""
 
 import io
 import os
@@ -14,11 +14,138 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.build.containers import run
+from tests.support.stand_in_engine import AARCH64
+from torchmill.build.containers import engine, run
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import Container, EngineHost, Mount
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError
+
+PYTHON = """\
+enabled
+interpreter /usr/bin/python3.11
+flags:
+offset 0
+magic a70d0d0a
+"""
+BY_NAME = """\
+enabled
+interpreter /usr/bin/cli
+flags:
+extension .exe
+"""
+
+
+def test_a_registered_emulation_is_found_whatever_it_is_called() -> None:
+    found = engine.find_handler("aarch64", {"jar": BY_NAME, "python3.11": PYTHON, "rosetta": AARCH64})
+    assert found is not None
+    assert (found.name, found.interpreter) == ("rosetta", "/usr/libexec/qemu-binfmt/aarch64-binfmt-P")
+    assert engine.explain_no_emulation("aarch64", {"rosetta": AARCH64}) is None
+
+
+def test_that_of_another_architecture_does_not_count() -> None:
+    said = {"qemu-aarch64": AARCH64}
+    assert engine.find_handler("x86_64", said) is None
+    refusal = engine.explain_no_emulation("x86_64", said)
+    assert refusal is not None
+    assert "tonistiigi/binfmt --install amd64" in refusal
+
+
+@pytest.mark.parametrize("text", [AARCH64.replace("enabled", "disabled"), AARCH64[:60], ""])
+def test_what_is_disabled_or_cut_off_does_not_count(text: str) -> None:
+    refusal = engine.explain_no_emulation("aarch64", {"qemu-aarch64": text})
+    assert refusal is not None
+    assert "does not run programs for aarch64" in refusal
+    assert "`update-binfmts --enable qemu-aarch64`" in refusal
+
+
+def test_an_interpreter_that_containers_do_not_see_is_refused() -> None:
+    refusal = engine.explain_no_emulation("aarch64", {"qemu-aarch64": AARCH64.replace("PF", "P")})
+    assert refusal is not None
+    assert "/usr/libexec/qemu-binfmt/aarch64-binfmt-P, which a container does not see" in refusal
+    both = {"old": AARCH64.replace("PF", "P"), "new": AARCH64}
+    assert engine.explain_no_emulation("aarch64", both) is None
+
+
+def test_entries_are_read_from_the_kernel(tmp_path: Path) -> None:
+    assert engine.read_binfmt_entries(tmp_path) == {}
+    folder = tmp_path / engine.BINFMT_FOLDER
+    folder.mkdir(parents=True)
+    for name, text in {"qemu-aarch64": AARCH64, "status": "enabled\n", "register": ""}.items():
+        (folder / name).write_text(text)
+    assert engine.read_binfmt_entries(tmp_path) == {"qemu-aarch64": AARCH64}
+
+
+DEAD = 'echo "Cannot connect to the Docker daemon at unix:///var/run/docker.sock." >&2; exit 1'
+
+
+def _program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_docker_is_taken_where_its_daemon_answers(tmp_path: Path) -> None:
+    _program(tmp_path, "docker", '[ "$1" = version ] && echo 28.2.2')
+    _program(tmp_path, "podman", "echo 5.4.0")
+    found = engine.find_engine({"PATH": str(tmp_path)})
+    assert found == engine.Engine("docker", str(tmp_path / "docker"), (), "28.2.2")
+    assert found.command("build", "--tag", "a") == (str(tmp_path / "docker"), "build", "--tag", "a")
+
+
+def test_a_client_without_a_daemon_is_passed_over(tmp_path: Path) -> None:
+    _program(tmp_path, "docker", DEAD)
+    _program(tmp_path, "buildah", '[ "$1" = info ] || echo "buildah version 1.28.2 (image-spec 1.0)"')
+    found = engine.find_engine({"PATH": str(tmp_path)})
+    assert (found.name, found.version, found.options) == ("buildah", "1.28.2", ())
+
+
+def test_a_storage_of_copies_is_taken_where_the_kernel_has_no_other(tmp_path: Path) -> None:
+    answers = '--version) echo "buildah version 1.28.2" ;; "--storage-driver vfs info"*) ;; *) exit 1 ;;'
+    _program(tmp_path, "buildah", f'case "$*" in {answers} esac')
+    assert engine.find_engine({"PATH": str(tmp_path)}).options == ("--storage-driver", "vfs")
+
+
+def test_the_storage_that_a_user_names_is_passed_on(tmp_path: Path) -> None:
+    _program(tmp_path, "podman", 'echo "$2"')
+    found = engine.find_engine({"PATH": str(tmp_path), "STORAGE_DRIVER": "btrfs"})
+    assert (found.options, found.version) == (("--storage-driver", "btrfs"), "btrfs")
+
+
+def test_no_engine_names_the_three_and_how_to_install_one(tmp_path: Path) -> None:
+    with pytest.raises(HostError) as error:
+        engine.find_engine({"PATH": str(tmp_path)})
+    for word in ("docker", "podman", "buildah", "apt-get install", "dnf install", "brew install"):
+        assert word in str(error.value)
+
+
+def test_an_engine_that_does_not_answer_is_told_with_its_words(tmp_path: Path) -> None:
+    _program(tmp_path, "docker", DEAD)
+    with refused("no-container-engine") as caught:
+        engine.find_engine({"PATH": str(tmp_path)}, "docker")
+    assert "docker is installed but does not answer (Cannot connect" in str(caught.value)
+    assert str(caught.value).endswith("start its daemon")
+    with refused("no-container-engine") as caught:
+        engine.find_engine({"PATH": str(tmp_path)})
+    assert "or install one that needs no daemon" in str(caught.value)
+
+
+def test_an_engine_that_is_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ANSWER_TIMEOUT_SECONDS", 0.2)
+    _program(tmp_path, "docker", "exec /bin/sleep 60")
+    with refused("no-container-engine") as caught:
+        engine.find_engine({"PATH": str(tmp_path)}, "docker")
+    assert "no answer in" in str(caught.value)
+
+
+def test_the_engine_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:
+    _program(tmp_path, "docker", "echo 28")
+    with refused("no-container-engine") as caught:
+        engine.find_engine({"PATH": str(tmp_path)}, "podman")
+    assert str(caught.value).startswith("podman is not on PATH")
+    with refused("unknown-container-engine"):
+        engine.find_engine({"PATH": str(tmp_path)}, "nerdctl")
+
 
 DOCKER = Engine("docker", "/usr/bin/docker", (), "27.5")
 PODMAN = Engine("podman", "/usr/bin/podman", ("--storage-driver", "vfs"), "4.3.1")
@@ -164,12 +291,13 @@ def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
     engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body="exit 0"))
 
     def refuse(machine: str) -> None:
-        raise HostError(f"this is {machine}")
+        raise HostError(machine, code="test-machine")
 
-    with pytest.raises(HostError, match=f"this is {os.uname().machine}"):
+    with refused("test-machine") as caught:
         run.run_container(
             CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), os.environ, io.StringIO(), refuse
         )
+    assert str(caught.value) == os.uname().machine
     orders = [line.split()[0] for line in (tmp_path / "orders").read_text().splitlines()]
     assert orders == ["from", "run", "rm"]
 
@@ -253,8 +381,8 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
 
 def test_what_a_container_is_told_is_no_secret() -> None:
     """Values that may be passwords are taken from the engine's environment, and stand in no command line."""
-    for engine in (DOCKER, PODMAN, BUILDAH):
-        words = run.container_commands(engine, LOCAL, CONTAINER).main
+    for each in (DOCKER, PODMAN, BUILDAH):
+        words = run.container_commands(each, LOCAL, CONTAINER).main
         assert words[words.index("PIP_INDEX_URL") - 1] == "--env"
         assert not [word for word in words if word.startswith("PIP_INDEX_URL=")]
 

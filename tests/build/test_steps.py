@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.build.test_workshop import HOST, job
+from tests.support.contexts import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import Sample, fetched
 from torchmill.build.steps import empty_old_trees, find_links

@@ -1,5 +1,6 @@
-"""Nothing changed, nothing done; anything changed, and it is not skipped: many questions to one build."""
+"""Nothing changed, nothing done; anything changed, and it is done again."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,79 @@ from filelock import FileLock
 
 from tests.support.commands import ROOT
 from tests.support.sampled import THIS, Sample, fetched
+from torchmill.build import up_to_date
+from torchmill.build.up_to_date import INSTALLED, WHOLE, StageRecord
+from torchmill.core.stat_cache import StatCache
 from torchmill.host import environments
 
-pytestmark = pytest.mark.slow
+PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
+
+
+@pytest.fixture
+def recall(tmp_path: Path) -> StatCache:
+    return StatCache(tmp_path / "recall.json")
+
+
+def changes(entry: StageRecord | None, parts: dict[str, str], recall: StatCache) -> list[str]:
+    return list(up_to_date.find_differences(entry, parts, recall))
+
+
+def test_each_part_that_differs_is_named(recall: StatCache) -> None:
+    entry = StageRecord(PARTS, "made")
+    assert changes(entry, PARTS, recall) == []
+    assert changes(None, PARTS, recall) == ["not done yet"]
+    assert changes(entry, PARTS | {"compiler": "x", WHOLE: "y"}, recall) == ["compiler"]
+    assert changes(entry, PARTS | {WHOLE: "y"}, recall) == [WHOLE]
+    assert changes(entry, PARTS | {"switch B": "1"}, recall) == ["switch B"]
+    assert changes(entry, {"compiler": "2", WHOLE: "3"}, recall) == ["switch A"]
+
+
+def test_an_environment_that_is_not_filled_yet_is_no_difference(recall: StatCache) -> None:
+    entry = StageRecord({**PARTS, INSTALLED: "numpy 1"}, "made")
+    assert changes(entry, PARTS, recall) == []
+    assert changes(entry, {**PARTS, INSTALLED: "numpy 2"}, recall) == [INSTALLED]
+
+
+def test_a_file_that_was_read_and_is_another_now_is_named(tmp_path: Path, recall: StatCache) -> None:
+    header = tmp_path / "a.h"
+    header.write_text("one")
+    digest = recall.digest(header)
+    assert digest is not None
+    entry = StageRecord(PARTS, "made", {str(header): digest})
+    assert changes(entry, PARTS, recall) == []
+    header.write_text("two")
+    assert changes(entry, PARTS, recall) == [str(header)]
+    header.unlink()
+    assert changes(entry, PARTS, recall) == [str(header)]
+
+
+def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
+    entries = {
+        "compile": StageRecord(PARTS, "raw", {"/a.h": "1"}, {"edges": 7}),
+        "pack": StageRecord({"raw": "1"}, "packed"),
+    }
+    file = tmp_path / "ledger"
+    up_to_date.write_records(file, entries)
+    assert up_to_date.read_records(file) == entries
+    told = json.loads(json.dumps({"stages": up_to_date.records_as_data(entries), "edges": 7}))
+    assert up_to_date.parse_records(told)["compile"].said == {}, "the manifest says it elsewhere"
+    assert up_to_date.parse_records(told)["compile"].read == {"/a.h": "1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "{}", '{"stages": 5}', '{"stages": {"compile": 5}}', '{"stages": {"pack": {}}}',
+     '{"stages": {"compile": {"parts": {}, "made": "x", "read": {}, "said": {}}}}',
+     '{"stages": {"compile": {"parts": {"a": "b"}, "made": "", "read": {}, "said": {}}}}'],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_nothing(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ledger"
+    assert up_to_date.read_records(file) == {}
+    file.write_text(text)
+    assert up_to_date.read_records(file) == {}
+
+
+slow = pytest.mark.slow
 
 SESSION = f"wheel-{THIS}-cpu"
 SKIPPED = "is up to date"
@@ -75,6 +146,7 @@ def edited(file: Path, old: str, new: str) -> Iterator[None]:
     os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 
+@slow
 def test_nothing_changed_means_nothing_done(built: Sample) -> None:
     log = built.home / ".torchmill" / "logs" / f"v1.0.0-{SESSION}.log"
     before = [(path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")]
@@ -82,6 +154,7 @@ def test_nothing_changed_means_nothing_done(built: Sample) -> None:
     assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before
 
 
+@slow
 def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
     """How fast it is built, what facts say elsewhere, a touched file, another terminal, a lost memory."""
     file = built.configs / "packages" / "tinytorch.toml"
@@ -95,11 +168,13 @@ def test_what_cannot_change_the_wheel_is_no_reason(built: Sample) -> None:
     file.write_text(text)
 
 
+@slow
 def test_a_changed_switch_or_flag_is_seen(built: Sample) -> None:
     assert "switch USE_TINY_FAST" in reason(built, "--set", "USE_TINY_FAST=0")
     assert "compile: CPATH, LDFLAGS" in reason(built, env={"LDFLAGS": "-s", "CPATH": "/nowhere"})
 
 
+@slow
 def test_another_compiler_at_the_same_place_is_seen(built: Sample) -> None:
     with edited(built.folder / "system" / "c++", "-O1", "-O2"):
         assert "compile: C++: driver" in reason(built)
@@ -107,6 +182,7 @@ def test_another_compiler_at_the_same_place_is_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
+@slow
 def test_an_upgraded_header_of_the_system_is_seen(built: Sample) -> None:
     """Its time is older than that of what was compiled, as a package manager has it."""
     header = built.folder / "system" / "extra.h"
@@ -120,6 +196,7 @@ def tree(sample: Sample) -> Path:
     return sample.home / ".torchmill" / "sources" / "tinytorch" / "v1.0.0" / "tree"
 
 
+@slow
 def test_a_touched_source_is_seen(built: Sample) -> None:
     with edited(tree(built) / "src" / "add.cpp", "a + b", "a - b"):
         assert "has changes that are not committed (src/add.cpp)" in reason(built)
@@ -130,6 +207,7 @@ def test_a_touched_source_is_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
+@slow
 def test_a_moved_submodule_is_seen(built: Sample) -> None:
     other = built.manifest(wheel(built).name)["commit"]
     git = tree(built) / "third_party" / "tinymath" / ".git"
@@ -141,6 +219,7 @@ def test_a_moved_submodule_is_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
+@slow
 def test_another_interpreter_of_the_same_version_is_seen(built: Sample) -> None:
     configuration = environment(built) / "pyvenv.cfg"
     text = configuration.read_text()
@@ -155,6 +234,7 @@ def test_another_interpreter_of_the_same_version_is_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
+@slow
 def test_packages_changed_by_hand_are_seen(built: Sample) -> None:
     (packages,) = environment(built).glob("lib/python*/site-packages")
     (packages / "numpy-9.9.9.dist-info").mkdir()
@@ -162,6 +242,7 @@ def test_packages_changed_by_hand_are_seen(built: Sample) -> None:
     (packages / "numpy-9.9.9.dist-info").rmdir()
 
 
+@slow
 def test_the_same_cell_of_another_release_has_the_environment_first(built: Sample) -> None:
     lock = environment(built).with_name(".locks") / environment(built).name / "lock"
     with FileLock(lock):
@@ -170,6 +251,7 @@ def test_the_same_cell_of_another_release_has_the_environment_first(built: Sampl
     assert "in the same environment" in done.stderr
 
 
+@slow
 def test_changed_facts_and_patches_are_seen(built: Sample) -> None:
     patch = built.configs / "patches" / "tinytorch" / "limits-header.patch"
     text = patch.read_text()
@@ -189,6 +271,7 @@ def better(checkout: Path, room: str) -> None:
         file.write("# better\n")
 
 
+@slow
 def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     """A checkout of the suite in which somebody works on how wheels are packed, and how they are verified."""
     checkout = built.folder / "checkout"
@@ -214,6 +297,7 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     assert reason(built) == ""
 
 
+@slow
 def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_else(built: Sample) -> None:
     made = wheel(built)
     data, seen = made.read_bytes(), made.stat()
@@ -239,6 +323,7 @@ def test_a_wheel_or_manifest_that_is_gone_or_edited_is_made_again_and_nothing_el
     assert reason(built) == ""
 
 
+@slow
 def test_a_wheel_whose_tree_is_gone_is_still_known(built: Sample) -> None:
     """Whoever makes room by deleting trees keeps what they were for; and an environment may be a new one."""
     shutil.rmtree(built.home / ".torchmill" / "trees")

@@ -1,4 +1,4 @@
-"""How a build for another machine is run: golden/foreign has the whole plans."""
+"""Builds for other architectures: which a command line names, and the containers of these."""
 
 import json
 from dataclasses import replace
@@ -7,17 +7,131 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import commands
 from tests.support.refusals import refused
 from torchmill.build.containers import run
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost, Mount
 from torchmill.build.context import UNSET_PATTERNS
-from torchmill.build.cross import container
+from torchmill.build.cross import container, requested
 from torchmill.build.cross.container import ContainerOrder, ContainerPlace, CrossBuild, PassedSettings
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
+from torchmill.host import native
 from torchmill.plan.options import parse_options
+
+OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"
+
+
+def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tuple[str, str, str]]:
+    cells = requested.requested_cells(
+        known,
+        None,
+        "x86_64",
+        requested.session_names(words),
+        lambda one: further if one.build.package == "base" else (),
+    )
+    return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
+
+
+def test_a_name_with_the_arch_of_another_machine_is_its_cell(known: Facts) -> None:
+    assert found(known, "nox", "-s", "wheel-3.10-cpu-aarch64") == [("wheel-3.10-cpu", "2.0.0", "aarch64")]
+    assert found(known, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
+        ("vision-3.10-cpu", "0.1.0", "aarch64"),
+        ("wheel-3.9-cpu", "1.0.0", "arm64"),
+    ]
+
+
+@pytest.mark.parametrize("words", [["-s", "wheel-3.10-cpu"], ["-l"], ["-s", "wheel-2.7-cpu-aarch64"], []])
+def test_nothing_else_is(known: Facts, words: list[str]) -> None:
+    assert found(known, *words) == []
+
+
+def test_what_conflicts_forbid_is_none(known: Facts) -> None:
+    release = matrix.find_release(known, "base", "1.0.0")
+    wanted = requested.session_names(["wheel-3.10-cu118-aarch64"])
+    assert list(requested.requested_cells(known, release, "x86_64", wanted)) == []
+
+
+def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:
+    name = "libtorch-3.10-cpu-aarch64"
+    assert found(known, name) == []
+    assert found(known, name, further=("libtorch",)) == [("libtorch-3.10-cpu", "2.0.0", "aarch64")]
+
+
+def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:
+    name = f"wheel-3.10-cpu-{OTHER}"
+    env = {"TORCHMILL_TAG": "v1.13.1"}
+    assert name not in commands.run("nox", "--list", home=tmp_path, env=env).stdout
+    named = commands.run("nox", "--list", "--json", "-s", name, home=tmp_path, env=env)
+    assert [one["session"] for one in json.loads(named.stdout)] == [name], named.stderr
+    env |= {"NOXSESSION": name}
+    assert name in commands.run("nox", "--list", home=tmp_path, env=env).stdout
+
+
+HERE = {"/etc/ssl/certs/ca-certificates.crt", "/opt/wheels", "/srv/index/simple", "/home/me/proxy.pem"}
+
+
+def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel() -> None:
+    environ = {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "no_proxy": "localhost",
+        "REQUESTS_CA_BUNDLE": "/home/me/proxy.pem",
+        "TORCHMILL_CACHE": "redis://:secret@cache",
+        "CXXFLAGS": "-march=native",
+        "USE_CUDA": "1",
+        "CC": "gcc-13",
+        "PIP_TARGET": "/home/me/lib",
+        "HOME": "/home/me",
+        "SCCACHE_DIR": "/home/me/sccache",
+        "SSL_CERT_FILE": "",
+    }
+    found = container.select_settings(environ, {}, HERE.__contains__)
+    names = ["HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "TORCHMILL_CACHE", "no_proxy"]
+    assert sorted(found.variables) == names
+    assert found.mounts == (Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),)
+
+
+def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
+    listing = (
+        ":env:.disable-pip-version-check='1'\n"
+        ":env:.find-links='/opt/wheels'\n"
+        "global.cert='/etc/ssl/certs/ca-certificates.crt'\n"
+        "global.extra-index-url='\\nfile:///srv/index/simple\\nhttps://me:secret@index.example/simple'\n"
+        "global.find-links='/gone'\n"
+        "global.target='/home/me/lib'\n"
+        "global.timeout='10'\n"
+        "install.timeout='20'\n"
+        "list.timeout='30'\n"
+    )
+    found = container.select_settings({}, container.parse_pip_settings(listing), HERE.__contains__)
+    assert found.variables == {
+        "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt",
+        "PIP_EXTRA_INDEX_URL": "file:///srv/index/simple https://me:secret@index.example/simple",
+        "PIP_FIND_LINKS": "/opt/wheels",
+        "PIP_TIMEOUT": "20",
+    }
+    # pages of an index lead to files that lie beside them
+    places = ["/etc/ssl/certs/ca-certificates.crt", "/opt/wheels", "/srv/index"]
+    assert found.mounts == tuple(Mount(path, path) for path in places)
+
+
+def test_what_is_not_here_is_not_mounted() -> None:
+    found = container.select_settings(
+        {}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__
+    )
+    assert found.mounts == ()
+
+
+def test_a_compiler_cache_of_the_users_own_is_written_to() -> None:
+    environ = {"CCACHE_DIR": "/var/ccache", "TORCHMILL_CACHE": "file:///srv/cache%20all#read-only"}
+    found = container.select_settings(environ, {}, HERE.__contains__)
+    assert found.mounts == (
+        Mount("/var/ccache", "/var/ccache", writable=True),
+        Mount("/srv/cache all", "/srv/cache all", writable=True),
+    )
+
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"
 LINUX = EngineHost("x86_64", rootless=False, remote=False)

@@ -1,0 +1,301 @@
+"""A tree made ready: shared tools, the copy of the source, what is kept and what is made anew."""
+
+import errno
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.contexts import HOST, job
+from tests.support.ninja_trees import Python, Site
+from tests.support.refusals import refused
+from torchmill.build import prepare, retarget
+from torchmill.build.context import BuildContext
+from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
+from torchmill.config.model import Command, Facts, Source
+from torchmill.core.files import report_disk_full
+from torchmill.host.environments import TreeUser
+
+PROGRAM = "#!/bin/sh\necho 'cmake version 3.31'\n"
+SCRIPT = "#!/nowhere/bin/python\nfrom cmake import cmake\ncmake()\n"
+
+
+def pip(calls: list[tuple[str, ...]]) -> Callable[..., None]:
+    """Return what installs as pip does: a script that starts a program, a program, a library."""
+
+    def install(*arguments: str) -> None:
+        calls.append(arguments)
+        prefix = Path(arguments[arguments.index("--prefix") + 1])
+        package = prefix / "lib" / "python3.10" / "site-packages" / "cmake" / "data" / "bin"
+        for file, text in {
+            package / "cmake": PROGRAM,
+            package.parents[2] / "mkl_static-2022.2.1.dist-info" / "METADATA": "",
+            prefix / "bin" / "cmake": SCRIPT,
+            prefix / "bin" / "f2py": SCRIPT,
+            prefix / "bin" / "ninja": "\x7fELF",
+            prefix / "lib" / "libmkl_core.a": "",
+        }.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            file.chmod(0o755)
+
+    return install
+
+
+def test_programs_start_without_the_python_that_brought_them(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    folder = tmp_path / "kit"
+    prepare.provide_shared_tools(folder, ("cmake<4", "ninja"), pip(calls))
+    (arguments,) = calls
+    assert arguments[-2:] == ("cmake<4", "ninja")
+    assert "--ignore-installed" in arguments, "what the environment has is none of the kit's"
+    assert sorted(path.name for path in (folder / "bin").iterdir()) == ["cmake", "ninja"]
+    said = subprocess.run([folder / "bin" / "cmake"], capture_output=True, text=True, check=True).stdout
+    assert said == "cmake version 3.31\n"
+    assert (folder / "bin" / "cmake").resolve().is_relative_to(folder.resolve()), "not where it was made"
+    assert (folder / "lib" / "libmkl_core.a").is_file()
+    assert prepare.list_shared_tools(folder) == ["mkl_static==2022.2.1"]
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+    for _ in range(2):
+        prepare.provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls))
+    assert len(calls) == 1
+
+
+def test_half_of_it_is_never_taken_for_all(tmp_path: Path) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def fails(*arguments: str) -> None:
+        pip(calls)(*arguments)
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 (whatever pip's failure is)
+        prepare.provide_shared_tools(tmp_path / "kit", ("cmake",), fails)
+    assert not (tmp_path / "kit").exists()
+    prepare.provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls))
+    assert (tmp_path / "kit" / "bin" / "cmake").exists()
+
+
+def test_a_package_without_one_has_an_empty_one(tmp_path: Path) -> None:
+    prepare.provide_shared_tools(tmp_path / "kit", (), pytest.fail)
+    assert list((tmp_path / "kit" / "bin").iterdir()) == []
+
+
+needs_preparing = pytest.mark.skipif(
+    not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"
+)
+
+
+class Cell:
+    """A cell of a shared tree, whose source the real ninja compiles."""
+
+    def __init__(self, begun: BuildContext, python: Python) -> None:
+        self.job, self.python = replace(begun, venv=python.venv), python
+        self.said: list[str] = []
+        self.began = time.time()
+
+    @property
+    def user(self) -> TreeUser:
+        return self.python.user(self.job.tree)
+
+    def prepare(self) -> str:
+        """Make the tree ready and return what was said."""
+        self.said.clear()
+        self.began = time.time()
+        prepare.prepare_tree(self.job, self.user, lambda *_: None, self.said.append)
+        return "\n".join(self.said)
+
+    def build(self) -> set[str]:
+        """Compile, note what was read, and return what was made."""
+        site = Site.__new__(Site)
+        site.tree = self.job.tree
+        site.tree.build.mkdir(exist_ok=True)
+        made = site.built(self.python)
+        prepare.record_external_inputs(self.job, self.user, self.began)
+        return made
+
+
+@pytest.fixture
+def begun(known: Facts, tmp_path: Path) -> BuildContext:
+    """Return a job whose source is fetched."""
+    made = job(known, tmp_path, HOST)
+    fetched = Site(tmp_path / "fetched").tree.source
+    fetched.rename(made.source.path)
+    shutil.rmtree(made.source.path / "build")
+    return made
+
+
+@pytest.fixture
+def old(begun: BuildContext, tmp_path: Path) -> Cell:
+    return Cell(begun, Python(tmp_path, "3.10", "1.0"))
+
+
+@pytest.fixture
+def new(begun: BuildContext, tmp_path: Path) -> Cell:
+    return Cell(begun, Python(tmp_path, "3.12", "2.0"))
+
+
+@needs_preparing
+def test_a_tree_is_made_once_and_goes_from_one_to_the_other(old: Cell, new: Cell) -> None:
+    assert old.prepare() == f"copying the source to {old.job.tree.source}"
+    assert len(old.build()) == 5
+    assert new.prepare() == f"reusing {new.job.tree.folder}, recompiling 2 objects that depend on Python"
+    assert new.build() == {"python.o", "number.o", "lib.so"}
+    prepare.refuse_foreign_objects(new.job, new.user)
+    assert new.prepare() == f"reusing {new.job.tree.folder}"
+    assert new.build() == set()
+
+
+@needs_preparing
+def test_what_is_not_whole_is_made_anew(old: Cell) -> None:
+    old.prepare()
+    old.build()
+    old.job.tree.key_file.unlink()
+    assert old.prepare().startswith("copying the source")
+    assert not old.job.tree.build.exists()
+
+
+@needs_preparing
+@pytest.mark.parametrize("noted", [True, False])
+def test_an_upgraded_header_costs_what_read_it(old: Cell, noted: bool) -> None:
+    """Also where the build was killed before it could note what it had read."""
+    header = old.python.headers.parent / "system.h"
+    source = old.job.source.path / "also.c"
+    header.write_text("")
+    source.write_text(f'#include "{header}"\n{source.read_text()}')
+    old.prepare()
+    old.build()
+    if not noted:
+        old.job.tree.external_inputs_file.unlink()
+    time.sleep(0.01)
+    header.write_text("/* upgraded */\n")
+    os.utime(header, (1, 1))
+    said = old.prepare()
+    assert said.splitlines()[0] == f"{header} changed: recompiling 1 objects"
+    assert old.build() == {"also.o", "lib.so"}
+    assert old.prepare() == f"reusing {old.job.tree.folder}"
+
+
+@needs_preparing
+def test_a_clock_that_went_back(old: Cell) -> None:
+    old.prepare()
+    old.build()
+    later = time.time() + 3600
+    os.utime(old.job.tree.build / "free.o", (later, later))
+    said = old.prepare()
+    assert f"recreating {old.job.tree.folder}: object files are dated in the future" in said
+    assert len(old.build()) == 5
+
+
+@needs_preparing
+def test_a_tree_of_which_nothing_was_written_down(old: Cell, new: Cell) -> None:
+    old.prepare()
+    old.build()
+    (old.job.tree.build / ".ninja_deps").unlink()
+    assert "no record of which objects depend on the Python" in new.prepare()
+    assert len(new.build()) == 5
+
+
+@needs_preparing
+def test_an_object_of_another_python_is_never_packed(old: Cell, new: Cell) -> None:
+    old.prepare()
+    old.build()
+    retarget.claim_tree(new.job.tree, new.user, new.job.venv)  # as if it had been handed over
+    with refused("foreign-object"):
+        prepare.refuse_foreign_objects(new.job, new.user)
+    assert new.prepare().startswith("copying the source")
+
+
+@needs_preparing
+def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
+    """A patch is no edit, and the build may write a file again as it was."""
+    patch = replace(old.job.plan, prepare=(Command("patch", ("sed", "-i", "s/2/3/", "also.c")),))
+    for cell in (old, new):
+        cell.job = replace(cell.job, plan=patch)
+    old.prepare()
+    free = old.job.tree.source / "free.c"
+    free.write_text(free.read_text())
+    assert new.prepare() == f"reusing {new.job.tree.folder}"
+    free.write_text("int mine(void) { return 1; }")
+    assert old.prepare().splitlines()[0] == (
+        f"free.c in {old.job.tree.source} has local edits, which every wheel of this tree will contain: "
+        "turn them into a patch"
+    )
+
+
+@needs_preparing
+def test_a_patch_that_does_not_fit_leaves_no_tree(old: Cell) -> None:
+    broken = replace(old.job.plan, prepare=(Command("patch a", ("git", "apply", "absent.patch")),))
+    old.job = replace(old.job, plan=broken)
+    with refused("preparation-failed") as caught:
+        old.prepare()
+    assert "absent.patch" in str(caught.value)
+    assert not old.job.tree.key_file.exists()
+
+
+def source(path: Path) -> Source:
+    return Source("base", "1.0.0", "v1.0.0", "git", "here", "1" * 40, path, verified=True)
+
+
+def test_a_copy_is_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    (origin / "sub").mkdir(parents=True)
+    (origin / "sub" / "run.sh").write_text("echo")
+    (origin / "sub" / "run.sh").chmod(0o755)
+    (origin / "link").symlink_to("sub/run.sh")
+    tree = BuildTree(tmp_path / "tree")
+    (tree.source / "stale").mkdir(parents=True)
+    for note in (tree.key_file, tree.interpreter_file, tree.external_inputs_file):
+        note.write_text("k")
+    assert tree.is_prepared("k")
+    assert not tree.is_prepared("other")
+    copy_source(tree, source(origin))
+    assert not tree.key_file.exists(), "a tree is complete only when its patches are in"
+    assert not tree.interpreter_file.exists(), "what is fresh has served nobody"
+    assert not tree.external_inputs_file.exists()
+    assert sorted(path.name for path in tree.source.iterdir()) == ["link", "sub"]
+    assert (tree.source / "link").is_symlink()
+    assert (tree.source / "sub" / "run.sh").stat().st_mode & 0o111
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    with refused("disk-full"), report_disk_full(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(PermissionError), report_disk_full(tmp_path):
+        raise PermissionError
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder on a file system of one MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_source_too_large_for_the_disk(tmp_path: Path, tiny_disk: Path) -> None:
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    (origin / "large").write_bytes(bytes(2 * 1024**2))
+    tree = BuildTree(tiny_disk / "tree")
+    tree.folder.mkdir()
+    with refused("disk-full"):
+        copy_source(tree, source(origin))
+    assert not tree.key_file.exists(), "what was half copied does not count as a tree"
+
+
+def test_placeholders() -> None:
+    assert fill_placeholders("${venv}/bin:$$ORIGIN", {"venv": "/v"}) == "/v/bin:$ORIGIN"
+    with refused("unknown-placeholder"):
+        fill_placeholders("${nowhere}", {})

@@ -1,0 +1,40 @@
+"""A build on a made-up machine of four cores, of which nothing exists on the disk yet."""
+
+from pathlib import Path
+
+from torchmill.build import context
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Compiler, Facts, Host, Options, Source
+from torchmill.core.paths import Layout
+from torchmill.core.stat_cache import StatCache
+from torchmill.plan import build_plan
+
+HOST = Host(
+    arch="x86_64",
+    system="linux",
+    cores=4,
+    memory=2**34,
+    disk=2**40,
+    complete=True,
+    compiler=Compiler("gcc", "12.2.0"),
+    tools={"git": "/usr/bin/git", "c++": "c++"},
+    interpreters={"3.10": "/usr/bin/python3.10"},
+)
+
+
+def job(
+    known: Facts,
+    tmp_path: Path,
+    host: Host,
+    identifier: str = "wheel-3.10-cpu",
+    options: Options = Options(),  # noqa: B008 (it is frozen)
+) -> context.BuildContext:
+    cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
+    fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
+    computed = build_plan.compute_plan(known, cell, host, options, fetched)
+    layout = Layout(tmp_path, tmp_path / "cache")
+    recall = StatCache(tmp_path / "recall.json")
+    venv, python = tmp_path / "venv", Path("/python")
+    return context.BuildContext(
+        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, recall
+    )
