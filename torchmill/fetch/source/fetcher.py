@@ -118,10 +118,9 @@ def _fetch(
 
         return debian.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
     if request.origin == PYPI:
-        from torchmill.fetch import package_index
         from torchmill.fetch.source import pypi
 
-        return pypi.fetch_pypi(request, slot, package_index.configured_index(), progress)
+        return pypi.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
     return local.fetch_local(request, request.origin, slot, progress)

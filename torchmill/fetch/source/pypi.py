@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 _LISTED_VERSIONS = 8  # in a message
 
 
-def fetch_pypi(request: SourceRequest, slot: SourceDir, index: str, progress: "ProgressDisplay") -> Source:
-    """Download the archive of a release from an index, check and unpack it.
+def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: "ProgressDisplay") -> Source:
+    """Download the archive of a release from the index that pip uses, check and unpack it.
 
     Raises SourceError if it is missing, or not what the index or the facts say; NetworkError or HostError.
     """
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         bar.update(0, None, "asking the index")
-        file = _find_archive(request, index)
+        file = _find_archive(request)
         archive = download_file(
             file.url,
             slot.downloaded,
@@ -46,8 +46,9 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, index: str, progress: "P
         return slot.publish(slot.unpacked, request, PYPI, origin, commit=request.release.commit)
 
 
-def _find_archive(request: SourceRequest, index: str) -> IndexFile:
+def _find_archive(request: SourceRequest) -> IndexFile:
     """Return the source archive of the requested release, with a digest."""
+    index = package_index.configured_index()
     project, version, host = request.package.pypi, request.release.version, hide_password(index)
     if project is None:
         raise SourceError(

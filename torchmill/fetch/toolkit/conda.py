@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from textwrap import shorten
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
 
 PROVIDER = "conda"
-_GIST_LENGTH = 300  # characters of what the solver reports
+_LONGEST_REASON = 300  # characters of what the solver reports
 
 
 def offer(
@@ -143,21 +144,15 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
         )
         records = asyncio.run(work)
     except InvalidChannelError as error:
-        return f"{named} names no channel ({_gist(error)})"
+        return f"{named} names no channel ({shorten(str(error), _LONGEST_REASON)})"
     except GatewayError as error:
-        return f"{named} cannot be read ({_gist(error)})"
+        return f"{named} cannot be read ({shorten(str(error), _LONGEST_REASON)})"
     except SolverError as error:
-        return f"{named} does not have all of it ({_gist(error)})"
+        return f"{named} does not have all of it ({shorten(str(error), _LONGEST_REASON)})"
     named_so = {spec.split()[0] for spec in source.packages}
     ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
     chosen = [record for record in records if ours(record.name.normalized)]
     return sorted(chosen, key=lambda record: record.name.normalized)
-
-
-def _gist(error: Exception) -> str:
-    """Return what is wrong on one line."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= _GIST_LENGTH else f"{text[:_GIST_LENGTH]} ..."
 
 
 def _piece(record: RepoDataRecord) -> ProviderPackage:
@@ -197,7 +192,7 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
             raise SourceError(
-                f"{package} cannot be unpacked ({_gist(error)}): run the command again",
+                f"{package} cannot be unpacked ({error}): run the command again",
                 code="damaged-archive",
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies

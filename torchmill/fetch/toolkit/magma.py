@@ -109,7 +109,18 @@ def _fill(request: ToolkitRequest, here: Path, progress: ProgressDisplay, folder
         if here.is_file():
             with contextlib.closing(progress.task(f"{request} in {here}")) as bar:
                 unpack_archive(here, beside, bar)
-        _copy(beside if here.is_file() else here, folder)
+        root = beside if here.is_file() else here
+        found = _libraries(root)
+        if not found:
+            raise SourceError(
+                f"{here} has MAGMA's headers, but no lib/libmagma.a or .so: install the compiled library "
+                "into a folder, and give that",
+                code="magma-without-library",
+            )
+        for part, files in (("lib", found), ("include", sorted((root / "include").glob("*.h")))):
+            (folder / part).mkdir()
+            for file in files:
+                shutil.copy2(file, folder / part / file.name, follow_symlinks=part == "include")
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
@@ -159,22 +170,6 @@ def _libraries(root: Path) -> list[Path]:
     folders = [root / name for name in ("lib", "lib64")]
     static = [folder / "libmagma.a" for folder in folders if (folder / "libmagma.a").is_file()]
     return static[:1] or [file for folder in folders for file in sorted(folder.glob("libmagma.so*"))]
-
-
-def _copy(root: Path, folder: Path) -> None:
-    found = _libraries(root)
-    if not found:
-        raise SourceError(
-            f"{root} has MAGMA's headers, but no lib/libmagma.a or .so: install the compiled library into a "
-            "folder, and give that",
-            code="magma-without-library",
-        )
-    (folder / "lib").mkdir()
-    for file in found:
-        shutil.copy2(file, folder / "lib" / file.name, follow_symlinks=False)
-    (folder / "include").mkdir()
-    for file in sorted((root / "include").glob("*.h")):
-        shutil.copy2(file, folder / "include" / file.name)
 
 
 _PLACES = (
