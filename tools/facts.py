@@ -22,7 +22,7 @@ class FactsOptions:
     releases: tuple[str, ...]  # that the check is restricted to; (): all
     new: bool
     write: bool  # the drafts
-    table: Path | None  # where the table goes; the page of failures lies beside it
+    reference: Path | None  # docs/reference, if its generated pages are to be written
 
 
 def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
@@ -33,13 +33,8 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
     said = []
     if orders.write and not orders.new:
         raise ConfigError("--write writes what --new drafts: give both")
-    if orders.table:
-        orders.table.write_text(compatibility_page.compatibility_page(facts), encoding="utf-8")
-        failures = orders.table.with_name("diagnose.md")
-        failures.write_text(
-            failures_page.renew_page(failures.read_text(encoding="utf-8"), facts.causes), encoding="utf-8"
-        )
-        said.append(f"{orders.table.name} and {failures.name} are written")
+    if orders.reference:
+        said.append(write_pages(orders.reference, facts))
     if orders.new:
         found = draft_releases(facts, layout)
         for version, text in found.items() if orders.write else ():
@@ -48,6 +43,27 @@ def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
     if orders.check or orders.releases:
         said.append(check_against_index(facts, orders.releases, layout))
     return "\n".join(said) or summarize_facts(facts)
+
+
+def write_pages(reference: Path, facts: Facts) -> str:
+    """Write the generated pages below `reference`; return what to say."""
+    written = generated_pages(facts)
+    for folder in ("compatibility", "failures"):
+        for old in (reference / folder).glob("*.md"):
+            old.unlink()
+    for name, text in written.items():
+        (reference / name).write_text(text, encoding="utf-8")
+    return f"wrote {len(written)} pages in {reference}"
+
+
+def generated_pages(facts: Facts) -> dict[str, str]:
+    """Return every page that is made of the facts, by its path below docs/reference/."""
+    catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
+    pages = {
+        "compatibility": compatibility_page.compatibility_pages(facts),
+        "failures": failures_page.failure_pages(catalogue, facts.causes),
+    }
+    return {f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()}
 
 
 def summarize_facts(facts: Facts) -> str:
@@ -105,8 +121,8 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     table: bool = False,
 ) -> str:
     """Say what build_configs/ holds; compare it with PyPI, draft what is new, write the generated pages."""
-    page = layout.root / "docs" / "compatibility.md" if table else None
-    return run_facts(FactsOptions(check, tuple(release or ()), new, write, page), facts, layout)
+    reference = layout.root / "docs" / "reference" if table else None
+    return run_facts(FactsOptions(check, tuple(release or ()), new, write, reference), facts, layout)
 
 
 FACTS = TaskCommand(
@@ -116,7 +132,7 @@ FACTS = TaskCommand(
         "release": "compare only this release of torch and what pairs with it; may be repeated",
         "new": "draft the file of each release that appeared on the index",
         "write": "with --new: write the drafts into build_configs/releases/",
-        "table": "write the pages that are generated: docs/compatibility.md and docs/diagnose.md",
+        "table": "write the generated pages: docs/reference/compatibility/ and docs/reference/failures/",
     },
     repeated=("release",),
 )

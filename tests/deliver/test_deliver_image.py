@@ -1,6 +1,6 @@
 """Dockerfiles: what follows from the facts, that hadolint has nothing to say, and `invoke image` itself.
 
-No engine is needed. What engines made of these files is told in docs/images.md.
+No engine is needed. What engines made of these files is told in docs/how-to/build-images.md.
 """
 
 import json

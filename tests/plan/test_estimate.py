@@ -192,7 +192,7 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
 
 
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
-    page = (ROOT / "docs" / "estimates.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "estimates.md").read_text(encoding="utf-8")
     rows = []
     for run in (one for one in shipped.runs if one.package == "torch" and one.wall_seconds and one.cores):
         span = expected(shipped, run)

@@ -1,41 +1,31 @@
-"""The page that is generated from the facts."""
+"""The compatibility pages, which are generated from the facts."""
 
-from pathlib import Path
-
-from tools.compatibility_page import compatibility_page
+from tools.compatibility_page import compatibility_pages
 from torchmill.config.model import Facts
 
-PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
-
-def rows(text: str, heading: str) -> dict[str, list[str]]:
-    """Return the rows of a section's table by their first cell."""
-    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
+def rows(text: str) -> dict[str, list[str]]:
+    """Return the rows of a page's table by their first cell."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {first: rest for first, *rest in cells}
 
 
-def test_the_page_is_that_of_the_facts(shipped: Facts) -> None:
-    assert PAGE.read_text("utf-8") == compatibility_page(shipped), "stale: run `invoke facts --table`"
-
-
 def test_releases_of_the_small_facts(known: Facts) -> None:
-    found = rows(compatibility_page(known), "Releases")
+    found = rows(compatibility_pages(known)["releases.md"])
     assert found["base"] == ["date", "Python", "machines", "glibc", "addon"]
     assert found["1.0.0"] == ["", "3.9 3.10", "x86_64 aarch64 arm64", "", "0.1.0"]
     assert found["2.0.0"] == ["", "3.10 3.13 3.13t", "x86_64 aarch64", "", ""]
 
 
 def test_needs_come_from_the_rules(known: Facts) -> None:
-    found = rows(compatibility_page(known), "What a build needs")
+    found = rows(compatibility_pages(known)["requirements.md"])
     assert found["1.0.0"][5:] == ["<2", ""]
     assert found["2.0.0"][5:] == ["", "pep517"]
 
 
 def test_chosen_releases(shipped: Facts) -> None:
-    text = compatibility_page(shipped)
-    releases = rows(text, "Releases")
+    releases = rows(compatibility_pages(shipped)["releases.md"])
     everywhere = "x86_64 aarch64 arm64 amd64"
     assert releases["2.15.0"] == [
         "2026-10-28",
@@ -75,7 +65,7 @@ def test_chosen_releases(shipped: Facts) -> None:
 
 
 def test_official_toolkits_of_chosen_releases(shipped: Facts) -> None:
-    text = compatibility_page(shipped).partition("## CUDA of each release\n")[2].partition("\n## ")[0]
+    text = compatibility_pages(shipped)["cuda-1.md"]
     of = {part.split(" |", 1)[0]: part for part in text.split("\n| ") if part[0].isdigit()}
     assert "builds with >=10.2,<=12.3" in of["1.13.1"]
     below = text.partition("| 1.13.1 |")[2].partition("| 1.13.0 |")[0].splitlines()[1:]

@@ -1,20 +1,34 @@
-"""The page of failures says what the catalogue says."""
+"""The pages of failures say what the catalogue says."""
 
 from pathlib import Path
 
 from tools import failures_page
-from torchmill.config import facts_reader
+from tools.facts import generated_pages
+from torchmill.config.model import Facts
 
 ROOT = Path(__file__).parents[2]
+CATALOGUE = (ROOT / "build_configs" / "causes.toml").read_text("utf-8")
 
 
-def test_the_page_is_up_to_date() -> None:
-    text = (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
-    assert text == failures_page.renew_page(text, facts_reader.read_facts(ROOT / "build_configs").causes)
+def test_the_generated_pages_are_up_to_date(shipped: Facts) -> None:
+    reference = ROOT / "docs" / "reference"
+    written = {
+        str(path.relative_to(reference)): path.read_text("utf-8")
+        for folder in ("compatibility", "failures")
+        for path in (reference / folder).iterdir()
+    }
+    assert written == generated_pages(shipped), "stale: run `invoke facts --table`"
 
 
-def test_the_list_is_replaced_and_the_rest_kept() -> None:
-    causes = facts_reader.read_facts(ROOT / "build_configs").causes
-    text = failures_page.renew_page(f"# Title\n\n{failures_page.BEGIN}stale", causes[:1])
-    assert text.startswith(f"# Title\n\n{failures_page.BEGIN}\n### {causes[0].name}\n")
-    assert "stale" not in text
+def test_every_cause_is_on_one_page(shipped: Facts) -> None:
+    names = [name for section in failures_page.read_sections(CATALOGUE).values() for name in section]
+    assert names == [cause.name for cause in shipped.causes]
+
+
+def test_a_section_is_a_page(shipped: Facts) -> None:
+    (page, index) = failures_page.failure_pages(
+        f'# {"-" * 20}\n# Tools & more\n# {"-" * 20}\n\n[[cause]]\nname = "memory"\n', shipped.causes
+    ).items()
+    assert page[0] == "tools-more.md"
+    assert "\n## memory\n" in page[1]
+    assert "[memory](tools-more.md#memory)" in index[1]

@@ -103,6 +103,6 @@ def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
 
 
 def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
-    orders = FactsOptions(check=False, releases=(), new=False, write=True, table=None)
+    orders = FactsOptions(check=False, releases=(), new=False, write=True, reference=None)
     with pytest.raises(ConfigError, match="give both"):
         run_facts(orders, known, Layout(tmp_path, tmp_path))

@@ -69,7 +69,7 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
         lines.append(f"expect about {likely} {span} with an empty compiler cache")
     lines.append(
         f"faster: a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see "
-        "docs/other-machines.md)"
+        "docs/how-to/build-for-other-machines.md)"
     )
     return lines
 

@@ -214,7 +214,8 @@ def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     words = ["pyproject.toml; then `poetry lock` and `poetry install`"]
     if any(addressed(pin) and not direct(pin) for pin in decision.pins):
         words.append(
-            "wheels are named by their address where Poetry cannot look them up: see docs/snippets.md"
+            "wheels are named by their address where Poetry cannot look them up: see "
+            "docs/how-to/write-project-files.md"
         )
     lines = [*snippet_header(decisions, words), "", *project_table(decisions, addressed)]
     lines += ["", "[tool.poetry]", "package-mode = false", *_poetry_sources(decision, addressed)]

@@ -136,7 +136,8 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
     """Return the cause and the cure, a line each; or that none is known."""
     if diagnosis.match is None:
-        return ["  cause: the catalogue has no entry for this; docs/diagnose.md tells how to add one"]
+        page = "docs/how-to/diagnose-a-failed-build.md"
+        return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
     cause = diagnosis.match.cause
     return [
         f"  cause: {cause.cause} ({cause.name})",

@@ -1,0 +1,65 @@
+"""The documentation: its links and the pages that code names exist; pages are short and can be found."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGE_LINES = 200
+START = DOCS / "index.md"
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the file and the anchor of each relative link of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {path.name}#{anchor}"
+        for page in pages()
+        for path, anchor in links(page)
+        if not path.exists() or (anchor and anchor not in anchors(path))
+    ]
+    assert broken == []
+
+
+def test_pages_are_short() -> None:
+    lengths = {str(page.relative_to(ROOT)): len(page.read_text("utf-8").splitlines()) for page in pages()}
+    assert {page: length for page, length in lengths.items() if length > PAGE_LINES} == {}
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached, waiting = {START}, [START]
+    while waiting:
+        found = {path for path, _ in links(waiting.pop()) if path.suffix == ".md"} - reached
+        reached |= found
+        waiting += found
+    assert [page for page in pages() if page not in reached and page.parent != ROOT] == []
+
+
+def test_pages_named_in_code_and_facts_exist() -> None:
+    folders = ("torchmill", "tools", "build_configs", "benchmarks", "sample", ".github")
+    files = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".toml", ".yml"}
+    ]
+    named = {page for path in files for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text("utf-8"))}
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
