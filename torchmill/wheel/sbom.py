@@ -27,7 +27,6 @@ from torchmill.wheel.statement import Material
 
 ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = "torchmill:role", "torchmill:path", "torchmill:requires"
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
-
 # Chosen once at random; serial numbers derive from it.
 _SERIAL_NAMESPACE = uuid.UUID("6c1d2f0e-5f0b-5a63-9d5e-8f4f7f0c3a11")
 _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, statement.REQUIREMENT_KIND}
@@ -41,24 +40,20 @@ def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, record: bytes) ->
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     hashes = recorded_digests(record)
     wheel = _wheel_component(manifest, headers)
-    materials = list(statement.list_materials(manifest))
-    inside = [_included_component(each, hashes) for each in materials if each.kind not in _BUILD_TOOL_KINDS]
+    materials = [_material_component(each, hashes) for each in statement.list_materials(manifest)]
+    inside = [each for each in materials if each.scope != ComponentScope.EXCLUDED]
     required = list(_required_components(headers))
-    made_with = [_build_tool_component(each) for each in materials if each.kind in _BUILD_TOOL_KINDS]
+    version = manifest.get("builder", {}).get("torchmill", "unknown")
+    suite = Component(name="torchmill", version=version, type=ComponentType.APPLICATION)
     bom = Bom(
-        serial_number=uuid.UUID(serial_number(manifest["sha256"])),
-        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[_suite_component(manifest)])),
-        components=[*inside, *required, *made_with],
+        serial_number=uuid.uuid5(_SERIAL_NAMESPACE, manifest["sha256"]),
+        metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[suite])),
+        components=[*materials, *required],
     )
     bom.register_dependency(wheel, [*inside, *required])
     document = json.loads(JsonV1Dot6(bom).output_as_string())
     del document["metadata"]["timestamp"]  # the library sets one
     return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def serial_number(sha256: str) -> str:
-    """Return the serial number of a wheel's SBOM, as a UUID."""
-    return str(uuid.uuid5(_SERIAL_NAMESPACE, sha256))
 
 
 def recorded_digests(record: bytes) -> dict[str, str]:
@@ -77,43 +72,36 @@ def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component
     name, version = headers.get("Name", manifest["package"]), headers.get("Version", manifest["version"])
     purl = PackageURL("pypi", name=name, version=version, qualifiers={"file_name": manifest["wheel"]})
     licence = headers.get("License-Expression") or headers.get("License") or ""
-    named = (
-        licence
-        and licence != "UNKNOWN"
-        and "\n" not in licence
-        and len(licence) <= _LONGEST_LICENCE_CHARACTERS
-    )
+    is_text = "\n" in licence or len(licence) > _LONGEST_LICENCE_CHARACTERS
+    named = licence not in {"", "UNKNOWN"} and not is_text
     return Component(
         name=name,
         version=version,
         type=ComponentType.LIBRARY,
         bom_ref=purl.to_string(),
         purl=purl,
-        hashes=[_sha256_hash(manifest["sha256"])],
+        hashes=_sha256_hashes(manifest["sha256"]),
         licenses=[LicenseFactory().make_from_string(licence)] if named else [],
         properties=[Property(name="torchmill:identifier", value=manifest["identifier"])],
     )
 
 
-def _suite_component(manifest: Mapping[str, Any]) -> Component:
-    version = manifest.get("builder", {}).get("torchmill", "unknown")
-    return Component(name="torchmill", version=version, type=ComponentType.APPLICATION)
-
-
-def _included_component(material: Material, hashes: Mapping[str, str]) -> Component:
-    """Return a material that is in the wheel, compiled or unchanged."""
+def _material_component(material: Material, hashes: Mapping[str, str]) -> Component:
+    """Return a material: in the wheel, compiled or unchanged, or only what it was built with."""
     if material.kind == statement.BUNDLED_KIND:
         return _bundled_component(material, hashes)
-    commit = material.digest.get("gitCommit")
+    is_tool, commit = material.kind in _BUILD_TOOL_KINDS, material.digest.get("gitCommit")
+    kind = ComponentType.FILE if material.kind == statement.PATCH_KIND else ComponentType.LIBRARY
     origin = material.notes.get("origin", "").partition(" ")[0]
     links = [ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(origin))] if "://" in origin else []
     return Component(
         name=material.name,
         version=material.version or None,
-        type=ComponentType.FILE if material.kind == statement.PATCH_KIND else ComponentType.LIBRARY,
+        type=ComponentType.APPLICATION if is_tool else kind,
         bom_ref=f"{material.kind}:{material.name}",
         purl=material.purl,
-        hashes=[_sha256_hash(material.digest["sha256"])] if "sha256" in material.digest else [],
+        scope=ComponentScope.EXCLUDED if is_tool else None,
+        hashes=_sha256_hashes(material.digest.get("sha256")),
         external_references=links,
         pedigree=Pedigree(commits=[Commit(uid=commit)]) if commit else None,
         properties=[Property(name=ROLE_PROPERTY, value=material.kind)],
@@ -122,23 +110,17 @@ def _included_component(material: Material, hashes: Mapping[str, str]) -> Compon
 
 def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Component:
     """Return a bundled library as the wheel has it, edited; its ancestor is the machine's."""
-    path = material.notes["path"]
-    ancestor = Component(
-        name=material.name,
-        version=material.version or None,
-        purl=material.purl,
-        hashes=[_sha256_hash(material.digest["sha256"])],
-    )
+    path, version = material.notes["path"], material.version or None
+    digest = _sha256_hashes(material.digest["sha256"])
+    ancestor = Component(name=material.name, version=version, purl=material.purl, hashes=digest)
+    role, place = (ROLE_PROPERTY, material.kind), (PATH_PROPERTY, path)
     return Component(
         name=path.rpartition("/")[2],
-        version=material.version or None,
+        version=version,
         bom_ref=f"{material.kind}:{path}",
-        hashes=[_sha256_hash(hashes[path])] if path in hashes else [],
+        hashes=_sha256_hashes(hashes.get(path)),
         pedigree=Pedigree(ancestors=[ancestor]),
-        properties=[
-            Property(name=ROLE_PROPERTY, value=material.kind),
-            Property(name=PATH_PROPERTY, value=path),
-        ],
+        properties=[Property(name=name, value=value) for name, value in (role, place)],
     )
 
 
@@ -146,38 +128,19 @@ def _required_components(headers: Message) -> Iterator[Component]:
     """Yield the requirements in METADATA, which pip installs with the wheel."""
     for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
         requirement = Requirement(line)
-        exact = [
-            clause.version
-            for clause in requirement.specifier
-            if clause.operator == "==" and "*" not in clause.version
-        ]
+        equal = (clause.version for clause in requirement.specifier if clause.operator == "==")
+        exact = [version for version in equal if "*" not in version]
         version = exact[0] if len(exact) == 1 else None
+        role, line_of_metadata = (ROLE_PROPERTY, "requires"), (REQUIRES_PROPERTY, line)
         yield Component(
             name=requirement.name,
             version=version,
             bom_ref=f"requires:{line}",
             purl=PackageURL("pypi", name=requirement.name, version=version),
             scope=ComponentScope.OPTIONAL if "extra" in str(requirement.marker) else ComponentScope.REQUIRED,
-            properties=[
-                Property(name=ROLE_PROPERTY, value="requires"),
-                Property(name=REQUIRES_PROPERTY, value=line),
-            ],
+            properties=[Property(name=name, value=value) for name, value in (role, line_of_metadata)],
         )
 
 
-def _build_tool_component(material: Material) -> Component:
-    """Return a material that the wheel was built with and that is not in it."""
-    return Component(
-        name=material.name,
-        version=material.version or None,
-        type=ComponentType.APPLICATION,
-        bom_ref=f"{material.kind}:{material.name}",
-        purl=material.purl,
-        scope=ComponentScope.EXCLUDED,
-        hashes=[_sha256_hash(material.digest["sha256"])] if "sha256" in material.digest else [],
-        properties=[Property(name=ROLE_PROPERTY, value=material.kind)],
-    )
-
-
-def _sha256_hash(digest: str) -> HashType:
-    return HashType(alg=HashAlgorithm.SHA_256, content=digest)
+def _sha256_hashes(digest: str | None) -> list[HashType]:
+    return [HashType(alg=HashAlgorithm.SHA_256, content=digest)] if digest is not None else []

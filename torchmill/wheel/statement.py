@@ -107,11 +107,16 @@ def _resource_descriptor(material: Material) -> dict[str, Any]:
 def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
     """Yield everything that a manifest says the wheel was made of or with, in a fixed order."""
     yield _source(manifest)
-    yield from _submodules(manifest)
-    yield from _patches(manifest)
-    yield from _interpreter(manifest)
-    yield from _toolkit(manifest)
-    yield from _requirements(manifest)
+    for path, commit in sorted(manifest.get("submodules", {}).items()):
+        where = PurePath(path)
+        namespace = where.parent.as_posix() if len(where.parts) > 1 else None
+        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit)
+        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest={"gitCommit": commit})
+    parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
+    for name in manifest.get("patches", ()):
+        sha256 = parts.get(f"patch {name}")
+        yield Material(PATCH_KIND, name, digest={"sha256": sha256} if sha256 else {})
+    yield from _build_tools(manifest)
     yield from _bundled(manifest)
 
 
@@ -122,63 +127,30 @@ def _source(manifest: Mapping[str, Any]) -> Material:
     digest = {"gitCommit": str(commit)} if commit else {}
     if archive := _SHA256.search(origin):
         digest["sha256"] = archive[1]
-    remote = _REMOTE.match(origin)
-    proven = "yes" if manifest.get("commit_verified") else "no"
-    return Material(
-        SOURCE_KIND,
-        package,
-        tag,
-        purl=_repository_purl(package, tag, remote[0] if remote else "", commit),
-        uri=f"git+{remote[0]}@{tag}" if remote and remote[0].endswith(".git") else "",
-        digest=digest,
-        notes={"origin": origin, "commit proven": proven},
-    )
+    match = _REMOTE.match(origin)
+    remote = match[0] if match else ""
+    uri = f"git+{remote}@{tag}" if remote.endswith(".git") else ""
+    purl = PackageURL("generic", name=package, version=commit or tag)
+    if commit and (github := _GITHUB.fullmatch(remote)):
+        purl = PackageURL("github", namespace=github[1], name=github[2], version=commit)
+    notes = {"origin": origin, "commit proven": "yes" if manifest.get("commit_verified") else "no"}
+    return Material(SOURCE_KIND, package, tag, purl, uri, digest, notes)
 
 
-def _repository_purl(package: str, tag: str, remote: str, commit: str | None) -> PackageURL:
-    github = _GITHUB.fullmatch(remote)
-    if github and commit:
-        return PackageURL("github", namespace=github[1], name=github[2], version=commit)
-    return PackageURL("generic", name=package, version=commit or tag)
-
-
-def _submodules(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    for path, commit in sorted(manifest.get("submodules", {}).items()):
-        where = PurePath(path)
-        namespace = where.parent.as_posix() if len(where.parts) > 1 else None
-        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit)
-        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest={"gitCommit": commit})
-
-
-def _patches(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
-    for name in manifest.get("patches", ()):
-        sha256 = parts.get(f"patch {name}")
-        yield Material(PATCH_KIND, name, digest={"sha256": sha256} if sha256 else {})
-
-
-def _interpreter(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the interpreter's program, and the libraries and header that its extensions are compiled with."""
+def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield the interpreter's program, libraries and header, the toolkit, and the packages for the build."""
     tools = dict(manifest.get("tools", {}))
     version = str(tools.pop("version", "")).partition(" ")[0]
     for name, sha256 in sorted(tools.items()):
         purl = PackageURL("generic", name="python", version=version, subpath=name)
         yield Material(INTERPRETER_KIND, name, version, purl=purl, digest={"sha256": sha256})
-
-
-def _toolkit(manifest: Mapping[str, Any]) -> Iterator[Material]:
     pieces = {"cuda": manifest["toolkit"]} if manifest.get("toolkit") else {}
     for name, version in {**pieces, **dict(sorted(manifest.get("libraries", {}).items()))}.items():
         yield Material(TOOLKIT_KIND, name, version, purl=PackageURL("generic", name=name, version=version))
-
-
-def _requirements(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the packages that were installed for the build."""
     for line in sorted(manifest.get("requirements", ())):
         name, _, version = line.partition("==")
-        yield Material(
-            REQUIREMENT_KIND, name, version, purl=PackageURL("pypi", name=name, version=version or None)
-        )
+        purl = PackageURL("pypi", name=name, version=version or None)
+        yield Material(REQUIREMENT_KIND, name, version, purl=purl)
 
 
 def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
@@ -187,11 +159,7 @@ def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
     for library in sorted(manifest.get("bundled", ()), key=lambda library: library["path"]):
         package = origins.get(library["source"])
         purl = PackageURL.from_string(package) if package else None
-        yield Material(
-            BUNDLED_KIND,
-            PurePath(library["source"]).name,
-            (purl.version or "") if purl else "",
-            purl=purl,
-            digest={"sha256": library["sha256"]},
-            notes={"path": library["path"]},
-        )
+        version = (purl.version or "") if purl else ""
+        digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]}
+        name = PurePath(library["source"]).name
+        yield Material(BUNDLED_KIND, name, version, purl, digest=digest, notes=notes)

@@ -68,11 +68,9 @@ def _start_graft(
     installed_nvidia: Mapping[str, str],
 ) -> Graft:
     # what installers move elsewhere (scripts, headers) has no fixed path to the package's libraries
-    files = {
-        path: info
-        for path, info in elf.dynamic_files(staged.root).items()
-        if ".data/" not in str(path.relative_to(staged.root))
-    }
+    moved = tuple(f"{folder}/" for folder in staged.root.glob("*.data"))
+    binaries = elf.dynamic_files(staged.root)
+    files = {path: info for path, info in binaries.items() if not str(path).startswith(moved)}
     for path, info in files.items():
         if not info.runs_on(target.arch):
             raise VerifyError(
@@ -107,19 +105,17 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
     replaced = graft.replaced.get(path, {})
     needed = [replaced.get(name, name) for name in info.needed]
     is_bundled = path.name in bundled and path.parent == graft.folder
-    installed = {
-        folder for name in needed if (folder := bundling.nvidia_folder(graft.installed_nvidia, name))
-    }
-    looks_inside = is_bundled or any(
-        name in graft.own or name in bundled or bundling.nvidia_folder(graft.required_nvidia, name)
-        for name in needed
+    required, installed = (
+        {folder for name in needed if (folder := bundling.nvidia_folder(folders, name))}
+        for folders in (graft.required_nvidia, graft.installed_nvidia)
     )
+    looks_inside = bool(is_bundled or required or installed or (graft.own | bundled).intersection(needed))
     folders = {file.parent for file in graft.files}
     libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
     # what libraries of a required package open by name may be in any of the other packages
     nvidia = {*graft.required_nvidia.values(), *installed}
     libraries += [graft.staged.root / folder for folder in sorted(nvidia)]
-    rpath = elf_edit.run_path(path, info.rpath, looks_inside or bool(installed), graft.staged.root, libraries)
+    rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, libraries)
     return ElfEdit(
         replaced=tuple(sorted(replaced.items())),
         dropped=tuple(name for name in info.needed if INTERPRETER_LIBRARY.fullmatch(Path(name).name)),

@@ -19,7 +19,7 @@ from torchmill.core.process import CommandError, capture, stream
 
 CHECK_SCRIPTS = Path(__file__).parent / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
-CHECKING_LINE = re.compile(r"^checking (.+)$", re.MULTILINE)
+CHECKING_LINE = re.compile(r"^checking .+$", re.MULTILINE)
 UNWANTED_VARIABLES = re.compile(
     "PYTHON.*|LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*"
     "|PIP_(TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE|REQUIRE_VIRTUALENV)"
@@ -48,11 +48,8 @@ def create_environment(python: Path, folder: Path, log: TextIO) -> Path:
     try:
         _run_logged([str(python), "-m", "venv", str(folder)], log)
     except CommandError as error:
-        raise HostError(
-            f"{python}: cannot create a virtual environment ({error}): install its venv and ensurepip "
-            "modules",
-            code="venv-failed",
-        ) from None
+        problem = f"{python}: cannot create a virtual environment ({error})"
+        raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
     venv = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     pip = Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1])
     if pip < OLDEST_PIP_VERSION:
@@ -85,20 +82,17 @@ def run_checks(
 
     Raises VerifyError where the script does not run to its end.
     """
-    with tempfile.TemporaryDirectory(prefix="verify-") as folder:
-        scripts = shutil.copytree(
-            CHECK_SCRIPTS, Path(folder) / "checks", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        expectations = Path(folder) / "expectations.json"
-        expectations.write_text(json.dumps(expected), encoding="utf-8")
-        argv = [str(venv), str(scripts / script), str(expectations)]
+    with tempfile.TemporaryDirectory(prefix="verify-") as name:
+        folder = Path(name)
+        shutil.copytree(CHECK_SCRIPTS, folder / "checks", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "expectations.json").write_text(json.dumps(expected), encoding="utf-8")
+        argv = [str(venv), str(folder / "checks" / script), str(folder / "expectations.json")]
         log.write(f"+ {' '.join(argv)}\n")
         try:
-            output = capture(argv, cwd=Path(folder), env=clean_variables())
+            output = capture(argv, cwd=folder, env=clean_variables())
         except CommandError as error:
             log.write(error.output + "\n")
-            checking = CHECKING_LINE.findall(error.output)
-            last = f"checking {checking[-1]}" if checking else "starting"
+            last = ["starting", *CHECKING_LINE.findall(error.output)][-1]
             raise VerifyError(
                 f"{script} stopped while {last}: {error}; see the log", code="check-script-stopped"
             ) from None
@@ -118,10 +112,8 @@ def _pip_install(venv: Path, arguments: Sequence[str], log: TextIO) -> None:
     except CommandError as error:
         errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
-        raise VerifyError(
-            f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}",
-            code="wheel-not-installable",
-        ) from None
+        message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
+        raise VerifyError(message, code="wheel-not-installable") from None
 
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:

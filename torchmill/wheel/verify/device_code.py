@@ -11,7 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 
 from torchmill.config.arch_list import (
@@ -27,10 +27,7 @@ from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, open_elf
 
-FATBIN_SECTIONS = (
-    ".nv_fatbin",
-    "__nv_relfatbin",
-)  # the second is still to be linked, by nvlink or the driver
+FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")  # the second is still to be linked
 FATBIN_MAGIC = 0xBA55ED50
 FATBIN_LAYOUT = "IHHQ"  # magic, version, size of this header, size of the pieces after it
 # kind, …, size of this header, size of the piece, …, capability, …, flags, …, uncompressed size
@@ -76,10 +73,8 @@ def common_arch_list(codes: Iterable[DeviceCode]) -> str:
     """
     fatbins = _by_fatbin(codes)
     pieces = [piece for piece in set.intersection(*fatbins) if piece[0] in {SASS, PTX}] if fatbins else []
-    plain_names = [(kind, name.rstrip("af"), name) for kind, name in pieces]
-    return format_arch_list(
-        ArchTarget(short, name.removeprefix(short), kind == PTX) for kind, short, name in plain_names
-    )
+    named = [(kind, name.rstrip("af"), name) for kind, name in pieces]
+    return format_arch_list(ArchTarget(short, name[len(short) :], kind == PTX) for kind, short, name in named)
 
 
 def read_device_code_of_files(root: Path, names: Iterable[str]) -> tuple[DeviceCode, ...]:
@@ -153,13 +148,12 @@ def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: se
 
 def _device_code_of(library: str, images: Iterable[ElfImage]) -> Iterator[DeviceCode]:
     """Yield the code in the ELF files that make up a library."""
-    numbers = count()
-    for image in images:
-        sections = [section for name in FATBIN_SECTIONS for section in image.sections_named(name)]
-        for span in (span for each in sections for span in _fatbins(image, each.offset, each.end)):
-            fatbin = next(numbers)
-            for capability, kind, size in _pieces(image, *span):
-                yield DeviceCode(capability, kind, size, library, fatbin)
+    named = ((image, name) for image in images for name in FATBIN_SECTIONS)
+    sections = ((image, each) for image, name in named for each in image.sections_named(name))
+    fatbins = ((image, span) for image, each in sections for span in _fatbins(image, each.offset, each.end))
+    for number, (image, span) in enumerate(fatbins):
+        for capability, kind, size in _pieces(image, *span):
+            yield DeviceCode(capability, kind, size, library, number)
 
 
 def _fatbins(image: ElfImage, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -206,12 +200,9 @@ def _by_fatbin(codes: Iterable[DeviceCode]) -> list[set[Piece]]:
 
 def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
     """Return the pieces that were not asked for, without arch-specific code of a capability that was."""
-    return {
-        (kind, name)
-        for kind, name in pieces
-        if (kind, name) not in requested
-        and not (not is_plain_target(name) and (SASS, name[:-1]) in requested)
-    }
+    specific = [(kind, name) for kind, name in pieces if not is_plain_target(name)]
+    accepted = {(kind, name) for kind, name in specific if (SASS, name[:-1]) in requested}
+    return set(pieces) - requested - accepted
 
 
 def _format_pieces(names: Iterable[Piece]) -> str:
@@ -225,5 +216,4 @@ def _piece_name(kind: str, capability: str) -> str:
 def _piece_order(piece: Piece) -> tuple[bool, str, tuple[int, int], str]:
     """Sort machine code before PTX, and each from the oldest capability to the newest."""
     kind, name = piece
-
     return kind != SASS, kind, capability_key(name.rstrip("af")), name

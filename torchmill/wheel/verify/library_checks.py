@@ -43,11 +43,10 @@ def tag_problems(wheel: Path) -> list[str]:
         return []
     with tempfile.TemporaryDirectory() as folder:
         try:
+            root = Path(folder)
             with ZipFile(wheel) as archive:
-                root = Path(folder)
-                files = {
-                    path: info for path in _extract_libraries(archive, root) if (info := elf.read_elf(path))
-                }
+                libraries = {path: elf.read_elf(path) for path in _extract_libraries(archive, root)}
+            files = {path: info for path, info in libraries.items() if info is not None}
             return [clause for tag in promises for clause in _tag_contradictions(root, files, tag)]
         except BadZipFile as error:
             return [f"the file is not a sound zip archive ({error})"]
@@ -71,28 +70,26 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
     loadable = _loadable_libraries(site, own)
     target = policy.platform_target(platform_tag)
     return [
-        *(
-            clause
-            for path, info in files.items()
-            for clause in _unresolved(site, path, info, loadable, target)
-        ),
+        *(clause for path in files for clause in _unresolved(site, path, files[path], loadable, target)),
         *_driver_imports(site, files, loadable),
-        *_target_contradictions(site, files, target),
+        *_tag_contradictions(site, files, platform_tag),
     ]
 
 
 def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
-    if tag.startswith(_PLAIN_PREFIX):
-        yield from _machine_contradictions(root, files, tag.removeprefix(_PLAIN_PREFIX))
-    else:
-        yield from _target_contradictions(root, files, policy.platform_target(tag))
+    """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
+    plain = tag.startswith(_PLAIN_PREFIX)
+    arch = tag.removeprefix(_PLAIN_PREFIX) if plain else policy.platform_target(tag).arch
+    for path, info in files.items():
+        if not info.runs_on(arch):
+            yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
+    if not plain:
+        yield from _policy_contradictions(root, files, policy.platform_target(tag))
 
 
-def _target_contradictions(
+def _policy_contradictions(
     root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget
 ) -> Iterator[str]:
-    """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
-    yield from _machine_contradictions(root, files, target.arch)
     own = {path.name for path in files}
     libc, pattern = _OTHER_LIBC[target.tag.partition("linux")[0] + "linux"]
     for path, info in files.items():
@@ -101,13 +98,6 @@ def _target_contradictions(
                 file = path.relative_to(root).as_posix()
                 yield f"{file} needs {needed} of {libc}, which systems of {target.tag} do not have"
     yield from policy.policy_problems(target, policy.system_needs(root, files, target, own))
-
-
-def _machine_contradictions(root: Path, files: Mapping[Path, ElfInfo], arch: str) -> Iterator[str]:
-    """Yield a clause for each file that is built for another machine than the tag's."""
-    for path, info in files.items():
-        if not info.runs_on(arch):
-            yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
 
 
 def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
@@ -128,11 +118,8 @@ def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
 
 def _loadable_libraries(site: Path, own: Iterable[Path]) -> dict[str, Path]:
     """Return the libraries that can be loaded with the wheel: its own, and those of other packages."""
-    others = (
-        path
-        for path in site.rglob("*.so*")
-        if path.relative_to(site).parts[0] != NVIDIA_FOLDER and path.is_file()
-    )
+    nvidia = site / NVIDIA_FOLDER
+    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
     return {path.name: path for path in (*others, *own)}
 
 
