@@ -33,7 +33,6 @@ from torchmill.wheel.pack.zip_writer import (
     ZipMember,
     ZipWriter,
     crc32,
-    split_blocks,
 )
 
 CACHE_MAGIC = b"twkept1\n"
@@ -44,10 +43,6 @@ BATCH_FILES = 64  # on average
 MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
 
 Result = TypeVar("Result")
-
-
-class SpoiledMemberError(Exception):
-    """A cached member was truncated or changed; it has been removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,11 @@ class MemberCache:
         return None if self.folder is None else self.folder / self.codec / name[:2] / name
 
     def find(self, content: bytes) -> Iterator[bytes] | None:
-        """Return the compressed bytes in parts; None where the member is not cached.
+        """Return the compressed bytes in parts; None where the member is not cached, or was changed.
 
-        The iterator raises SpoiledMemberError, at the latest after the last part, where they were changed.
+        The file is read twice, so that nothing of a changed one gets into an archive; it is removed.
         """
-        path = self.path(content)
+        path, digest = self.path(content), self._digest(content)
         if path is None:
             return None
         try:
@@ -76,15 +71,15 @@ class MemberCache:
             return None
         with contextlib.suppress(OSError):  # another user's, or removed just now
             os.utime(path)  # the least recently used are removed first
-        return self._read_parts(path, file, content)
-
-    def read(self, content: bytes) -> bytes | None:
-        """Return the compressed bytes; None where the member is not cached, or damaged."""
-        parts = self.find(content)
-        try:
-            return None if parts is None else b"".join(parts)
-        except SpoiledMemberError:
-            return None
+        with contextlib.suppress(OSError):
+            for part in _read_parts(file):
+                digest.update(part)
+            if file.read() == digest.digest():
+                return _read_parts(file, close=True)
+        with contextlib.suppress(OSError):
+            file.close()
+            path.unlink()
+        return None
 
     def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
         """Yield `parts`, and cache them after the last one, if the disk has room."""
@@ -104,27 +99,21 @@ class MemberCache:
         finally:
             fresh.discard()
 
-    def _read_parts(self, path: Path, file: IO[bytes], content: bytes) -> Iterator[bytes]:
-        digest = self._digest(content)
-        try:
-            with file:
-                left = os.fstat(file.fileno()).st_size - len(CACHE_MAGIC) - DIGEST_BYTES
-                sound = file.read(len(CACHE_MAGIC)) == CACHE_MAGIC
-                while sound and left > 0 and (part := file.read(min(CHUNK_BYTES, left))):
-                    digest.update(part)
-                    left -= len(part)
-                    yield part
-                sound = sound and left == 0 and file.read() == digest.digest()
-        except OSError:
-            sound = False
-        if not sound:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise SpoiledMemberError(str(path))
-
     def _digest(self, content: bytes) -> hashlib._Hash:
         """Return a digest that also detects a member under the name of another."""
         return hashlib.sha256(self.codec.encode() + content)
+
+
+def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
+    """Yield what is between the mark and the digest of a cached member."""
+    left = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
+    file.seek(0)
+    if file.read(len(CACHE_MAGIC)) == CACHE_MAGIC:
+        while left > 0 and (part := file.read(min(CHUNK_BYTES, left))):
+            left -= len(part)
+            yield part
+    if close:
+        file.close()
 
 
 class _CacheWriter:
@@ -201,13 +190,10 @@ class Compressor:
         member = ZipMember(file.name, file.mode, content.size, content.crc)
         cached = self.cache.find(content.sha256)
         if cached is not None:
-            with contextlib.suppress(SpoiledMemberError):  # the archive is as it was before
-                self.copied_bytes += archive.add_parts(member, cached)
-                return content
-        parts = self._in_order(
-            partial(block.compress, self.codec) for block in split_blocks(file.path, file.size, file.offset)
-        )
-        archive.add_parts(member, self.cache.store(content.sha256, parts))
+            self.copied_bytes += archive.add_parts(member, cached)
+        else:
+            parts = self._in_order(zip_writer.block_tasks(self.codec, file))
+            archive.add_parts(member, self.cache.store(content.sha256, parts))
         return content
 
     def _compress_batch(
@@ -217,7 +203,8 @@ class Compressor:
         contents = list(zip_writer.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
-        cached = _split_parts(self.cache.read(key), len(contents)) if worthwhile else None
+        joined = b"".join(self.cache.find(key) or ()) if worthwhile else b""
+        cached = _split_parts(joined, len(contents))
         packed = cached or [self.codec.compress(data) for data, _ in contents]
         if worthwhile and cached is None:
             deque(self.cache.store(key, [_join_parts(packed)]), 0)
@@ -258,10 +245,10 @@ def _join_parts(parts: Sequence[bytes]) -> bytes:
     return struct.pack(f"<{len(parts)}L", *map(len, parts)) + b"".join(parts)
 
 
-def _split_parts(joined: bytes | None, count: int) -> list[bytes] | None:
+def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
     """Return the parts of `_join_parts`; None where their number or size is wrong."""
     start = 4 * count
-    if joined is None or len(joined) < start:
+    if len(joined) < start:
         return None
     lengths = struct.unpack_from(f"<{count}L", joined)
     ends = [start, *(start := start + length for length in lengths)]

@@ -7,7 +7,6 @@ import csv
 import io
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,13 +51,9 @@ def pack_wheel(
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
-        partial = Path(name)
+        partial = destination.with_name(f".{destination.name}.{os.getpid()}")
         try:
-            with (
-                os.fdopen(handle, "wb") as sink,
-                open_compressor(cache_folder, codec, threads) as compressor,
-            ):
+            with partial.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
                 _write_archive(sink, compressor, tree, unstaged)
             partial.chmod(0o644)
             whole, size = hash_file(partial), partial.stat().st_size

@@ -15,9 +15,9 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from io import FileIO
 from itertools import groupby
 from pathlib import Path
@@ -71,32 +71,6 @@ class Codec:
         stream = self.module.compressobj(*settings, *([before] if before else []))
         packed: bytes = stream.compress(data) + stream.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
         return packed
-
-
-@dataclass(frozen=True, slots=True)
-class DeflateBlock:
-    """A block of a file."""
-
-    path: Path
-    offset: int
-    number: int  # of the block in the member
-    size: int  # bytes
-    last: bool
-
-    def compress(self, codec: Codec) -> bytes:
-        """Read the block and compress it."""
-        window = WINDOW_BYTES if self.number else 0
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.offset - window)
-            data = file.read(window + self.size)
-        return codec.compress_block(data[window:], data[:window], number=self.number, last=self.last)
-
-
-def split_blocks(path: Path, size: int, start: int = 0) -> Iterator[DeflateBlock]:
-    """Yield the blocks, at least one, of `size` bytes from the offset `start` of a file."""
-    for number, done in enumerate(range(0, max(1, size), BLOCK_BYTES)):
-        left = size - done
-        yield DeflateBlock(path, start + done, number, min(BLOCK_BYTES, left), last=left <= BLOCK_BYTES)
 
 
 @cache
@@ -181,6 +155,21 @@ def digest_source(file: MemberSource) -> ContentDigest:
     return content
 
 
+def block_tasks(codec: Codec, file: MemberSource) -> Iterator[Callable[[], bytes]]:
+    """Yield for each block of a source, at least one, a function that reads and compresses it."""
+    for number in range(max(1, -(-file.size // BLOCK_BYTES))):
+        yield partial(_compress_block, codec, file, number)
+
+
+def _compress_block(codec: Codec, file: MemberSource, number: int) -> bytes:
+    start, window = number * BLOCK_BYTES, WINDOW_BYTES if number else 0
+    left = file.size - start
+    with file.path.open("rb", buffering=0) as source:
+        source.seek(file.offset + start - window)
+        data = source.read(window + min(BLOCK_BYTES, left))
+    return codec.compress_block(data[window:], data[:window], number=number, last=left <= BLOCK_BYTES)
+
+
 def _open_source(path: Path) -> FileIO:
     try:
         return path.open("rb", buffering=0)
@@ -234,18 +223,10 @@ class ZipWriter:
         self.entries.append(entry)
 
     def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
-        """Append a member whose compressed bytes come in parts, and return their number.
-
-        Where the iteration raises an error, nothing of the member is left.
-        """
+        """Append a member whose compressed bytes come in parts, and return their number."""
         start = self.sink.tell()
         self.sink.write(self._local_header(_DirectoryEntry(member, start, 0)))
-        try:
-            packed = sum(self.sink.write(part) for part in parts)
-        except BaseException:
-            self.sink.seek(start)
-            self.sink.truncate()
-            raise
+        packed = sum(self.sink.write(part) for part in parts)
         self.entries.append(_DirectoryEntry(member, start, packed))
         self.sink.seek(start)
         self.sink.write(self._local_header(self.entries[-1]))
