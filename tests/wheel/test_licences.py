@@ -26,7 +26,7 @@ def library(path: Path) -> BundledLibrary:
 
 
 def owner(path: Path) -> LibraryOwner | None:
-    return licences.owner_finder([path])(path)
+    return licences.find_owners([path])[path]
 
 
 def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(
@@ -35,7 +35,9 @@ def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(
     text = tmp_path / "COPYING"
     text.write_text("free")
     owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
-    monkeypatch.setattr(licences, "owner_finder", lambda _: lambda path: owners.get(path.name))
+    monkeypatch.setattr(
+        licences, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths}
+    )
     wheel = staged(tmp_path / "stage")
     came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
     (note,) = licences.copy_licences(wheel, came)

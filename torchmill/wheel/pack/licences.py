@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -18,7 +18,7 @@ from packageurl import PackageURL
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.pack.staging import StagedWheel
 
-LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|copyright|eula)", re.IGNORECASE)
+LICENCE_FILE = re.compile(r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE)
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
 SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
@@ -36,10 +36,8 @@ class LibraryOwner:
 
 def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tuple[str, ...]:
     """Copy the licence files of bundled libraries into .dist-info, and return a note on those without one."""
-    libraries = [library.source for library in bundled]
-    find_owner, lacking = owner_finder(libraries), set()
-    for library in libraries:
-        owner = find_owner(library)
+    lacking = set()
+    for library, owner in find_owners([library.source for library in bundled]).items():
         if owner is None or not owner.files:
             lacking.add(library.name)
             continue
@@ -52,15 +50,17 @@ def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tup
     return (f"no licence file was found for {names}: add it before you publish",) if lacking else ()
 
 
-def owner_finder(libraries: Iterable[Path]) -> Callable[[Path], LibraryOwner | None]:
-    """Return a function from each of these libraries to the package of pip or Debian that installed it."""
-    debian = debian_owners(libraries)
-    return lambda library: next(_pip_owners(library), None) or debian.get(library)
+def find_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner | None]:
+    """Return the packages of pip or Debian that installed these libraries."""
+    debian = _debian_owners(libraries)
+    return {path: next(_pip_owners(path), None) or debian.get(path) for path in libraries}
 
 
-def debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
+def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
     """Return the Debian packages of libraries, by one run of dpkg-query, which takes a while."""
-    spellings = {str(path): library for library in libraries for path in _path_spellings(library)}
+    spellings = {str(path): path for path in libraries}
+    # packages may record a path without the /usr that /lib became a link to
+    spellings |= {name.removeprefix("/usr"): path for name, path in spellings.items()}
     owners: dict[Path, LibraryOwner] = {}
     # fails for an unknown path, and prints the others
     for line in _query("dpkg-query", "--search", *spellings).splitlines() if spellings else ():
@@ -87,20 +87,11 @@ def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
             for record in sorted(site.glob("*.dist-info/RECORD")):
                 if re.search(rf"(^|/){re.escape(library.name)},", record.read_text("utf-8"), re.MULTILINE):
                     info = record.parent
-                    files = tuple(filter(_is_licence, sorted(info.rglob("*"))))
-                    yield LibraryOwner(info.name.removesuffix(".dist-info"), files)
-
-
-def _is_licence(path: Path) -> bool:
-    named = LICENCE_FILE.search(path.name) is not None or path.parent.name == "licenses"
-    return named and path.is_file()
-
-
-def _path_spellings(library: Path) -> Iterator[Path]:
-    """Yield a path as packages may record it: as it is, and without the /usr that /lib became a link to."""
-    yield library
-    if library.is_relative_to("/usr"):
-        yield Path("/") / library.relative_to("/usr")
+                    files = (path for path in sorted(info.rglob("*")) if path.is_file())
+                    licences = (
+                        each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}")
+                    )
+                    yield LibraryOwner(info.name.removesuffix(".dist-info"), tuple(licences))
 
 
 def _pip_purl(file: Path) -> PackageURL | None:
@@ -115,7 +106,7 @@ def _pip_purl(file: Path) -> PackageURL | None:
 
 
 def _debian_purls(files: Iterable[Path]) -> dict[Path, PackageURL]:
-    names = {file: owner.name for file, owner in debian_owners(files).items()}
+    names = {file: owner.name for file, owner in _debian_owners(files).items()}
     packages = sorted(set(names.values()))
     listing = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *packages) if packages else ""
     purls: dict[str, PackageURL] = {}

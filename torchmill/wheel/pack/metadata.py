@@ -7,7 +7,7 @@ one spelling, whatever Python and tools built them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from email.message import Message
 from itertools import product
@@ -116,9 +116,17 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     split = re.split(r"\n(?![ \t])", head)  # each header with its continuation lines
     fields = [_normalize_header(field) for field in split if field != "Platform: UNKNOWN"]
     trailing = tuple(f"{name}:" for name in TRAILING_HEADERS)
-    first = [field for field in fields if not field.startswith(trailing)]
     last = [field for name in trailing for field in fields if field.startswith(name)]
-    return "\n".join([*_with_python_classifiers(first, pythons), *last])
+    named = [field for field in fields if PYTHON_CLASSIFIER.fullmatch(field)]
+    versions = sorted({python.rstrip("t") for python in pythons}, key=Version)
+    ours = [f"Classifier: Programming Language :: Python :: {version}" for version in versions]
+    first: list[str] = []
+    for field in fields:
+        if named and field == named[0]:
+            first += ours or named
+        elif field not in named and not field.startswith(trailing):
+            first.append(field)
+    return "\n".join([*first, *last])
 
 
 def wheel_requirements(staged: StagedWheel) -> list[str]:
@@ -129,8 +137,8 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 def requirements_on(metadata: Message, name: str) -> list[str]:
     """Return the requirements on the project `name`, as METADATA spells them."""
-    project = canonicalize_name(name)
-    return [line for line in metadata.get_all("Requires-Dist", []) if _project_of(line) == project]
+    lines = metadata.get_all("Requires-Dist", [])
+    return [line for line in lines if _project_of(line) == canonicalize_name(name)]
 
 
 def declared_needs(
@@ -146,15 +154,10 @@ def declared_needs(
 def needs_difference(one: tuple[str, DeclaredNeeds], other: tuple[str, DeclaredNeeds]) -> str:
     """Return a sentence where two wheels, each with its file's name, need different things; else ""."""
     (first, own), (second, theirs) = one, other
-    more, less = sorted(theirs - own), sorted(own - theirs)
-    parts = [f"also {', '.join(more)}"] if more else []
-    parts += [f"not {', '.join(less)}"] if less else []
-    if not parts:
-        return ""
-    return (
-        f"{second} has other requirements than {first}: {', but '.join(parts)}; uv reads one of them and "
-        "takes it for all: build them alike, with markers for what differs"
-    )
+    parts = [("also", theirs - own), ("not", own - theirs)]
+    clauses = ", but ".join(f"{word} {', '.join(sorted(needs))}" for word, needs in parts if needs)
+    advice = "uv reads one of them and takes it for all: build them alike, with markers for what differs"
+    return f"{second} has other requirements than {first}: {clauses}; {advice}" if clauses else ""
 
 
 def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
@@ -165,14 +168,13 @@ def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
     path.write_text(edit(head.rstrip("\n")) + (blank or "\n") + text, encoding="utf-8", newline="\n")
 
 
-def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
+def _interpreter_tags(staged: StagedWheel) -> list[list[str]]:
     """Return the Pythons and ABIs in the raw wheel's name: ["cp310"], ["cp310"]."""
     try:
         parse_wheel_filename(staged.raw_name)
     except InvalidWheelFilename as error:
         raise invalid_raw_wheel(staged.raw_name, f"not the name of a wheel ({error})") from None
-    pythons, abis = staged.raw_name.removesuffix(".whl").split("-")[-3:-1]
-    return list(dict.fromkeys(pythons.split("."))), list(dict.fromkeys(abis.split(".")))
+    return [list(dict.fromkeys(part.split("."))) for part in staged.raw_name.split("-")[-3:-1]]
 
 
 def _project_of(requirement: str) -> str | None:
@@ -201,15 +203,3 @@ def _normalize_header(field: str) -> str:
     except (InvalidRequirement, InvalidSpecifier):  # old setuptools wrote some that nothing parses any more
         return field
     return f"{name}: {canonicalize_name(value.strip())}" if name == "Provides-Extra" else field
-
-
-def _with_python_classifiers(fields: Sequence[str], pythons: Iterable[str]) -> list[str]:
-    """Return the fields with one classifier for each of the Pythons, in place of those that name a Python."""
-    named = [field for field in fields if PYTHON_CLASSIFIER.fullmatch(field)]
-    if not named:
-        return list(fields)
-    versions = sorted({python.rstrip("t") for python in pythons}, key=Version)
-    ours = [f"Classifier: Programming Language :: Python :: {version}" for version in versions]
-    place = fields.index(named[0])
-    others = [field for field in fields[place:] if field not in named]
-    return [*fields[:place], *(ours or named), *others]
