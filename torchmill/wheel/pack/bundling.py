@@ -51,7 +51,7 @@ _NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 _HASHED_NAME = re.compile(r"-[0-9a-f]{8}\.so(\.\d+)*$")
 PLAIN_LINUX_TAG = re.compile(r"linux_(?P<arch>\w+)")
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
-LDCONFIG_PROGRAMS = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "/usr/bin/ldconfig")
+LDCONFIG_FOLDERS = "/sbin:/usr/sbin:/usr/bin"
 STANDARD_FOLDERS = ("/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 MULTIARCH_FOLDERS = ("usr/local/lib/*-linux-*", "usr/lib/*-linux-*", "lib/*-linux-*")  # below /
 
@@ -81,7 +81,7 @@ class LibrarySearch:
 
 def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
     for path in candidates:
-        info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
+        info = elf.read_elf(path)
         if info is not None and info.runs_on(machine):
             return path
     return None
@@ -90,7 +90,7 @@ def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
     """Return the search order of this machine's loader, with `folders` first."""
     multiarch = [path for pattern in MULTIARCH_FOLDERS for path in sorted(Path("/").glob(pattern))]
-    program = next((path for path in LDCONFIG_PROGRAMS if Path(path).exists()), None)
+    program = shutil.which("ldconfig", path=LDCONFIG_FOLDERS)
     listing = capture([program, "-p"]) if program else ""  # musl has no such cache
     standard = (*map(Path, STANDARD_FOLDERS), *multiarch)
     return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), standard)
@@ -273,7 +273,7 @@ def libraries_opened_by(library: Path) -> Iterator[Path]:
     """Yield the libraries in the same folder that a library opens by name."""
     patterns = [others for pattern, others in _OPENS_BY_NAME if pattern.fullmatch(library.name)]
     for path in (path for others in patterns for path in sorted(library.parent.glob(others))):
-        info = elf.read_elf(path.resolve()) if elf.is_elf(path.resolve()) else None
+        info = elf.read_elf(path)
         if info is not None and info.soname == path.name:
             yield path
 

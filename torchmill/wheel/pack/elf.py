@@ -94,15 +94,6 @@ class Section:
         return self.offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class VersionNeed:
-    """The symbol versions needed of one library."""
-
-    at: int  # offset of the entry
-    library: str
-    versions: tuple[str, ...]
-
-
 @dataclass
 class ElfImage:
     """The structures of an ELF file in memory."""
@@ -180,8 +171,8 @@ class ElfImage:
         """Return the string at an index of the dynamic section's string table."""
         return self._text(self.strings_offset + index)
 
-    def version_needs(self) -> Iterator[VersionNeed]:
-        """Yield the symbol versions needed, by library."""
+    def version_needs(self) -> Iterator[tuple[int, str, frozenset[str]]]:
+        """Yield the offset of each entry, the library that it names, and the symbol versions needed of it."""
         tags = dict(self.dynamic)
         at = self.file_offset(tags[VERNEED]) if VERNEED in tags else 0
         for _ in range(tags.get(VERNEEDNUM, 0)):
@@ -191,7 +182,7 @@ class ElfImage:
                 _, _, _, name, step = self.unpack(VERNAUX_LAYOUT, each)
                 versions.append(self.dynamic_string(name))
                 each += step
-            yield VersionNeed(at, self.dynamic_string(library), tuple(versions))
+            yield at, self.dynamic_string(library), frozenset(versions)
             at += following
 
     def symbols(self) -> Iterator[tuple[str, bool]]:
@@ -265,10 +256,12 @@ def is_elf(path: Path) -> bool:
 
 
 def read_elf(path: Path) -> ElfInfo | None:
-    """Return the dynamic section of a library or program; None for object files and static programs.
+    """Return the dynamic section of a library or program; None for any other file.
 
     Raises BuildError where the file is damaged.
     """
+    if not is_elf(path.resolve()):
+        return None
     with open_elf(path) as image:
         kind, machine = image.header[:2]
         if kind not in {SHARED, EXECUTABLE} or image.first_segment(DYNAMIC) is None:
@@ -284,7 +277,7 @@ def read_elf(path: Path) -> ElfInfo | None:
             needed=tuple(strings[NEEDED]),
             soname=next(iter(strings[SONAME]), None),
             rpath=tuple(entry for entry in rpath.split(":") if entry),
-            versions={need.library: frozenset(need.versions) for need in image.version_needs()},
+            versions={library: versions for _, library, versions in image.version_needs()},
         )
 
 

@@ -164,9 +164,9 @@ def _renamed_needs(
     image: ElfImage, replaced: Mapping[str, str], names: _StringTable
 ) -> Iterator[tuple[int, int]]:
     """Yield the offset and the new name of each renamed library in the version needs."""
-    for need in image.version_needs():
-        if need.library in replaced:
-            yield need.at + LIBRARY_AT, names.add(replaced[need.library])
+    for at, library, _ in image.version_needs():
+        if library in replaced:
+            yield at + LIBRARY_AT, names.add(replaced[library])
 
 
 def _range_to_move(image: ElfImage) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ ARCHIVE_ERRORS = (
 )
 READABLE_MODE = 0o644
 CHUNK_BYTES = 1 << 20
-BATCH_FILES, BATCH_BYTES = 128, 16 * CHUNK_BYTES
+BATCH_FILES = 128
 
 
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
@@ -50,17 +50,11 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
         pool.shutdown(cancel_futures=True)
 
 
-def _batches(files: Iterable[ExtractTarget]) -> Iterator[list[ExtractTarget]]:
-    batch: list[ExtractTarget] = []
-    size = 0
-    for file in files:
-        batch.append(file)
-        size += file[0].file_size
-        if len(batch) == BATCH_FILES or size > BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _batches(files: Sequence[ExtractTarget]) -> list[list[ExtractTarget]]:
+    """Return large files alone, and small ones in batches."""
+    large = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
+    small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
+    return [*large, *(small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))]
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -50,10 +50,10 @@ class DeviceCode:
     fatbin: int  # the number in the library of the fatbin that it belongs to
 
 
-def read_device_code(path: Path) -> tuple[DeviceCode, ...]:
-    """Return the GPU code in an ELF file. Raises BuildError where the file is damaged."""
+def read_device_code(path: Path, library: str = "") -> tuple[DeviceCode, ...]:
+    """Return the GPU code in an ELF file, as of a `library`. Raises BuildError where the file is damaged."""
     with open_elf(path) as image:
-        return tuple(_device_code_of(path.name, [image]))
+        return tuple(_device_code_of(library or path.name, [image]))
 
 
 def read_static_device_code(path: Path) -> tuple[DeviceCode, ...]:
@@ -79,12 +79,8 @@ def common_arch_list(codes: Iterable[DeviceCode]) -> str:
 
 def read_device_code_of_files(root: Path, names: Iterable[str]) -> tuple[DeviceCode, ...]:
     """Return the GPU code in the ELF files among the files `names` below a folder."""
-    return tuple(
-        replace(code, library=name)
-        for name in names
-        if elf.is_elf(root / name)
-        for code in read_device_code(root / name)
-    )
+    binaries = (name for name in names if elf.is_elf(root / name))
+    return tuple(code for name in binaries for code in read_device_code(root / name, name))
 
 
 def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None:
@@ -122,10 +118,10 @@ def device_code_sizes(codes: Iterable[DeviceCode]) -> dict[str, dict[str, int]]:
     """Return the bytes of GPU code, by library and by capability ("8.6", "8.6 PTX"), for the manifest."""
     sizes: dict[str, dict[str, int]] = {}
     for library, own in _by_library(codes).items():
-        counter: Counter[str] = Counter()
+        sizes[library] = {}
         for code in sorted(own, key=lambda each: _piece_order((each.kind, each.capability))):
-            counter[_piece_name(code.kind, code.capability)] += code.size
-        sizes[library] = dict(counter)
+            name = _piece_name(code.kind, code.capability)
+            sizes[library][name] = sizes[library].get(name, 0) + code.size
     return sizes
 
 

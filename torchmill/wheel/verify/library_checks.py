@@ -155,7 +155,7 @@ def _driver_chains(start: Path, loadable: Mapping[str, Path]) -> Iterator[tuple[
     seen = {start.name}
     while waiting:
         path, chain = waiting.pop()
-        info = elf.read_elf(path) if elf.is_elf(path.resolve()) else None
+        info = elf.read_elf(path)
         for needed in info.needed if info else ():
             if needed in seen:
                 continue

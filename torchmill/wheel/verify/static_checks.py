@@ -21,11 +21,11 @@ from packaging.utils import (
 )
 
 from torchmill.config.model import Plan
+from torchmill.core.errors import DeliveryError
 from torchmill.core.process import capture
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import elf, metadata, policy
 from torchmill.wheel.pack.metadata import DeclaredNeeds
-from torchmill.wheel.pack.zip_reader import ARCHIVE_ERRORS
 from torchmill.wheel.verify.clean_environment import clean_variables
 
 INTERPRETER_PROBE = """
@@ -173,10 +173,8 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
 def _read_needs(wheel: Path) -> DeclaredNeeds | None:
     """Return what METADATA requires; None where it cannot be read."""
     try:
-        with ZipFile(wheel) as archive:
-            name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-            headers = wheel_file.parse_headers(archive.read(name))
-    except (OSError, StopIteration, *ARCHIVE_ERRORS):
+        headers = wheel_file.parse_headers(wheel_file.read_metadata(wheel))
+    except DeliveryError:
         return None
     requires, extras = (headers.get_all(name, []) for name in ("Requires-Dist", "Provides-Extra"))
     return metadata.declared_needs(headers.get("Requires-Python"), requires, extras)

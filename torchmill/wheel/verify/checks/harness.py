@@ -53,6 +53,13 @@ def switches_of(settings):
     return found
 
 
+def expect_planned(expected, switch, present, what):
+    """Compare whether something is in the wheel with the plan, and return "there" or "missing"."""
+    state, planned = "there" if present else "missing", planned_switch(expected, switch)
+    expect(planned in {None, present}, "{} is {}, unlike planned".format(what, state))
+    return state
+
+
 def compare_switches(expected, actual, place):
     """Compare the planned switches with those among the `actual` settings in some place."""
     planned, actual = switches_of(expected.get("switches", {})), switches_of(actual)

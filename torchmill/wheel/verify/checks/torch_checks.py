@@ -97,11 +97,7 @@ def check_magma(expected):
     except RuntimeError as error:
         expect("MAGMA" in str(error), str(error))
         linked = False
-    state = "there" if linked else "missing"
-    expect(
-        planned_switch(expected, "USE_MAGMA") in {None, linked}, "MAGMA is {}, unlike planned".format(state)
-    )
-    return state
+    return harness.expect_planned(expected, "USE_MAGMA", linked, "MAGMA")
 
 
 def check_driverless(expected):
@@ -251,10 +247,10 @@ def parse_config(text):
 
 
 def check_distributed(expected):
-    available, planned = torch.distributed.is_available(), planned_switch(expected, "USE_DISTRIBUTED")
-    state = "there" if available else "missing"
-    expect(planned in {None, available}, "torch.distributed is {}, unlike planned".format(state))
-    if not (available and planned and planned_switch(expected, "USE_GLOO")):
+    available = torch.distributed.is_available()
+    state = harness.expect_planned(expected, "USE_DISTRIBUTED", available, "torch.distributed")
+    planned = planned_switch(expected, "USE_DISTRIBUTED") and planned_switch(expected, "USE_GLOO")
+    if not (available and planned):
         return "torch.distributed is {}, gloo was not tried".format(state)
     with tempfile.TemporaryDirectory() as folder:
         return all_reduce_in_two(os.path.join(folder, "meeting"))
@@ -299,10 +295,9 @@ def all_reduce(rank, meeting):
 
 
 def check_mkldnn(expected):
-    available, planned = torch.backends.mkldnn.is_available(), planned_switch(expected, "USE_MKLDNN")
-    state = "there" if available else "missing"
-    expect(planned in {None, available}, "oneDNN is {}, unlike planned".format(state))
-    return "oneDNN is {}, the plan does not say".format(state) if planned is None else ""
+    state = harness.expect_planned(expected, "USE_MKLDNN", torch.backends.mkldnn.is_available(), "oneDNN")
+    silent = planned_switch(expected, "USE_MKLDNN") is None
+    return "oneDNN is {}, the plan does not say".format(state) if silent else ""
 
 
 def check_quantized(expected):
