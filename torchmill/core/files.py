@@ -37,6 +37,14 @@ def write_atomically(file: Path, content: str | bytes, mode: int | None = None) 
         fresh.unlink(missing_ok=True)  # there is one only where something failed
 
 
+def read_text(file: Path) -> str:
+    """Return the text of a file; "" where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def hash_file(file: Path | str) -> str:
     """Return the sha256 of what a file holds, in hexadecimal. Raise OSError where it cannot be read."""
     with open(file, "rb") as content:  # noqa: PTH123 (a thousand times)

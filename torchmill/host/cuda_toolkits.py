@@ -12,7 +12,9 @@ from pathlib import Path
 
 from torchmill.config.delivery_model import ToolkitPart
 from torchmill.core.dataclass import dataclass
+from torchmill.core.files import read_text
 from torchmill.core.paths import user_cache_folder
+from torchmill.host.disk_usage import list_children
 from torchmill.host.native import native_arch
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder, list_provisioned
@@ -31,37 +33,23 @@ _LUA_JOINED = re.compile(r"pathJoin\s*\((.*)\)")
 def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Yield the modules of MODULEPATH that name a toolkit's folder, newest name first, and the folder."""
     for base in filter(None, environ.get("MODULEPATH", "").split(os.pathsep)):
-        for folder in _children(Path(base)):
-            if folder.name.lower() not in _NAMES:
-                continue
-            for file in sorted(_children(folder), reverse=True):
+        for folder in list_children(Path(base)):
+            files = reversed(list_children(folder)) if folder.name.lower() in _NAMES else ()
+            for file in files:
                 name = f"{folder.name}/{file.name.removesuffix('.lua')}"
-                home = _home(_said(file, name))
+                home = None if file.name.startswith(".") else _module_home(file, name)
                 if home is not None:
                     yield name, home
 
 
-def _children(folder: Path) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if not path.name.startswith(".")]
-    except OSError:
-        return []
-
-
-def _said(file: Path, name: str) -> dict[str, str]:
-    """Return what a module sets, and the folder that it puts first on PATH."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    return dict(_lua(text, name) if file.suffix == ".lua" else _tcl(text))
-
-
-def _home(said: Mapping[str, str]) -> Path | None:
-    named = next((said[name] for name in _HOMES if name in said), None)
-    if named is None and said.get("PATH", "").endswith("/bin"):
-        named = said["PATH"].removesuffix("/bin")
-    return Path(named) if named and Path(named).is_absolute() else None
+def _module_home(file: Path, name: str) -> Path | None:
+    """Return the toolkit's folder by a variable that a module sets, or by the folder that it puts on PATH."""
+    text = read_text(file)
+    variables = dict(_lua(text, name) if file.suffix == ".lua" else _tcl(text))
+    home = next((variables[name] for name in _HOMES if name in variables), None)
+    if home is None and variables.get("PATH", "").endswith("/bin"):
+        home = variables["PATH"].removesuffix("/bin")
+    return Path(home) if home and Path(home).is_absolute() else None
 
 
 def _tcl(text: str) -> Iterator[tuple[str, str]]:
@@ -105,7 +93,7 @@ def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
 
 
 _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
-Place = tuple[str, Path]  # who leads to a folder, and the folder
+Place = tuple[str, Path]  # what leads to a folder, and the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +139,8 @@ def toolkits_with_compiler(
         if real in seen or not nvcc.is_file():
             continue
         seen.add(real)
-        told = mine[folder].record.version if folder in mine else _recorded(folder)
-        version = told or parse_tool_version("nvcc", run([str(nvcc), "--version"]))
+        version = mine[folder].record.version if folder in mine else _recorded_version(folder)
+        version = version or parse_tool_version("nvcc", run([str(nvcc), "--version"]))
         if version:
             yield FoundToolkit(version, folder, by)
 
@@ -196,10 +184,7 @@ def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]
     """Yield conda's environments: the active one, those that it has noted, those in its usual folders."""
     if environ.get("CONDA_PREFIX"):
         yield Path(environ["CONDA_PREFIX"])
-    try:
-        noted = (home / ".conda/environments.txt").read_text(encoding="utf-8").split("\n")
-    except OSError:
-        noted = []
+    noted = read_text(home / ".conda/environments.txt").splitlines()
     yield from (Path(line.strip()) for line in noted if line.strip())
     bases = [home / name for name in _CONDAS] + [root / "opt/conda"]
     if environ.get("MAMBA_ROOT_PREFIX"):
@@ -216,16 +201,13 @@ def _hpc(environ: Mapping[str, str], root: Path) -> Iterable[Path]:
     yield from sorted((root / "opt/nvidia/hpc_sdk").glob("Linux_*/*/cuda/[0-9]*"), reverse=True)
 
 
-def _recorded(home: Path) -> str | None:
+def _recorded_version(home: Path) -> str | None:
     """Return the version that a toolkit wrote into its folder (version.txt before 11.1)."""
     try:
-        text = json.loads((home / "version.json").read_text(encoding="utf-8"))["cuda"]["version"]
-    except (OSError, ValueError, LookupError, TypeError):
-        try:
-            text = (home / "version.txt").read_text(encoding="utf-8").removeprefix("CUDA Version ")
-        except OSError:
-            return None
-    match = re.match(r"\d+\.\d+", str(text))
+        text = str(json.loads(read_text(home / "version.json"))["cuda"]["version"])
+    except (ValueError, LookupError, TypeError):
+        text = read_text(home / "version.txt").removeprefix("CUDA Version ")
+    match = re.match(r"\d+\.\d+", text)
     return match[0] if match else None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.config.model import Gpu
+from torchmill.core.files import read_text
 from torchmill.host.programs import RunProgram
 
 # What the loader finds without being told, and where containers and WSL put the driver.
@@ -16,9 +17,8 @@ _USUAL = (
     "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib",
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 )  # fmt: skip
-_LIBRARY = re.compile(
-    r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d+)+)"
-)  # a Jetson's libcuda.so.1.1 says nothing
+# A Jetson's libcuda.so.1.1 says nothing.
+_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d+)+)")
 _KERNEL = re.compile(r"^NVRM version:.*?\s(\d{3}(?:\.\d+)+)\s", re.MULTILINE)
 _CAPABILITY = re.compile(r"\d+\.\d")
 
@@ -39,7 +39,7 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
 
 def kernel_driver_version(root: Path) -> str | None:
     """Return the version of the driver in the running kernel."""
-    match = _KERNEL.search(_text(root / "proc/driver/nvidia/version"))
+    match = _KERNEL.search(read_text(root / "proc/driver/nvidia/version"))
     return match[1] if match else None
 
 
@@ -56,9 +56,9 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     if said.strip():
         return tuple(_gpu(line) for line in said.splitlines() if line.strip())
     files = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
-    models = (re.search(r"^Model:\s*(.+?)\s*$", _text(file), re.MULTILINE) for file in files)
+    models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
     found = tuple(Gpu(model[1]) for model in models if model)
-    board = _text(root / "proc/device-tree/model").rstrip("\0\n")
+    board = read_text(root / "proc/device-tree/model").rstrip("\0\n")
     return found or ((Gpu(board),) if "Jetson" in board else ())
 
 
@@ -80,7 +80,7 @@ def _searched(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def _configured(root: Path, file: str) -> Iterator[str]:
-    for line in _text(_below(root, file)).splitlines():
+    for line in read_text(_below(root, file)).splitlines():
         words = line.partition("#")[0].split()
         if words[:1] == ["include"]:
             for pattern in words[1:]:
@@ -94,10 +94,3 @@ def _configured(root: Path, file: str) -> Iterator[str]:
 def _below(root: Path, path: str) -> Path:
     """Return an absolute path of the machine as it lies below `root`."""
     return root / path.lstrip("/")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

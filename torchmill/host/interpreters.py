@@ -1,21 +1,25 @@
 """Find the CPythons of this machine without running any; prove one by running it."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 from torchmill.host import native
+from torchmill.host.disk_usage import list_children
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(
     r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
 )  # not pypy, not a named environment
+Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
+
 _PROBE = """\
 import json, sys, sysconfig
 version = "%d.%d%s" % (sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "",))
@@ -23,17 +27,15 @@ print(json.dumps([sys.implementation.name, version, sysconfig.get_paths()["inclu
 """
 
 
-def installed_interpreters(
-    environ: Mapping[str, str] = os.environ, home: Path | None = None
-) -> dict[str, Path]:
+def installed_interpreters(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the CPythons found, "3.10" or "3.13t" to executable, oldest first; runs nothing."""
     found = _candidates(environ, home)
-    return {version: found[version][0] for version in sorted(found, key=_age)}
+    return {version: found[version][0] for version in sorted(found, key=_oldest_first)}
 
 
-def find_shims(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
+def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
     """Return the shims on PATH that stand for a version, whether or not they run."""
-    found: dict[str, Path] = {}
+    found: Interpreters = {}
     for folder in _path(environ):
         if folder.name == "shims":
             for version, path in _executables(folder):
@@ -41,7 +43,7 @@ def find_shims(environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     return found
 
 
-def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> dict[str, Path]:
+def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the shims that do not run, of versions that are not installed; runs each of those."""
     known = _candidates(environ, home)
     missing = {version: path for version, path in find_shims(environ).items() if version not in known}
@@ -50,19 +52,15 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
 
 def interpreters_without_headers(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
-) -> dict[str, Path]:
+) -> Interpreters:
     """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
-    suspects = {
-        version: candidates[0]
-        for version, candidates in _candidates(environ, home).items()
-        if not _has_headers(candidates[0])
-    }
-    said = {version: _query(version, path) for version, path in suspects.items()}
-    return {
-        version: suspects[version]
-        for version, answer in said.items()
-        if not isinstance(answer, str) and not answer[1].is_file()
-    }
+    found: Interpreters = {}
+    for version, (first, *_) in _candidates(environ, home).items():
+        if not _has_headers(first):
+            answer = _query(version, first)
+            if not isinstance(answer, str) and not answer[1].is_file():
+                found[version] = first
+    return found
 
 
 def resolve_interpreter(
@@ -78,8 +76,7 @@ def resolve_interpreter(
         if isinstance(proven, Path):
             return candidate
         rejected.append(proven)
-    shim = find_shims(environ).get(version)
-    if shim is not None:
+    if shim := find_shims(environ).get(version):
         proven = _probe(version, shim)
         if isinstance(proven, Path):
             return proven  # what the shim runs: the shim itself may run another tomorrow
@@ -90,42 +87,33 @@ def resolve_interpreter(
     )
 
 
-def translated_interpreters(places: Mapping[str, Path], arch: str) -> dict[str, Path]:
+def translated_interpreters(places: Mapping[str, Path], arch: str) -> Interpreters:
     """Return those that were made for another machine, which an emulator runs for them.
 
     What they build would be for that machine too.
     """
-    known = {version: native.machines_of_binary(path) for version, path in places.items()}
-    return {
-        version: places[version] for version, made_for in known.items() if made_for and arch not in made_for
-    }
+    machines = {version: native.machines_of_binary(path) for version, path in places.items()}
+    return {version: places[version] for version, names in machines.items() if names and arch not in names}
 
 
-def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> dict[str, Path]:
+def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home: Path) -> Interpreters:
     """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
 
     None is run: pyenv takes a sixth of a second to say so, and its files say it too.
     """
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
-    selected = [base / "versions" / name for name in _selected(base, environ)]
+    selected = environ.get("PYENV_VERSION", "").replace(":", " ")
+    if not selected:
+        with contextlib.suppress(OSError):
+            selected = (base / "version").read_text(encoding="utf-8")
+    folders = [base / "versions" / name / "bin" for name in selected.split()]
     found = {}
     for version in places:
         first = shutil.which(f"python{version}", path=environ.get("PATH"))
-        if first and Path(first).parent == base / "shims":
-            runs = any((folder / "bin" / f"python{version}").exists() for folder in selected)
-            if not runs:
-                found[version] = Path(first)
+        runs = any((folder / f"python{version}").exists() for folder in folders)
+        if first and Path(first).parent == base / "shims" and not runs:
+            found[version] = Path(first)
     return found
-
-
-def _selected(base: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the versions that pyenv's shims run."""
-    if environ.get("PYENV_VERSION"):
-        return environ["PYENV_VERSION"].split(":")
-    try:
-        return (base / "version").read_text(encoding="utf-8").split()
-    except OSError:
-        return []
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
@@ -210,11 +198,14 @@ def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield from (folder for folder in _path(environ) if folder.name != "shims")
     yield Path(sys.executable).parent
     for base in _bases(environ, home):
-        for child in _newest_first(base):
+        children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
+        for child in sorted(children, key=lambda child: _numbers(child) or (), reverse=True):
             yield from (child / "bin", child, child / "x64/bin", child / "x64")
-    for root in _conda_roots(environ, home):
+    named = (environ.get("CONDA_PREFIX"), environ.get("MAMBA_ROOT_PREFIX"))
+    usual = ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba")
+    for root in [*(Path(root) for root in named if root), *(home / name for name in usual)]:
         yield root / "bin"
-        yield from (child / "bin" for child in _children(root / "envs"))
+        yield from (child / "bin" for child in list_children(root / "envs"))
 
 
 def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -234,24 +225,6 @@ def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
         yield Path(environ.get("PROGRAMFILES") or "C:/Program Files")
 
 
-def _conda_roots(environ: Mapping[str, str], home: Path) -> Iterable[Path]:
-    named = (environ.get("CONDA_PREFIX"), environ.get("MAMBA_ROOT_PREFIX"))
-    usual = ("miniconda3", "miniforge3", "mambaforge", "anaconda3", "micromamba")
-    return [*(Path(root) for root in named if root), *(home / name for name in usual)]
-
-
-def _children(folder: Path) -> list[Path]:
-    try:
-        return [folder / name for name in sorted(os.listdir(folder))]  # noqa: PTH208
-    except OSError:
-        return []
-
-
-def _newest_first(base: Path) -> list[Path]:
-    children = [child for child in _children(base) if _CPYTHON.match(child.name)]
-    return sorted(children, key=lambda child: _numbers(child) or (), reverse=True)
-
-
 def _numbers(folder: Path) -> tuple[int, ...] | None:
     """Return the version that a folder is named after: 3.10.13, cpython-3.12.4-linux, cp310, Python310."""
     match = _CPYTHON.match(folder.name) or _CPYTHON.match(folder.parent.name)
@@ -263,5 +236,5 @@ def _numbers(folder: Path) -> tuple[int, ...] | None:
     return numbers if len(numbers) > 1 and numbers[0] == 3 else None  # noqa: PLR2004 (Python 3)
 
 
-def _age(version: str) -> tuple[int, bool]:
+def _oldest_first(version: str) -> tuple[int, bool]:
     return int(version.rstrip("t").partition(".")[2]), version.endswith("t")

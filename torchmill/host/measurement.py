@@ -23,6 +23,7 @@ from torchmill.host import (
     programs,
     provisioned,
 )
+from torchmill.host.disk_usage import nearest_existing
 
 _THREADS = 8  # programs wait for their files more than they compute
 
@@ -83,7 +84,7 @@ def measure_host(
         places = interpreters.installed_interpreters(environ, home)
         return replace(
             host,
-            disk=_free(builds),
+            disk=shutil.disk_usage(nearest_existing(builds)).free,
             complete=True,
             compilers=known.result(),
             tools={**host.tools, **programs.xcode_tools(tools, run)},
@@ -117,12 +118,6 @@ def _glibc() -> str | None:
     except (ValueError, OSError):  # musl
         return None
     return text.split()[-1] if text else None
-
-
-def _free(root: Path) -> int:
-    """Return the free bytes where `root` is, or will be."""
-    existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
-    return shutil.disk_usage(existing).free
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
