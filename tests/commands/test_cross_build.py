@@ -3,10 +3,14 @@
 import json
 import os
 import platform
+import re
 import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
@@ -134,6 +138,17 @@ def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp
     done = run("nox", "-s", SESSION, home=sample.home, env=env)
     assert done.returncode == 1
     assert f"does not run programs for {OTHER}: register QEMU with it" in done.stderr
+
+
+def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> None:
+    script = (ROOT / "torchmill/build/cross/inside.sh").read_text(encoding="utf-8")
+    needed = re.findall(r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed")))
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    required = {canonicalize_name(Requirement(line.partition("#")[0]).name) for line in lines[1:]}
+    owners = packages_distributions()
+    assert needed
+    for module in needed:  # one that nothing installs would let each run install all of them again
+        assert required & {canonicalize_name(owner) for owner in owners[module]}, module
 
 
 def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
