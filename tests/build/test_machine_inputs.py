@@ -19,15 +19,15 @@ from torchmill.plan import build_plan
 
 
 @pytest.fixture
-def recall(tmp_path: Path) -> StatCache:
+def stat_cache(tmp_path: Path) -> StatCache:
     return StatCache(tmp_path / "recall.json")
 
 
 @pytest.fixture
-def planned(shipped: Facts, recall: StatCache) -> Plan:
+def planned(shipped: Facts, stat_cache: StatCache) -> Plan:
     build = Build("torch", "wheel", "3.10", "cpu", "x86_64")
     release = matrix.find_release(shipped, "torch", "v1.13.1")
-    machine = replace(measure_basic_host(recall), arch="x86_64", system="linux", glibc="2.36")
+    machine = replace(measure_basic_host(stat_cache), arch="x86_64", system="linux", glibc="2.36")
     return build_plan.compute_plan(shipped, matrix.Cell(build, release), machine, Options())
 
 
@@ -42,51 +42,51 @@ def test_variables_that_compilers_read_count_and_others_do_not(planned: Plan) ->
     assert machine_inputs.read_user_variables(kept_away, planned) == {}, "the plan decides of these"
 
 
-def test_a_compiler_is_known_by_its_parts(planned: Plan, recall: StatCache, tmp_path: Path) -> None:
+def test_a_compiler_is_known_by_its_parts(planned: Plan, stat_cache: StatCache, tmp_path: Path) -> None:
     compiler = shutil.which("c++")
     assert compiler is not None
-    machine = measure_basic_host(recall)
-    before = machine_inputs.collect_machine_inputs(machine, planned, os.environ, recall)
+    machine = measure_basic_host(stat_cache)
+    before = machine_inputs.collect_machine_inputs(machine, planned, os.environ, stat_cache)
     assert {"compiler", "C++: driver", "C: driver"} <= before.keys()
     wrapper = tmp_path / "c++"
     wrapper.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
     wrapper.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    after = machine_inputs.collect_machine_inputs(machine, planned, {**os.environ, "PATH": path}, recall)
+    after = machine_inputs.collect_machine_inputs(machine, planned, {**os.environ, "PATH": path}, stat_cache)
     assert {name for name in after if after[name] != before.get(name)} == {"C++: driver"}
 
 
 def test_a_compiler_that_the_plan_names_is_the_one_that_counts(
-    planned: Plan, recall: StatCache, tmp_path: Path
+    planned: Plan, stat_cache: StatCache, tmp_path: Path
 ) -> None:
     compiler = shutil.which("c++")
     assert compiler is not None
     other = tmp_path / "g++-11"
     other.write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
     other.chmod(0o755)
-    machine = measure_basic_host(recall)
+    machine = measure_basic_host(stat_cache)
     machine = replace(machine, compilers={str(other): Compiler("gcc", "11.3.0")})
-    usual = machine_inputs.collect_machine_inputs(machine, planned, os.environ, recall)
+    usual = machine_inputs.collect_machine_inputs(machine, planned, os.environ, stat_cache)
     named = replace(planned, set={**planned.set, "CXX": str(other)})
-    found = machine_inputs.collect_machine_inputs(machine, named, os.environ, recall)
+    found = machine_inputs.collect_machine_inputs(machine, named, os.environ, stat_cache)
     assert {name for name in found if found[name] != usual.get(name)} == {"compiler", "C++: driver"}
     assert found["compiler"] == "gcc 11.3.0"
 
 
 def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
-    planned: Plan, recall: StatCache, tmp_path: Path
+    planned: Plan, stat_cache: StatCache, tmp_path: Path
 ) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/nvcc").write_text("one")
     seen = {"cudnn": "8.1.0", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0", "jpeg": "2.1"}
     homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
-    machine = replace(measure_basic_host(recall), toolkits=homes, libraries=seen)
-    assert machine_inputs.collect_machine_inputs(machine, planned, {}, recall).keys() >= {"library jpeg"}
+    machine = replace(measure_basic_host(stat_cache), toolkits=homes, libraries=seen)
+    assert machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache).keys() >= {"library jpeg"}
     assert not any(
-        "cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, recall)
+        "cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache)
     )
     cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
-    found = machine_inputs.collect_machine_inputs(machine, cuda, {}, recall)
+    found = machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)
     libraries = {name: version for name, version in found.items() if "cudnn" in name}
     assert libraries == {
         "library cudnn": "8.1.0",
@@ -94,10 +94,10 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
         "library cudnn, kept": "8.5.0.96",
     }
     (tmp_path / "bin/nvcc").write_text("another")
-    assert machine_inputs.collect_machine_inputs(machine, cuda, {}, recall)["nvcc"] != found["nvcc"]
+    assert machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)["nvcc"] != found["nvcc"]
 
 
-def test_a_launcher_is_no_compiler(planned: Plan, recall: StatCache, tmp_path: Path) -> None:
+def test_a_launcher_is_no_compiler(planned: Plan, stat_cache: StatCache, tmp_path: Path) -> None:
     """Links to ccache may stand before the compilers on PATH, and ccache may be upgraded."""
     compiler = shutil.which("c++")
     assert compiler is not None
@@ -107,27 +107,27 @@ def test_a_launcher_is_no_compiler(planned: Plan, recall: StatCache, tmp_path: P
     (tmp_path / "c++").symlink_to(launcher)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     found = machine_inputs.collect_machine_inputs(
-        measure_basic_host(recall), planned, {**os.environ, "PATH": path}, recall
+        measure_basic_host(stat_cache), planned, {**os.environ, "PATH": path}, stat_cache
     )
     assert "C++: driver" not in found
     assert "C++: as" in found
 
 
-def test_an_interpreter_is_known_by_what_it_says_and_its_files(recall: StatCache, tmp_path: Path) -> None:
-    known = machine_inputs.describe_interpreter(Path(sys.executable), recall)
+def test_an_interpreter_is_known_by_what_it_says_and_its_files(stat_cache: StatCache, tmp_path: Path) -> None:
+    known = machine_inputs.describe_interpreter(Path(sys.executable), stat_cache)
     assert known["version"].startswith(sys.version.split()[0])
     assert Path(sys.executable).resolve().name in known
     other = tmp_path / "bin" / "python"
     other.parent.mkdir()
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
-    again = machine_inputs.describe_interpreter(other, recall)
+    again = machine_inputs.describe_interpreter(other, stat_cache)
     assert again["version"] == known["version"]
     assert again != known
 
 
-def test_the_basis_says_of_a_machine_what_measuring_says(recall: StatCache, tmp_path: Path) -> None:
-    basis, whole = measure_basic_host(recall), measure_host(tmp_path)
+def test_the_basis_says_of_a_machine_what_measuring_says(stat_cache: StatCache, tmp_path: Path) -> None:
+    basis, whole = measure_basic_host(stat_cache), measure_host(tmp_path)
     assert not basis.complete
     for name in ("arch", "system", "cores", "glibc", "compiler", "libraries", "toolkits"):
         assert getattr(basis, name) == getattr(whole, name)
@@ -164,43 +164,43 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
-    read = machine_inputs.read_external_inputs(source, [source.parent], recall, time.time() + 60)
+    stat_cache = StatCache(tmp_path / "recall.json")
+    read = machine_inputs.read_external_inputs(source, [source.parent], stat_cache, time.time() + 60)
     own = {Path(path).name for path in read if path.startswith(str(tmp_path))}
     assert own == {"far.h", "with space.a", "lib:s.a"}
     assert any(path.endswith("/stddef.h") for path in read)
-    assert list(machine_inputs.find_changed_inputs(read, recall)) == []
+    assert list(machine_inputs.find_changed_inputs(read, stat_cache)) == []
     (tmp_path / "system" / "lib:s.a").write_text("upgraded")
     (tmp_path / "system" / "far.h").unlink()
-    assert {Path(path).name for path in machine_inputs.find_changed_inputs(read, recall)} == {
+    assert {Path(path).name for path in machine_inputs.find_changed_inputs(read, stat_cache)} == {
         "far.h",
         "lib:s.a",
     }
 
 
 def test_what_changed_during_the_build_is_not_trusted(source: Path, tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
-    read = machine_inputs.read_external_inputs(source, [source.parent], recall, time.time() - 3600)
-    assert str(tmp_path / "system" / "far.h") in machine_inputs.find_changed_inputs(read, recall)
+    stat_cache = StatCache(tmp_path / "recall.json")
+    read = machine_inputs.read_external_inputs(source, [source.parent], stat_cache, time.time() - 3600)
+    assert str(tmp_path / "system" / "far.h") in machine_inputs.find_changed_inputs(read, stat_cache)
 
 
 def test_a_log_that_cannot_be_read_is_never_unchanged(source: Path, tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "recall.json")
     (source / "build" / ".ninja_deps").write_bytes(b"# ninjadeps\n\x63\0\0\0")
     assert list(
         machine_inputs.find_changed_inputs(
-            machine_inputs.read_external_inputs(source, [], recall, time.time()), recall
+            machine_inputs.read_external_inputs(source, [], stat_cache, time.time()), stat_cache
         )
     )
 
 
 def test_without_a_log_all_headers_of_the_system_count(tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
-    read = machine_inputs.read_external_inputs(tmp_path, [], recall, time.time())
+    stat_cache = StatCache(tmp_path / "recall.json")
+    read = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, time.time())
     assert "/usr/include/" in read
-    assert list(machine_inputs.find_changed_inputs(read, recall)) == []
-    assert list(machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, recall)) == [
-        "/usr/include/"
-    ]
-    meanwhile = machine_inputs.read_external_inputs(tmp_path, [], recall, 1.0)
+    assert list(machine_inputs.find_changed_inputs(read, stat_cache)) == []
+    assert list(
+        machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, stat_cache)
+    ) == ["/usr/include/"]
+    meanwhile = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, 1.0)
     assert meanwhile["/usr/include/"] == machine_inputs.UNKNOWN, "it changed after the build began"

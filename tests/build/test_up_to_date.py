@@ -21,41 +21,41 @@ PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
 
 
 @pytest.fixture
-def recall(tmp_path: Path) -> StatCache:
+def stat_cache(tmp_path: Path) -> StatCache:
     return StatCache(tmp_path / "recall.json")
 
 
-def changes(entry: StageRecord | None, parts: dict[str, str], recall: StatCache) -> list[str]:
-    return list(up_to_date.find_differences(entry, parts, recall))
+def changes(entry: StageRecord | None, parts: dict[str, str], stat_cache: StatCache) -> list[str]:
+    return list(up_to_date.find_differences(entry, parts, stat_cache))
 
 
-def test_each_part_that_differs_is_named(recall: StatCache) -> None:
+def test_each_part_that_differs_is_named(stat_cache: StatCache) -> None:
     entry = StageRecord(PARTS, "made")
-    assert changes(entry, PARTS, recall) == []
-    assert changes(None, PARTS, recall) == ["not done yet"]
-    assert changes(entry, PARTS | {"compiler": "x", WHOLE: "y"}, recall) == ["compiler"]
-    assert changes(entry, PARTS | {WHOLE: "y"}, recall) == [WHOLE]
-    assert changes(entry, PARTS | {"switch B": "1"}, recall) == ["switch B"]
-    assert changes(entry, {"compiler": "2", WHOLE: "3"}, recall) == ["switch A"]
+    assert changes(entry, PARTS, stat_cache) == []
+    assert changes(None, PARTS, stat_cache) == ["not done yet"]
+    assert changes(entry, PARTS | {"compiler": "x", WHOLE: "y"}, stat_cache) == ["compiler"]
+    assert changes(entry, PARTS | {WHOLE: "y"}, stat_cache) == [WHOLE]
+    assert changes(entry, PARTS | {"switch B": "1"}, stat_cache) == ["switch B"]
+    assert changes(entry, {"compiler": "2", WHOLE: "3"}, stat_cache) == ["switch A"]
 
 
-def test_an_environment_that_is_not_filled_yet_is_no_difference(recall: StatCache) -> None:
+def test_an_environment_that_is_not_filled_yet_is_no_difference(stat_cache: StatCache) -> None:
     entry = StageRecord({**PARTS, INSTALLED: "numpy 1"}, "made")
-    assert changes(entry, PARTS, recall) == []
-    assert changes(entry, {**PARTS, INSTALLED: "numpy 2"}, recall) == [INSTALLED]
+    assert changes(entry, PARTS, stat_cache) == []
+    assert changes(entry, {**PARTS, INSTALLED: "numpy 2"}, stat_cache) == [INSTALLED]
 
 
-def test_a_file_that_was_read_and_is_another_now_is_named(tmp_path: Path, recall: StatCache) -> None:
+def test_a_file_that_was_read_and_is_another_now_is_named(tmp_path: Path, stat_cache: StatCache) -> None:
     header = tmp_path / "a.h"
     header.write_text("one")
-    digest = recall.digest(header)
+    digest = stat_cache.digest(header)
     assert digest is not None
     entry = StageRecord(PARTS, "made", {str(header): digest})
-    assert changes(entry, PARTS, recall) == []
+    assert changes(entry, PARTS, stat_cache) == []
     header.write_text("two")
-    assert changes(entry, PARTS, recall) == [str(header)]
+    assert changes(entry, PARTS, stat_cache) == [str(header)]
     header.unlink()
-    assert changes(entry, PARTS, recall) == [str(header)]
+    assert changes(entry, PARTS, stat_cache) == [str(header)]
 
 
 def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def job(
     fetched = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True)
     computed = build_plan.compute_plan(known, cell, host, options, fetched)
     layout = Layout(tmp_path, tmp_path / "cache")
-    recall = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "recall.json")
     venv, python = tmp_path / "venv", Path("/python")
     return context.BuildContext(
-        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, recall
+        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, stat_cache
     )

@@ -44,8 +44,8 @@ class BuildContext:
     venv: Path
     interpreter: Path  # the base interpreter, for the clean environment of the checks
     tools: Mapping[str, str]  # what tells the interpreter from others, by name
-    ground: Mapping[str, str]  # what the machine puts into every build: compilers, libraries, variables
-    recall: StatCache  # what files held and programs said
+    machine_inputs: Mapping[str, str]  # that go into every build: compilers, libraries, variables
+    stat_cache: StatCache  # digests of files and output of programs
 
     @property
     def package(self) -> Package:
@@ -95,14 +95,14 @@ class BuildContext:
     @cached_property
     def tree_key(self) -> str:
         """Return the digest of everything that can change what is the same for every interpreter."""
-        return keys.tree_key(self.plan, self.source, self.facts.patches, self.ground)
+        return keys.tree_key(self.plan, self.source, self.facts.patches, self.machine_inputs)
 
     @cached_property
     def environment_key(self) -> str:
         """Return the digest of what the session's environment is made for; it reads the whole base wheel."""
         named = self.options.torch  # a wheel, or PyPI's; None: ours
         wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
-        digest = (wheel and self.recall.digest(wheel)) or ""
+        digest = (wheel and self.stat_cache.digest(wheel)) or ""
         return keys.environment_key(self.plan, {**self.tools, "base": digest})
 
     @cached_property
@@ -146,8 +146,8 @@ def create_context(
     the build before it starts.
     """
     layout = Layout.of_checkout(root)
-    recall = StatCache(layout.cache / "recall.json")
-    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
+    stat_cache = StatCache(layout.cache / "recall.json")
+    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     fetched = load_source(layout, cell.build.package, cell.release.tag)
     if fetched is None:
@@ -157,13 +157,13 @@ def create_context(
             f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`",
             code="source-not-fetched",
         )
-    source_dir.verify_source(fetched, recall)
+    source_dir.verify_source(fetched, stat_cache)
     computed = build_plan.compute_plan(facts, cell, machine, options, fetched)
     base = base_interpreter(venv, cell.build.python)
-    tools = describe_interpreter(base, recall)
-    around = collect_machine_inputs(machine, computed, os.environ, recall)
+    tools = describe_interpreter(base, stat_cache)
+    around = collect_machine_inputs(machine, computed, os.environ, stat_cache)
     return BuildContext(
-        layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, recall
+        layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache
     )
 
 
@@ -192,7 +192,7 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     """Return the compiler cache of the build; what it has to do without is noted."""
     layout, log = context.layout, context.log.with_suffix(".ccache")
     environ = {**os.environ, **compiler_variables(context.plan.set)}
-    digest, toolkit = context.recall.digest, context.plan.toolkit
+    digest, toolkit = context.stat_cache.digest, context.plan.toolkit
     site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, toolkit)
     return compiler_cache.set_up_cache(site)
 

@@ -42,15 +42,15 @@ _CUDA = ("nvcc", "cicc", "../nvvm/bin/cicc", "cudafe++", "ptxas", "fatbinary", "
 
 
 def collect_machine_inputs(
-    host: Host, plan: Plan, environ: Mapping[str, str], recall: StatCache
+    host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
 ) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = cuda_toolkit.compiler_variables(plan.set)
     compiler = host.compilers.get(named.get("CXX", ""), host.compiler)
-    inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, recall)}
+    inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, stat_cache)}
     home = host.toolkits.get(plan.toolkit or "")
     if home is not None:
-        tools = {name: recall.digest(Path(home, "bin", name)) for name in _CUDA}
+        tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _CUDA}
         inputs |= {Path(name).name: digest for name, digest in tools.items() if digest}
         driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
         inputs["host compiler of CUDA"] = str(driven or "")
@@ -74,7 +74,7 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str
     return {name: environ[name] for name in names if not matches(name, (*OTHERS, *plan.unset))}
 
 
-def describe_interpreter(executable: Path, recall: StatCache) -> dict[str, str]:
+def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:
     """Return what tells one build of CPython from another: its version, and digests of its files."""
     real = executable.resolve()
     base = real.parents[1]
@@ -83,19 +83,22 @@ def describe_interpreter(executable: Path, recall: StatCache) -> dict[str, str]:
     headers = sorted(base.glob(f"include/{real.name}*/pyconfig.h"))
     argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
     programs = [real, *libraries]
-    version = recall.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
-    return {"version": version, **{path.name: recall.digest(path) or "" for path in (*programs, *headers)}}
+    version = stat_cache.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
+    return {
+        "version": version,
+        **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)},
+    }
 
 
-def _compiler_digests(environ: Mapping[str, str], recall: StatCache) -> dict[str, str]:
+def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of all that they bring along."""
-    run = make_caching_runner(environ, recall)
+    run = make_caching_runner(environ, stat_cache)
     languages = {
         "C": compilers.compiler_command(environ, compilers.C),
         "C++": compilers.compiler_command(environ),
     }
     parts = (
-        (f"{language}: {name}", recall.digest(path))
+        (f"{language}: {name}", stat_cache.digest(path))
         for language, words in languages.items()
         for name, path in _compiler_parts(words or [], environ, run)
     )
@@ -132,7 +135,7 @@ _HEADERS = ("/usr/include/", "/usr/local/include/")
 
 
 def read_external_inputs(
-    source: Path, own: Sequence[Path], recall: StatCache, began: float
+    source: Path, own: Sequence[Path], stat_cache: StatCache, began: float
 ) -> dict[str, str]:
     """Return the files that builds below `source` read, with the digests of their contents.
 
@@ -152,16 +155,16 @@ def read_external_inputs(
     read = {}
     for path in sorted(path for path in named if not path.startswith((*roots, *_SYSTEM))):
         status = stat_file(path)
-        digest = UNKNOWN if status and status.since > began * 1e9 else recall.digest(path)
+        digest = UNKNOWN if status and status.since > began * 1e9 else stat_cache.digest(path)
         if digest is not None:
             read[path] = digest
     return read
 
 
-def find_changed_inputs(digests: Mapping[str, str], recall: StatCache) -> Iterator[str]:
+def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
     """Yield the files that are no longer what they were when they were read."""
     for path, digest in digests.items():
-        now = stat_folder(path).text if path.endswith("/") else recall.digest(path)
+        now = stat_folder(path).text if path.endswith("/") else stat_cache.digest(path)
         if now != digest:
             yield path
 

@@ -51,4 +51,4 @@ def _hold_cell(context: BuildContext) -> Iterator[None]:
         try:
             yield
         finally:
-            context.recall.save()
+            context.stat_cache.save()

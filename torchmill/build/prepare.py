@@ -127,7 +127,7 @@ def _changed_inputs(context: BuildContext) -> list[str]:
     late = retarget.inputs_newer_than_objects(
         recorded, lambda file: file not in digests and not file.startswith(own)
     )
-    return sorted({*machine_inputs.find_changed_inputs(digests, context.recall), *late})
+    return sorted({*machine_inputs.find_changed_inputs(digests, context.stat_cache), *late})
 
 
 def _differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
@@ -140,8 +140,8 @@ def _differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dic
             path = fetched.relative_to(context.source.path)
             copy = context.tree.source / path
             if _size_and_date(copy) != _size_and_date(fetched) and fetched.is_file():
-                digest = context.recall.digest(copy) or ""
-                if digest not in {patched.get(str(path)), context.recall.digest(fetched)}:
+                digest = context.stat_cache.digest(copy) or ""
+                if digest not in {patched.get(str(path)), context.stat_cache.digest(fetched)}:
                     differing[str(path)] = digest
     return differing
 
@@ -170,7 +170,7 @@ def record_external_inputs(context: BuildContext, user: TreeUser, began: float) 
     An interpreter's own files are left out of the record: when they change, the tree is retargeted.
     """
     read = machine_inputs.read_external_inputs(
-        context.tree.source, [context.tree.folder, context.venv], context.recall, began
+        context.tree.source, [context.tree.folder, context.venv], context.stat_cache, began
     )
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}

@@ -84,7 +84,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
         "waited": waited,
     }
     parts |= installed_inputs(context)
-    stages.record("compile", StageRecord(parts, context.recall.digest(built.raw) or "", read, said))
+    stages.record("compile", StageRecord(parts, context.stat_cache.digest(built.raw) or "", read, said))
     return built.raw
 
 
@@ -205,7 +205,7 @@ def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) 
         for one in bundled
         if not any(one.source.is_relative_to(folder) for folder in own)
     }
-    loader = context.recall.digest(LOADER_CACHE) if read else None
+    loader = context.stat_cache.digest(LOADER_CACHE) if read else None
     return read | ({str(LOADER_CACHE): loader} if loader else {})
 
 

@@ -71,7 +71,7 @@ def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
 
 
 def find_differences(
-    record: StageRecord | None, parts: Mapping[str, str], recall: StatCache
+    record: StageRecord | None, parts: Mapping[str, str], stat_cache: StatCache
 ) -> Iterator[str]:
     """Yield what changed since a stage was done; nothing means that it would make the same again."""
     if record is None:
@@ -81,7 +81,7 @@ def find_differences(
     names = [*parts, *sorted(record.parts.keys() - parts.keys() - optional)]
     changed = [name for name in names if record.parts.get(name) != parts.get(name)]
     yield from [name for name in changed if name != WHOLE] or changed  # the others say it more precisely
-    yield from machine_inputs.find_changed_inputs(record.read, recall)
+    yield from machine_inputs.find_changed_inputs(record.read, stat_cache)
 
 
 class StageLog:
@@ -104,7 +104,7 @@ class StageLog:
     def _changes(self, stage: str) -> list[str]:
         """Return the first things that changed since a stage was done; those before it are valid."""
         parts = stage_inputs(self._context, stage, self.valid)
-        differences = find_differences(self.recorded.get(stage), parts, self._context.recall)
+        differences = find_differences(self.recorded.get(stage), parts, self._context.stat_cache)
         return list(islice(differences, _MOST_LISTED))
 
     def is_valid(self, stage: str) -> bool:
@@ -123,7 +123,7 @@ class StageLog:
         packed = [self._context.wheel, *outputs.packed.glob("*.whl")]
         candidates = outputs.raw.glob("*.whl") if stage == "compile" else packed
         sha256 = self.valid[stage].made
-        return next((path for path in candidates if self._context.recall.digest(path) == sha256), None)
+        return next((path for path in candidates if self._context.stat_cache.digest(path) == sha256), None)
 
     def record(self, stage: str, record: StageRecord) -> None:
         """Write down a stage that was done; whether later ones are still valid is open again."""
@@ -149,8 +149,8 @@ def find_delivered_wheel(context: BuildContext) -> Artifact | None:
     """Return the verified wheel of a cell if it is in dist/ and up to date."""
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
-    current = verified is not None and context.recall.digest(context.wheel) == verified.made
-    context.recall.save()
+    current = verified is not None and context.stat_cache.digest(context.wheel) == verified.made
+    context.stat_cache.save()
     return Artifact(context.wheel, dist_files.manifest_path(context.wheel)) if current else None
 
 
@@ -174,16 +174,16 @@ def stage_inputs(context: BuildContext, stage: str, before: Mapping[str, StageRe
 
 
 def _compile_inputs(context: BuildContext) -> dict[str, str]:
-    plan, source, recall = context.plan, context.source, context.recall
+    plan, source, stat_cache = context.plan, context.source, context.stat_cache
     return {
         **{f"switch {name}": digest_data(value) for name, value in _switches(context).items()},
-        **{f"patch {name}": recall.digest(context.facts.patches / name) or "" for name in plan.patches},
+        **{f"patch {name}": stat_cache.digest(context.facts.patches / name) or "" for name in plan.patches},
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.origin, source.commit]),
         "requirements": digest_data([plan.requirements, plan.kit]),
         "commands": digest_data([plan.prepare, plan.compile]),
         **{f"interpreter: {name}": digest_data(text) for name, text in context.tools.items()},
-        **{name: digest_data(text) for name, text in context.ground.items()},
+        **{name: digest_data(text) for name, text in context.machine_inputs.items()},
         **installed_inputs(context),
         WHOLE: context.compile_key,
     }
@@ -208,7 +208,7 @@ def _pack_inputs(context: BuildContext, raw: str) -> dict[str, str]:
         "commit": digest_data([source.provider, source.commit]),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
-        "code that packs": digest_code(context.recall, "wheel/pack"),
+        "code that packs": digest_code(context.stat_cache, "wheel/pack"),
         "tools that pack": digest_data([*packers, str(zip_writer.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
@@ -222,8 +222,8 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         "packed wheel": packed,
         "expectations": digest_data([*expected, package.import_name, package.checks, package.smoke, *named]),
         "interpreter and requirements": context.environment_key,
-        "code that verifies": digest_code(context.recall, "wheel/verify", "wheel/wheel_file.py"),
-        "code that packs": digest_code(context.recall, "wheel/pack"),
+        "code that verifies": digest_code(context.stat_cache, "wheel/verify", "wheel/wheel_file.py"),
+        "code that packs": digest_code(context.stat_cache, "wheel/pack"),
     }
 
 

@@ -29,13 +29,15 @@ _THREADS = 8  # programs wait for their files more than they compute
 
 
 def measure_basic_host(
-    recall: StatCache,
+    stat_cache: StatCache,
     environ: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
     home: Path | None = None,
 ) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    return _measure_basis(environ, root, home or Path.home(), programs.make_caching_runner(environ, recall))
+    return _measure_basis(
+        environ, root, home or Path.home(), programs.make_caching_runner(environ, stat_cache)
+    )
 
 
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:

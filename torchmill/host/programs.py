@@ -36,7 +36,7 @@ def make_runner(environ: Mapping[str, str]) -> RunProgram:
     return run
 
 
-def make_caching_runner(environ: Mapping[str, str], recall: StatCache) -> RunProgram:
+def make_caching_runner(environ: Mapping[str, str], stat_cache: StatCache) -> RunProgram:
     """Return what runs compilers, each question once for as long as the compiler stays the same file."""
     ask = make_runner(environ)
     searched = " ".join(environ.get(name, "") for name in _SEARCH)
@@ -46,7 +46,7 @@ def make_caching_runner(environ: Mapping[str, str], recall: StatCache) -> RunPro
         if found is None or starts_another(Path(found)):
             return ask(argv)
         question = f"{shlex.join([found, *argv[1:]])} {searched}"
-        return recall.program_output(question, [Path(found).resolve()], lambda: ask(argv))
+        return stat_cache.program_output(question, [Path(found).resolve()], lambda: ask(argv))
 
     return run
 
