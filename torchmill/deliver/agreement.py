@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -17,8 +17,10 @@ from torchmill.core.units import format_bytes
 from torchmill.wheel import builder, dist_files, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
-MOST_DIFFERENCES = 8  # differences of one document that are named
-LONGEST_VALUE_CHARACTERS = 80  # letters of a value
+MOST_DIFFERENCES = 8  # of one document that are named
+LONGEST_VALUE_CHARACTERS = 80
+# what reading a document raises that has another shape than ours
+DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,48 +36,39 @@ def document_differences(found: Any, expected: Any, reference: Reference, path: 
 
     `path` is where in the document the two are.
     """
-    return list(islice(_value_differences(found, expected, reference, path), MOST_DIFFERENCES))
+    return list(islice(_differences(found, expected, reference, path), MOST_DIFFERENCES))
 
 
-def _value_differences(found: Any, expected: Any, reference: Reference, path: str) -> Iterator[str]:
+def _differences(found: Any, expected: Any, reference: Reference, path: str) -> Iterator[str]:
     if isinstance(found, dict) and isinstance(expected, dict):
-        for name in sorted({*found, *expected}):
-            yield from _member_differences(
-                found, expected, name, reference, f"{path}.{name}" if path else str(name)
-            )
+        yield from _member_differences(found, expected, reference, f"{path}." if path else "", "")
     elif isinstance(found, list) and isinstance(expected, list):
-        yield from _list_differences(found, expected, reference, path)
+        ours, theirs = _by_name(found), _by_name(expected)
+        if ours is None or theirs is None:
+            if len(found) != len(expected):
+                yield f"{path or 'it'} has {len(found)} entries, {reference.name} says {len(expected)}"
+                return
+            ours, theirs = dict(enumerate(found)), dict(enumerate(expected))
+        yield from _member_differences(ours, theirs, reference, f"{path}[", "]")
     elif type(found) is not type(expected) or found != expected:  # True is 1 in Python, and not in JSON
         yield f"{path or 'it'} is {_format_value(found)}, {reference.name} says {_format_value(expected)}"
 
 
 def _member_differences(
-    found: dict[str, Any], expected: dict[str, Any], name: str, reference: Reference, path: str
+    found: Mapping[Any, Any], expected: Mapping[Any, Any], reference: Reference, before: str, after: str
 ) -> Iterator[str]:
-    if name in found and name in expected:
-        yield from _value_differences(found[name], expected[name], reference, path)
-    elif reference.complete and name in expected:
-        yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
-    elif reference.complete:
-        yield f"{path} is {_format_value(found[name])}, of which {reference.name} says nothing"
+    """Compare what has the same name on both sides; `before` and `after` stand around it in a path."""
+    for name in sorted({*found, *expected}):
+        path = f"{before}{name}{after}"
+        if name in found and name in expected:
+            yield from _differences(found[name], expected[name], reference, path)
+        elif reference.complete and name in expected:
+            yield f"{path} is missing, {reference.name} says {_format_value(expected[name])}"
+        elif reference.complete:
+            yield f"{path} is {_format_value(found[name])}, of which {reference.name} says nothing"
 
 
-def _list_differences(
-    found: list[Any], expected: list[Any], reference: Reference, path: str
-) -> Iterator[str]:
-    """Compare lists by what their entries are called, where all have names of their own, else one by one."""
-    one, other = _by_name(found), _by_name(expected)
-    if one is not None and other is not None:
-        for name in sorted({*one, *other}):
-            yield from _member_differences(one, other, name, reference, f"{path}[{name}]")
-    elif len(found) != len(expected):
-        yield f"{path or 'it'} has {len(found)} entries, {reference.name} says {len(expected)}"
-    else:
-        for number, (left, right) in enumerate(zip(found, expected, strict=True)):
-            yield from _value_differences(left, right, reference, f"{path}[{number}]")
-
-
-def _by_name(entries: Sequence[Any]) -> dict[str, Any] | None:
+def _by_name(entries: list[Any]) -> dict[Any, Any] | None:
     """Return entries by their names; None where one has none, or two have the same."""
     entries_by_name = {name: entry for entry in entries if (name := _entry_name(entry))}
     return entries_by_name if len(entries_by_name) == len(entries) else None
@@ -83,11 +76,9 @@ def _by_name(entries: Sequence[Any]) -> dict[str, Any] | None:
 
 def _entry_name(entry: Any) -> str:
     """Return what an entry of a list is called: a text by itself, an object as documents name theirs."""
-    if isinstance(entry, str):
-        return entry
     if not isinstance(entry, dict):
-        return ""
-    kind = entry["annotations"].get("kind") if isinstance(entry.get("annotations"), dict) else None
+        return entry if isinstance(entry, str) else ""
+    kind = _object_at(entry, "annotations").get("kind")
     names = (entry.get(key) for key in ("bom-ref", "ref", "name", "alg"))
     name = next((one for one in names if isinstance(one, str)), "")
     return f"{kind} {name}" if isinstance(kind, str) and name else name
@@ -100,12 +91,10 @@ def _format_value(value: Any) -> str:
 
 WHEEL = Reference("the wheel")
 
-DAMAGED = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
-
 
 @dataclass(frozen=True, slots=True)
 class AgreementCheck:
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     name: str
     said: str  # what was found, where nothing is wrong
@@ -121,13 +110,13 @@ class AgreementCheck:
 class ExpectedDocuments:
     """What follows from a manifest."""
 
-    documents: Mapping[str, bytes]
-    judge: Reference
+    documents: Mapping[str, bytes]  # by suffix
+    reference: Reference
 
 
 @dataclass(frozen=True, slots=True)
 class AgreementVerdict:
-    """All that was looked at of one wheel."""
+    """All checks of one wheel."""
 
     wheel: Path
     checks: tuple[AgreementCheck, ...]
@@ -147,7 +136,9 @@ class AgreementVerdict:
 
 
 def examine_wheel(wheel: Path) -> AgreementVerdict:
-    """Return what a wheel is found to be: it is read to its end, several times."""
+    """Return the checks of a wheel: it is read to its end, several times."""
+    from torchmill.wheel.verify import library_checks
+
     try:
         found = wheel_file.read_wheel(wheel)
         contents = tuple(wheel_file.wheel_problems(wheel))
@@ -157,183 +148,164 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
         )
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
-    told, unread = _read(dist_files.manifest_path(wheel), "build the wheel again")
-    manifest = _manifest(found, told, unread)
-    made = _made(wheel, told) if told and not manifest.problems else None
-    if isinstance(made, AgreementCheck):
-        manifest, made = made, None
-    checks: tuple[AgreementCheck, ...] = (
+    tags = library_checks.platform_tags(wheel.name)
+    promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
+    promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
+    manifest, expected = _check_manifest(found)
+    checks = [
         AgreementCheck(
             "wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"
         ),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
-        _tags(wheel),
+        AgreementCheck("tags", promise, tuple(library_checks.tag_problems(wheel))),
         manifest,
-        _sound("statement", lambda: _statement(found, made)),
-        _sound("SBOM", lambda: _sbom(found, made)),
-    )
+        _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
+        _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, _read_sbom),
+    ]
     if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
-        silent = AgreementCheck("origin", "", ("neither a manifest nor a statement says what it should be",))
-        checks = (*checks, silent)
-    return AgreementVerdict(wheel, checks)
+        nothing = "neither a manifest nor a statement says what it should be"
+        checks.append(AgreementCheck("origin", "", (nothing,)))
+    return AgreementVerdict(wheel, tuple(checks))
 
 
-def _tags(wheel: Path) -> AgreementCheck:
-    from torchmill.wheel.verify import library_checks
-
-    said = [
-        tag for tag in library_checks.platform_tags(wheel.name) if tag.startswith(("manylinux", "musllinux"))
-    ]
-    promise = f"its files need no more than {', '.join(said)}" if said else "its name promises no C library"
-    return AgreementCheck("tags", promise, tuple(library_checks.tag_problems(wheel)))
-
-
-def _sound(name: str, check: Callable[[], AgreementCheck]) -> AgreementCheck:
-    """Return what a check finds; a document may say anything, and have another shape than ours."""
-    try:
-        return check()
-    except DAMAGED as error:
-        return AgreementCheck(name, "", (_misunderstood(error),))
-
-
-def _made(wheel: Path, told: Mapping[str, Any]) -> ExpectedDocuments | AgreementCheck:
-    """Return what follows from a manifest, or what is wrong with it."""
-    try:
-        ours = told.get("builder", {}).get("torchmill") == builder.suite_version()
-        return ExpectedDocuments(
-            dist_files.compose_documents(told, wheel), Reference("the manifest", complete=ours)
-        )
-    except DAMAGED as error:
-        return AgreementCheck("manifest", "", (_misunderstood(error),))
-
-
-def _misunderstood(error: Exception) -> str:
-    said = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
-    return f"cannot be understood ({said})"
-
-
-def _manifest(found: Distribution, told: Mapping[str, Any] | None, unread: tuple[str, ...]) -> AgreementCheck:
+def _check_manifest(found: Distribution) -> tuple[AgreementCheck, ExpectedDocuments | None]:
+    """Return the check of a wheel's manifest, and what follows from a sound one."""
     name = "manifest"
-    if told is None:
-        return AgreementCheck(name, "none beside it: not compared", unread)
+    manifest, problems = _read(dist_files.manifest_path(found.path), "build the wheel again")
+    if manifest is None:
+        return AgreementCheck(name, "none beside it: not compared", problems), None
     # an older wheel has fewer words about it, but always these
-    wanted = {"wheel": found.file_name, "sha256": found.sha256, "version": str(found.version)}
+    expected = {"wheel": found.file_name, "sha256": found.sha256, "version": str(found.version)}
     wrong = [
-        f"says {key} {told.get(key)!r}, the wheel is {value!r}"
-        for key, value in wanted.items()
-        if told.get(key) != value
+        f"says {key} {manifest.get(key)!r}, the wheel is {value!r}"
+        for key, value in expected.items()
+        if manifest.get(key) != value
     ]
-    if told.get("size", found.size) != found.size:
-        wrong.append(f"says {told['size']} bytes, the wheel has {found.size}")
-    source = f"{told.get('package')} {told.get('tag')}, commit {told.get('commit') or 'unknown'}"
-    return AgreementCheck(name, f"{told.get('identifier')} of {source}", tuple(wrong))
+    if manifest.get("size", found.size) != found.size:
+        wrong.append(f"says {manifest['size']} bytes, the wheel has {found.size}")
+    source = f"{manifest.get('package')} {manifest.get('tag')}, commit {manifest.get('commit') or 'unknown'}"
+    check = AgreementCheck(name, f"{manifest.get('identifier')} of {source}", tuple(wrong))
+    if wrong:
+        return check, None
+    try:
+        ours = manifest.get("builder", {}).get("torchmill") == builder.suite_version()
+        documents = dist_files.compose_documents(manifest, found.path)
+        return check, ExpectedDocuments(documents, Reference("the manifest", complete=ours))
+    except DAMAGED as error:
+        return AgreementCheck(name, "", (_describe_damage(error),)), None
 
 
-def _statement(found: Distribution, made: ExpectedDocuments | None) -> AgreementCheck:
-    name = "statement"
-    said, missing = _document(found.path, dist_files.STATEMENT_SUFFIX, made)
-    if said is None:
-        return AgreementCheck(name, "none beside it: not compared", missing)
+def _describe_damage(error: Exception) -> str:
+    reason = f"lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+    return f"cannot be understood ({reason})"
+
+
+def _check_document(
+    name: str,
+    suffix: str,
+    found: Distribution,
+    expected: ExpectedDocuments | None,
+    read: Callable[[Distribution, Mapping[str, Any]], tuple[str, Iterable[str]]],
+) -> AgreementCheck:
+    """Return the check of a document: against the manifest, and the wheel where that does not say enough.
+
+    `read` returns what a document says in short, and in which ways it is not about the wheel; it raises
+    _AnotherKindError.
+    """
+    remedy = "`invoke verify --write` makes it of the manifest"
+    file = dist_files.document_path(found.path, suffix)
+    document, problems = _read(file, f"remove it, {remedy}" if expected else "fetch it again")
+    if document is None:
+        if expected and not problems:
+            problems = (f"is missing: {remedy}",)
+        return AgreementCheck(name, "none beside it: not compared", problems)
+    try:
+        summary, not_of_wheel = read(found, document)
+        if expected is None:
+            return AgreementCheck(name, summary, tuple(not_of_wheel))
+        composed = parse_json_object(expected.documents[suffix])
+        wrong = document_differences(document, composed, expected.reference)
+        return AgreementCheck(
+            name, summary, tuple(wrong if expected.reference.complete else [*wrong, *not_of_wheel])
+        )
+    except _AnotherKindError as error:
+        return AgreementCheck(name, "", (str(error),))
+    except DAMAGED as error:  # a document may say anything
+        return AgreementCheck(name, "", (_describe_damage(error),))
+
+
+class _AnotherKindError(Exception):
+    """A document is not of the kind that its name says."""
+
+
+def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
     from torchmill.wheel import statement
 
-    types = said.get("_type"), said.get("predicateType")
+    types = document.get("_type"), document.get("predicateType")
     if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
-        return AgreementCheck(
-            name, "", (f"is of type {types[0]} with {types[1]}, which is no provenance of SLSA 1",)
-        )
-    definition = _under(said, "predicate", "buildDefinition")
-    if definition.get("buildType") != statement.BUILD_TYPE:
-        wrong = [f"has the buildType {definition.get('buildType')}, which is not {statement.BUILD_TYPE}"]
-    else:
-        subject = [{"name": found.file_name, "digest": {"sha256": found.sha256}}]
-        of_wheel = document_differences(said.get("subject"), subject, WHEEL, "subject")
-        wrong = _told(said, dist_files.STATEMENT_SUFFIX, made, of_wheel)
-    who = _under(said, "predicate", "runDetails", "builder").get("id")
-    things = _count(definition.get("resolvedDependencies"))
-    return AgreementCheck(name, f"this digest, built by {who} of {things} things, not signed", tuple(wrong))
-
-
-def _sbom(found: Distribution, made: ExpectedDocuments | None) -> AgreementCheck:
-    name = "SBOM"
-    said, missing = _document(found.path, dist_files.SBOM_SUFFIX, made)
-    if said is None:
-        return AgreementCheck(name, "none beside it: not compared", missing)
-    if said.get("bomFormat") != "CycloneDX":
-        return AgreementCheck(name, "", ("is not of CycloneDX",))
-    wrong = _told(
-        said, dist_files.SBOM_SUFFIX, made, chain(_of_wheel(found, said), _of_contents(found.path, said))
+        raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is no provenance of SLSA 1")
+    definition = _object_at(document, "predicate", "buildDefinition")
+    if (kind := definition.get("buildType")) != statement.BUILD_TYPE:
+        raise _AnotherKindError(f"has the buildType {kind}, which is not {statement.BUILD_TYPE}")
+    who = _object_at(document, "predicate", "runDetails", "builder").get("id")
+    dependencies = _count(definition.get("resolvedDependencies"))
+    subject = [{"name": found.file_name, "digest": {"sha256": found.sha256}}]
+    return (
+        f"this digest, built by {who} of {dependencies} things, not signed",
+        document_differences(document.get("subject"), subject, WHEEL, "subject"),
     )
-    parts = _count(said.get("components"))
-    return AgreementCheck(name, f"CycloneDX {said.get('specVersion')}, {parts} components", tuple(wrong))
 
 
-def _told(
-    said: Mapping[str, Any], suffix: str, made: ExpectedDocuments | None, of_wheel: Iterable[str]
-) -> list[str]:
-    """Return a clause for each way in which a document is not what follows from manifest and wheel."""
-    if made is None:
-        return list(of_wheel)
-    found = document_differences(said, parse_json_object(made.documents[suffix]), made.judge)
-    return found if made.judge.complete else [*found, *of_wheel]
+def _read_sbom(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
+    if document.get("bomFormat") != "CycloneDX":
+        raise _AnotherKindError("is not of CycloneDX")
+    about = _object_at(document, "metadata", "component")
+    claimed = {
+        "name": canonicalize_name(str(about.get("name"))),
+        "version": about.get("version"),
+        "hashes": about.get("hashes"),
+    }
+    hashes = [{"alg": "SHA-256", "content": found.sha256}]
+    actual = {"name": found.name, "version": str(found.version), "hashes": hashes}
+    return (
+        f"CycloneDX {document.get('specVersion')}, {_count(document.get('components'))} components",
+        chain(
+            document_differences(claimed, actual, WHEEL, "metadata.component"),
+            _library_differences(found.path, document),
+        ),
+    )
+
+
+def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a clause for each bundled library of an SBOM that the wheel does not hold as it is said."""
+    from torchmill.wheel import sbom
+
+    held = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])
+    for component in document.get("components", ()):
+        digests = [one.get("content") for one in component.get("hashes", ())]
+        for one in component.get("properties", ()):
+            if one.get("name") == sbom.PATH_PROPERTY and digests != [held.get(one["value"])]:
+                yield f"{one['value']} in the wheel is another file than it says"
 
 
 def _count(entries: Any) -> int:
     return len(entries) if isinstance(entries, list) else 0
 
 
-def _document(
-    wheel: Path, suffix: str, made: ExpectedDocuments | None
-) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """Return a document beside a wheel, or why there is none although there should be."""
-    cure = "`invoke verify --write` makes it of the manifest"
-    said, unread = _read(
-        dist_files.document_path(wheel, suffix),
-        f"remove it, {cure}" if made is not None else "fetch it again",
-    )
-    if said is None and not unread and made is not None:
-        unread = (f"is missing: {cure}",)
-    return said, unread
-
-
-def _read(file: Path, cure: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """Return the JSON in a file, None and why where it cannot be had; no file is no reason."""
+def _read(file: Path, remedy: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """Return the JSON in a file; None where there is none, with the reason unless the file is missing."""
     try:
         return read_json_object(file), ()
     except FileNotFoundError:
         return None, ()
-    except OSError as error:
-        return None, (f"cannot be read ({error.strerror or error}): {cure}",)
-    except ValueError as error:
-        return None, (f"cannot be read ({error}): {cure}",)
+    except (OSError, ValueError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        return None, (f"cannot be read ({reason}): {remedy}",)
 
 
-def _of_wheel(found: Distribution, bom: Mapping[str, Any]) -> list[str]:
-    """Return a clause for each way in which an SBOM is about another wheel."""
-    about = _under(bom, "metadata", "component")
-    said: dict[str, Any] = {"name": canonicalize_name(str(about.get("name")))}
-    said |= {name: about.get(name) for name in ("version", "hashes")}
-    hashes = [{"alg": "SHA-256", "content": found.sha256}]
-    wanted = {"name": found.name, "version": str(found.version), "hashes": hashes}
-    return document_differences(said, wanted, WHEEL, "metadata.component")
-
-
-def _of_contents(wheel: Path, bom: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause for each bundled library of an SBOM that the wheel does not hold as it is said."""
-    from torchmill.wheel import sbom
-
-    held = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])
-    for one in bom.get("components", ()):
-        paths = [
-            said["value"] for said in one.get("properties", ()) if said.get("name") == sbom.PATH_PROPERTY
-        ]
-        for path in paths:
-            if [said.get("content") for said in one.get("hashes", ())] != [held.get(path)]:
-                yield f"{path} in the wheel is another file than it says"
-
-
-def _under(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return what lies below some names; nothing where it is something else."""
-    here: Any = said
+def _object_at(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return the object below some names; an empty one where there is something else."""
+    here: Any = document
     for name in names:
         here = here.get(name) if isinstance(here, dict) else None
     return here if isinstance(here, dict) else {}
