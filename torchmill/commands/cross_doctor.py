@@ -28,7 +28,7 @@ from torchmill.fetch.source.record import load_source
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import disk_and_memory
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.doctor.system import fetch_command
+from torchmill.plan.doctor.system import source_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator
     yield from _engine(seen)
     yield _emulation(question, seen)
     yield _image(question, seen)
-    yield _source(question)
+    yield source_finding(question)
     yield from disk_and_memory.check_room(question)
     yield Finding(
         "compilers, Pythons",
@@ -125,12 +125,3 @@ def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     because = f"another one is named with {container.IMAGE_VARIABLE}=NAME, or after -- with --image NAME"
     found = f"no {seen.image}" if seen.image else "not known without an engine"
     return Finding(subject, found, needed, "failure" if seen.image else "unknown", cure, because)
-
-
-def _source(question: CheckContext) -> Finding:
-    tag = question.cell.release.tag
-    if question.source is None:
-        cure = fetch_command(question.facts, question.cell)
-        because = "the session starts when it is there; the container sees it"
-        return Finding("source", "not fetched", tag, "warning", cure, because)
-    return Finding("source", f"{question.source.tag} from {question.source.provider}", tag, "ok")

@@ -88,18 +88,6 @@ def stored(
 # What builds of this checkout leave behind
 
 
-def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the trees in which packages are compiled."""
-    for tag, folder in _cells(place):
-        yield from _part_of_cell("trees", tag, folder, False, _cells_sharing(place, tag, folder))
-
-
-def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield what each cell made of its tree: raw, staged, packed and verified wheels."""
-    for tag, folder in _cells(place):
-        yield from _part_of_cell("outputs", tag, folder, True, ())
-
-
 def _cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
     """Yield the tag and the folder of all trees and cells."""
     for tag in list_children(place.layout.trees):
@@ -109,17 +97,19 @@ def _cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
                 yield tag.name, folder
 
 
-def _part_of_cell(
-    kind: str, tag: str, folder: Path, outputs: bool, others: Iterable[Path]
-) -> Iterator[StoredItem]:
-    """Yield the outputs in a cell's folder, or everything else; the locks `others` protect it too."""
+def find_trees(place: StoragePlace, kind: str = "trees") -> Iterator[StoredItem]:
+    """Yield the trees in which packages are compiled, or what each cell made of its tree ("outputs")."""
 
-    def find() -> list[Path]:
-        return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == outputs]
+    def find(folder: Path) -> list[Path]:
+        inside = list_contents(folder)
+        return [path for path in inside if path.name.startswith(_OUTPUTS) == (kind == "outputs")]
 
-    if inside := find():
-        used = max(newest_change((*inside, *(path / "build" for path in inside))), last_taken(folder))
-        yield StoredItem(kind, f"{tag}/{folder.name}", find, used, tag, (folder / LOCK_FILE, *others))
+    for tag, folder in _cells(place):
+        if inside := find(folder):
+            used = max(newest_change((*inside, *(path / "build" for path in inside))), last_taken(folder))
+            others = () if kind == "outputs" else _cells_sharing(place, tag, folder)
+            locks, name = (folder / LOCK_FILE, *others), f"{tag}/{folder.name}"
+            yield StoredItem(kind, name, partial(find, folder), used, tag, locks)
 
 
 def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
@@ -474,7 +464,11 @@ class StorageKind:
 
 KINDS = (
     StorageKind("trees", "the next build recompiles what is not in the compiler cache", find_trees),
-    StorageKind("outputs", "a wheel that must be remade is packed and verified again", find_outputs),
+    StorageKind(
+        "outputs",
+        "a wheel that must be remade is packed and verified again",
+        partial(find_trees, kind="outputs"),
+    ),
     StorageKind("sources", "fetched again", find_sources),
     StorageKind(
         "environments", "installed again, and what includes their headers recompiled", find_environments

@@ -48,13 +48,10 @@ MARKS = {  # of an event's kind: its sign, colour, and name
     "gave up": ("P", "#22272e", "given up"),
 }
 STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "text.color": INK,
     "text.parse_math": False,  # a dollar in a path is a dollar
     "axes.edgecolor": GRID,
-    "axes.labelcolor": FAINT,
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.spines.top": False,
@@ -80,30 +77,31 @@ def write_picture(recording: Recording, path: Path) -> None:
 
 def draw_picture(recording: Recording) -> Figure:
     """Return the picture, not yet drawn to a file."""
-    shown = sorted(longest_runs(recording, BARS), key=lambda one: one.begun)
-    heights = (3.0, 1.7, 0.22 * max(len(shown), 4))
-    figure = Figure(figsize=(WIDTH, TOP + sum(heights) + 2 * GAP + BOTTOM), facecolor="white")
-    memory, units, bars = figure.subplots(3, 1, sharex=True)
-    _place(figure, (memory, units, bars), heights)
-    _title(figure, recording, sum_up(recording))
-    _memory(memory, recording.moments, sum_up(recording))
+    sums, shown = sum_up(recording), sorted(longest_runs(recording, BARS), key=lambda one: one.begun)
+    heights = (3.0, 1.7, 0.22 * max(len(shown), 4))  # inches: more bars make a taller picture
+    tall = TOP + sum(heights) + 2 * GAP + BOTTOM
+    figure = Figure(figsize=(WIDTH, tall), facecolor="white")
+    margins = {
+        "left": LEFT / WIDTH,
+        "right": 1 - RIGHT / WIDTH,
+        "top": 1 - TOP / tall,
+        "bottom": BOTTOM / tall,
+    }
+    grid = {"height_ratios": heights, "hspace": 3 * GAP / sum(heights), **margins}
+    memory, units, bars = figure.subplots(3, 1, sharex=True, gridspec_kw=grid)
+    _title(figure, recording, sums)
+    _memory(memory, recording.moments, sums)
     _events(memory, recording.events)
     _units(units, recording.moments)
     _bars(bars, shown, recording.wall)
     _time(bars, recording.wall)
     for one in (memory, units, bars):
-        _legend(one)
+        if one.get_legend_handles_labels()[0]:
+            one.legend(
+                loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=10, borderaxespad=0.2, columnspacing=1.2,
+                handlelength=1.3,
+            )  # fmt: skip
     return figure
-
-
-def _place(figure: Figure, axes: tuple[Axes, ...], heights: tuple[float, ...]) -> None:
-    """Lay the parts out in inches, so that more bars make a taller picture and nothing else."""
-    tall = figure.get_figheight()
-    top = tall - TOP
-    for one, height in zip(axes, heights, strict=True):
-        one.set_position((LEFT / WIDTH, (top - height) / tall, (WIDTH - LEFT - RIGHT) / WIDTH, height / tall))
-        one.tick_params(labelbottom=one is axes[-1])
-        top -= height + GAP
 
 
 def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
@@ -223,21 +221,18 @@ def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
 
 
 def _beside(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
-    """Write what a bar is to its right or left, or into it where that is roomier."""
+    """Write what a bar is to its right or left, or into it if that is roomier."""
     before, after = run.begun, wall - run.ended
     inside = max(before, after) < min(run.seconds, wall / 3)
     right = inside or after > before
+    name = unit_title(run.key)
+    short = name if len(name) <= LONGEST_TITLE else f"…{name[1 - LONGEST_TITLE :]}"
     axes.annotate(
-        _said(run), (run.begun if inside or not right else run.ended, row), xytext=(6 if right else -5, -0.5),
+        f"{short}   {format_clock(run.seconds)}   {format_bytes(run.peak)}",
+        (run.begun if inside or not right else run.ended, row), xytext=(6 if right else -5, -0.5),
         textcoords="offset points", ha="left" if right else "right", va="center", fontsize=8,
         color="white" if inside else INK,
     )  # fmt: skip
-
-
-def _said(run: UnitRun) -> str:
-    name = unit_title(run.key)
-    short = name if len(name) <= LONGEST_TITLE else f"…{name[1 - LONGEST_TITLE :]}"
-    return f"{short}   {format_clock(run.seconds)}   {format_bytes(run.peak)}"
 
 
 def _time(axes: Axes, wall: float) -> None:
@@ -249,11 +244,3 @@ def _time(axes: Axes, wall: float) -> None:
 
 def _label(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=6)
-
-
-def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(
-            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=10, borderaxespad=0.2, columnspacing=1.2,
-            handlelength=1.3,
-        )  # fmt: skip

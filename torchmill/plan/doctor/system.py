@@ -110,7 +110,7 @@ _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 def check_system(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the rest of the system."""
     yield from _machine(context)
-    yield _source(context)
+    yield source_finding(context)
     yield from _packages(context)
     yield from _blas(context)
     if context.host.system == "linux":
@@ -133,7 +133,8 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
         )
 
 
-def _source(context: CheckContext) -> Finding:
+def source_finding(context: CheckContext) -> Finding:
+    """Return whether the source is fetched, which a session waits for."""
     source, tag = context.source, context.cell.release.tag
     if source is None:
         cure = fetch_command(context.facts, context.cell)
