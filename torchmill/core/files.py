@@ -233,6 +233,16 @@ def report_disk_full(where: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def report_unwritable(where: Path) -> Iterator[None]:
+    """Raise HostError where what is done inside cannot write `where`: most often the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{where}: cannot be written ({error.strerror or error})"
+        raise HostError(f"{problem}: free some space or choose another folder", code="disk-full") from error
+
+
 def disk_full_error(where: Path) -> HostError:
     """Return the error for a disk without room."""
     existing = next(folder for folder in (where, *where.parents) if folder.exists())

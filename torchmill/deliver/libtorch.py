@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
 
-from torchmill.core.errors import DeliveryError, HostError, VerifyError
-from torchmill.core.files import hash_file
+from torchmill.core.errors import DeliveryError, VerifyError
+from torchmill.core.files import hash_file, report_unwritable
 from torchmill.core.locks import hold_lock
 from torchmill.core.process import CommandError, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
@@ -161,21 +161,19 @@ def write_zip(
     Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
     disk refuses it.
     """
-    try:
-        with archive.open("wb") as sink, open_compressor(members) as compressor:
-            whole = ZipWriter(sink, EPOCH)
-            listed = [
-                wheel_writer.member_source(f"{top}/{name}", path, path.stat())
-                for name, path in sorted(files.items())
-            ]
-            deque(compressor.add_files(whole, listed), 0)
-            for name, text in sorted(texts.items()):
-                compressor.add_bytes(whole, f"{top}/{name}", text.encode())
-            whole.close()
-    except OSError as error:
-        raise HostError(
-            f"{archive}: cannot be written ({error.strerror or error}): free some space", code="not-writable"
-        ) from error
+    listed = [
+        wheel_writer.member_source(f"{top}/{name}", path, path.stat()) for name, path in sorted(files.items())
+    ]
+    with (
+        report_unwritable(archive),
+        archive.open("wb") as sink,
+        open_compressor(members) as compressor,
+    ):
+        whole = ZipWriter(sink, EPOCH)
+        deque(compressor.add_files(whole, listed), 0)
+        for name, text in sorted(texts.items()):
+            compressor.add_bytes(whole, f"{top}/{name}", text.encode())
+        whole.close()
     return hash_file(archive)
 
 

@@ -45,7 +45,14 @@ class Material:
 
 def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the statement of the wheel that a manifest describes; it names no time and nothing random."""
-    builder = manifest.get("builder", {})
+    builder, switches = manifest.get("builder", {}), manifest.get("switches", {})
+    decided = {  # by torchmill, without what cannot change the wheel
+        "version": manifest["version"],
+        "switches": {name: value for name, value in switches.items() if name not in SPEED_ONLY_SWITCHES},
+        "toolkit": manifest.get("toolkit"),
+        "libraries": dict(manifest.get("libraries", {})),
+        "torch": manifest.get("torch"),
+    }
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": manifest["wheel"], "digest": {"sha256": manifest["sha256"]}}],
@@ -59,7 +66,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
                     "tag": manifest["tag"],
                     "options": dict(manifest.get("options", {})),
                 },
-                "internalParameters": _internal_parameters(manifest),
+                "internalParameters": decided,
                 "resolvedDependencies": [_resource_descriptor(each) for each in list_materials(manifest)],
             },
             "runDetails": {
@@ -77,20 +84,6 @@ def canonical_json(statement: Mapping[str, Any]) -> bytes:
     """Return the canonical bytes of a statement, which a DSSE envelope holds and signs."""
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode()
-
-
-def _internal_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that torchmill decided, without those that cannot change the wheel."""
-    switches = {
-        name: value for name, value in manifest.get("switches", {}).items() if name not in SPEED_ONLY_SWITCHES
-    }
-    return {
-        "version": manifest["version"],
-        "switches": switches,
-        "toolkit": manifest.get("toolkit"),
-        "libraries": dict(manifest.get("libraries", {})),
-        "torch": manifest.get("torch"),
-    }
 
 
 def _resource_descriptor(material: Material) -> dict[str, Any]:

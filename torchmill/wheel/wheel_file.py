@@ -128,17 +128,14 @@ def sort_wheels(wheels: Iterable[Distribution]) -> tuple[Distribution, ...]:
 
 def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]]:
     """Return name, version, build number and tags in a file's name. Raises DeliveryError."""
-    if not WHEEL_FILE_NAME.fullmatch(wheel.name):
-        raise DeliveryError(
-            f"{wheel.name!r} in {wheel.parent}: not the name of a wheel: rename or remove it",
-            code="invalid-wheel-name",
-        )
-    try:
-        return parse_wheel_filename(wheel.name)
-    except (InvalidWheelFilename, InvalidVersion) as error:
-        raise DeliveryError(
-            f"{wheel}: not the name of a wheel ({error}): rename or remove it", code="invalid-wheel-name"
-        ) from None
+    problem = "with other characters than such a name has"
+    if WHEEL_FILE_NAME.fullmatch(wheel.name):
+        try:
+            return parse_wheel_filename(wheel.name)
+        except (InvalidWheelFilename, InvalidVersion) as error:
+            problem = str(error)
+    message = f"{wheel.name!r} in {wheel.parent}: not the name of a wheel ({problem}): rename or remove it"
+    raise DeliveryError(message, code="invalid-wheel-name")
 
 
 def wheel_problems(wheel: Path) -> Iterator[str]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.core.errors import HostError, VerifyError
-from torchmill.core.files import hash_file
+from torchmill.core.errors import VerifyError
+from torchmill.core.files import hash_file, report_unwritable
 from torchmill.core.process import capture
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
@@ -254,14 +254,10 @@ def _alias_nvrtc(graft: Graft) -> None:
 
 
 def _copy_library(source: Path, copy: Path) -> None:
-    try:
+    with report_unwritable(copy):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, copy)
         copy.chmod(0o755)
-    except OSError as error:
-        raise HostError(
-            f"{copy}: cannot be written ({error.strerror}): free some space", code="disk-full"
-        ) from error
 
 
 def keeps_name(library: str) -> bool:

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from torchmill.core.errors import HostError
+from torchmill.core.files import report_unwritable
 from torchmill.core.process import capture
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Segment, open_elf
@@ -93,15 +94,10 @@ def edit_in_place(edit: ElfEdit, path: Path) -> bool:
         writes = plan_writes(image, edit)
     if writes is None:
         return False
-    try:
-        with path.open("r+b") as file:
-            for at, data in writes:
-                file.seek(at)
-                file.write(data)
-    except OSError as error:
-        raise HostError(
-            f"{path}: cannot be written ({error.strerror}): free some space", code="disk-full"
-        ) from error
+    with report_unwritable(path), path.open("r+b") as file:
+        for at, data in writes:
+            file.seek(at)
+            file.write(data)
     return True
 
 

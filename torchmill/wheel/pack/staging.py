@@ -18,7 +18,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.utils import canonicalize_name
 
-from torchmill.core.errors import BuildError, HostError
+from torchmill.core.errors import BuildError
+from torchmill.core.files import report_unwritable
 from torchmill.wheel.pack import zip_reader
 from torchmill.wheel.pack.zip_writer import MemberSource
 
@@ -122,15 +123,10 @@ def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> Sta
         unstaged = () if edited is None else tuple(_unstaged_members(raw, infos, edited))
         left = {file.name for file in unstaged}
         targets = [(info, f"{into}/{info.filename}") for info in infos if info.filename not in left]
-        zip_reader.extract_members(raw, targets, EXTRACT_THREADS)
-    except zip_reader.ARCHIVE_ERRORS as error:
+        with report_unwritable(into):
+            zip_reader.extract_members(raw, targets, EXTRACT_THREADS)
+    except (OSError, *zip_reader.ARCHIVE_ERRORS) as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel") from None
-    except OSError as error:
-        raise HostError(
-            f"{raw}: cannot be unpacked into {into} ({error.strerror or error}): "
-            "free some space or choose another folder",
-            code="disk-full",
-        ) from error
     dist_info = find_dist_info(into, raw.name)
     metadata = read_headers(dist_info / "METADATA")
     name, version = metadata.get("Name"), metadata.get("Version")

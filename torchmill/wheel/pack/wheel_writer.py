@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from torchmill.core.errors import BuildError, ConfigError, HostError
-from torchmill.core.files import hash_file
+from torchmill.core.errors import BuildError, ConfigError
+from torchmill.core.files import hash_file, report_unwritable
 from torchmill.wheel.pack import staging
 from torchmill.wheel.pack.compressor import Compressor, open_compressor
 from torchmill.wheel.pack.zip_writer import Codec, MemberSource, ZipWriter
@@ -49,7 +49,7 @@ def pack_wheel(
     compress as this process may use processors. The wheel appears whole or not at all. Raises BuildError
     where the tree is not a wheel's, HostError where the disk is full.
     """
-    try:
+    with report_unwritable(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial = destination.with_name(f".{destination.name}.{os.getpid()}")
         try:
@@ -60,12 +60,6 @@ def pack_wheel(
             partial.replace(destination)
         finally:
             partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise HostError(
-            f"{destination}: cannot be written ({error.strerror or error}): "
-            "free some space or choose another folder",
-            code="disk-full",
-        ) from error
     return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 

@@ -5,15 +5,14 @@
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
 import harness
-from harness import CheckError, expect, expect_close, expect_equal, planned_switch, run
+from harness import expect, expect_close, expect_equal, planned_switch, run
 
 torch = harness.LazyModule("torch")
-ALL_REDUCE = "--all-reduce"
+ALL_REDUCE_SECONDS = 180
 NINE = 9  # from this major version of cuDNN on, its number has room for two digits of each part
 
 
@@ -252,46 +251,24 @@ def check_distributed(expected):
     planned = planned_switch(expected, "USE_DISTRIBUTED") and planned_switch(expected, "USE_GLOO")
     if not (available and planned):
         return "torch.distributed is {}, gloo was not tried".format(state)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     with tempfile.TemporaryDirectory() as folder:
-        return all_reduce_in_two(os.path.join(folder, "meeting"))
-
-
-def all_reduce_in_two(meeting):
-    environment = dict(os.environ)
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    script = os.path.abspath(__file__)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, script, ALL_REDUCE, str(rank), meeting],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for process in processes:
-            output, errors = process.communicate(timeout=180)
-            last = (errors.strip().splitlines() or ["no message"])[-1]
-            result = output.strip().splitlines()[-1:]
-            expect_equal(result, ["3.0"], "an all_reduce with gloo ({})".format(last))
-    except subprocess.TimeoutExpired:
-        raise CheckError("an all_reduce with gloo took more than 180 s") from None
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+        url = "file:///" + os.path.join(folder, "meeting").replace("\\", "/").lstrip("/")
+        processes = torch.multiprocessing.spawn(all_reduce, (url,), nprocs=2, join=False)
+        try:  # each call returns, or raises, when a process has ended
+            ended = processes.join(ALL_REDUCE_SECONDS) or processes.join(ALL_REDUCE_SECONDS)
+            expect(ended, "an all_reduce with gloo took more than {} s".format(ALL_REDUCE_SECONDS))
+        finally:
+            for process in processes.processes:
+                process.terminate()
     return "two processes met over gloo"
 
 
-def all_reduce(rank, meeting):
-    url = "file:///" + meeting.replace("\\", "/").lstrip("/")
+def all_reduce(rank, url):
     torch.distributed.init_process_group("gloo", init_method=url, rank=rank, world_size=2)
     value = torch.tensor([float(rank + 1)])
     torch.distributed.all_reduce(value)
-    sys.stdout.write("{}\n".format(value.item()))
+    expect_equal(value.item(), 3.0, "an all_reduce with gloo")
 
 
 def check_mkldnn(expected):
@@ -335,7 +312,4 @@ CHECKS = [
 ]
 
 if __name__ == "__main__":  # workers of the DataLoader import this file where processes are spawned
-    if sys.argv[1] == ALL_REDUCE:
-        all_reduce(int(sys.argv[2]), sys.argv[3])
-    else:
-        run(CHECKS)
+    run(CHECKS)
