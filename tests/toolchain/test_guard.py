@@ -403,7 +403,7 @@ def test_files_that_cannot_be_written_cost_only_themselves(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{}", "no orders"), ("nonsense", "it cannot serve"), ('{"known":1}', "no orders")],
+    [("{}", "no command"), ("nonsense", "it cannot serve"), ('{"known":1}', "no orders")],
 )
 def test_orders_that_make_no_sense_are_refused(line: str, said: str) -> None:
     done = run_guard(line)

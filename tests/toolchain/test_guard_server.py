@@ -57,7 +57,7 @@ def test_orders_survive_the_way() -> None:
     "line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}']
 )
 def test_what_is_no_order_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"no orders for the guard: |Expecting value"):
+    with pytest.raises(ValueError, match=r"no command for the guard: |Expecting value"):
         parse_command(line)
 
 

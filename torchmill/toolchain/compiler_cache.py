@@ -23,11 +23,11 @@ COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
 
 @dataclass(frozen=True, slots=True)
 class CacheSite:
-    """Where one build happens, and who is told what it has to do without."""
+    """Where one build happens, and where to note what it has to do without."""
 
     host: Host
     root: Path  # holds every tree that is built
-    cache_folder: Path  # the user's folder of what is kept between builds
+    cache_folder: Path  # the user's folder of what stays between builds
     log: Path  # of this build: takes what ccache does
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
@@ -66,13 +66,13 @@ class CacheHits:
         """Return it as a sentence."""
         asked = self.hits + self.misses
         share = f" ({self.hits / asked:.0%})" if asked else ""
-        said = f"{self.tool}: {self.hits} of {asked} hits{share}"
+        text = f"{self.tool}: {self.hits} of {asked} hits{share}"
         if self.remote:
-            said += f", {self.remote} of them in {self.shared or 'the shared cache'}"
+            text += f", {self.remote} of them in {self.shared or 'the shared cache'}"
         if self.failures:
             times = "once" if self.failures == 1 else f"{self.failures} times"
-            said += f"; {self.shared or 'the shared cache'} failed {times}"
-        return said
+            text += f"; {self.shared or 'the shared cache'} failed {times}"
+        return text
 
 
 def set_up_cache(site: CacheSite) -> CompilerCache:
@@ -172,7 +172,7 @@ def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
 
 
 def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
-    """Return what the cache did for the build that had this environment; None where nothing is known of it.
+    """Return what the cache did for the build that had this environment; None where nothing tells.
 
     sccache tells as long as its server runs.
     """
@@ -190,8 +190,8 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
     )
 
 
-def record_hits(found: CacheHits, timeline: Path, at: float) -> None:
+def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
     """Write what a cache did into a build's timeline, where there is one; `at` seconds after its start."""
     with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
         file.seek(0, 2)
-        file.write(f"{format_record(TimelineEvent(at, 'cache', '', str(found)))}\n")
+        file.write(f"{format_record(TimelineEvent(at, 'cache', '', str(hits)))}\n")

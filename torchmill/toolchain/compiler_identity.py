@@ -36,9 +36,9 @@ def _words(command: str) -> list[str]:
 
 
 def find_programs(names: Iterable[str], path: str | None) -> set[str]:
-    """Return the absolute paths of those programs that are there."""
-    there = (shutil.which(name, path=path) for name in names)
-    return {one for one in there if one is not None and Path(one).is_absolute()}
+    """Return the absolute paths of those programs that exist."""
+    paths = (shutil.which(name, path=path) for name in names)
+    return {one for one in paths if one is not None and Path(one).is_absolute()}
 
 
 def compiler_identity(compiler: str, digest: Digest) -> str:

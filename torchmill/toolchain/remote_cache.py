@@ -27,7 +27,7 @@ _GHA = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")
 
 @dataclass(frozen=True, slots=True)
 class RemoteCache:
-    """Where a shared cache is; who may read it, and its words, are never shown."""
+    """Where a shared cache is; its user and password are never shown."""
 
     scheme: str  # "redis", "rediss", "http", "https", "file", "s3", "gha"
     host: str = ""  # of s3 the bucket
@@ -46,7 +46,7 @@ class RemoteCache:
 
     @property
     def address(self) -> str:
-        """Return the host, with its port where one is said; an IPv6 address in brackets."""
+        """Return the host, with its port where it has one; an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
 
@@ -56,8 +56,8 @@ class RemoteCache:
         if self.scheme in _PORTS:
             return self.host, self.port or _PORTS[self.scheme]
         if own := self.options.get("endpoint"):
-            said = urlsplit(own if "://" in own else f"http://{own}")
-            return said.hostname or "", said.port or _PORTS[said.scheme]
+            url = urlsplit(own if "://" in own else f"http://{own}")
+            return url.hostname or "", url.port or _PORTS[url.scheme]
         return None
 
 
@@ -124,7 +124,7 @@ def _setting_error(text: str, why: str) -> ConfigError:
 
 
 def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
-    """Return why a cache cannot be used now; None where it can, as far as can be told without using it."""
+    """Return why a cache cannot be used now; None where nothing speaks against it."""
     if remote.scheme == "gha":
         missing = [name for name in _GHA if not environ.get(name)]
         return f"{missing[0]} is not set: only a step of a workflow can export it" if missing else None

@@ -212,8 +212,8 @@ def server_variables(folder: Path) -> dict[str, str]:
 def start_server(program: str, environ: Mapping[str, str], note: Callable[[str], None]) -> dict[str, str]:
     """Start the server that a build will use, and return the build's environment, less what does not work.
 
-    Clients that come together would each start one, and only the last of these would be heard; where none can
-    start, each would wait for it in vain.
+    Clients that come together would each start one, and reach only the last of these; where none can start,
+    each would wait for it in vain.
     """
     why = _why_not_started(program, environ)
     if why is None:
@@ -236,16 +236,16 @@ def _why_not_started(program: str, environ: Mapping[str, str]) -> str | None:
 
 
 def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what the build's own server says when it has put everything away; None where that is gone.
+    """Return the statistics of the build's own server once it has written everything; None where it is gone.
 
     It answers before it writes, and what it has not written when it ends is lost.
     """
     read_only = any(name.endswith(_MODE) and value == _READ_ONLY for name, value in environ.items())
     end = time.monotonic() + SERVER_TIMEOUT_SECONDS
     while True:
-        said = _query_statistics(program, environ)
-        if said is None or not _busy(said, read_only) or time.monotonic() > end:
-            return said
+        answer = _query_statistics(program, environ)
+        if answer is None or not _busy(answer, read_only) or time.monotonic() > end:
+            return answer
         time.sleep(0.1)
 
 
@@ -257,9 +257,9 @@ def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any
     return None
 
 
-def _busy(said: Mapping[str, Any], read_only: bool) -> bool:
+def _busy(answer: Mapping[str, Any], read_only: bool) -> bool:
     """Tell whether objects are still being written, to the disk or to a shared cache."""
-    stats = said.get("stats") or {}
+    stats = answer.get("stats") or {}
     written: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
     if not read_only:
         layers = stats.get("multi_level") or []
@@ -267,12 +267,14 @@ def _busy(said: Mapping[str, Any], read_only: bool) -> bool:
     return min(written) < _sum(stats, "cache_misses")
 
 
-def count_sccache_hits(said: Mapping[str, Any]) -> tuple[int, int, int, int]:
+def count_sccache_hits(answer: Mapping[str, Any]) -> tuple[int, int, int, int]:
     """Return hits, misses, hits in a shared cache, and how often that failed, from sccache's statistics."""
-    stats = said.get("stats") or {}
+    stats = answer.get("stats") or {}
     hits = _sum(stats, "cache_hits")
     layers = stats.get("multi_level") or []
-    only_shared = not layers and not str(said.get("cache_location")).startswith(("Local disk", "Multi-level"))
+    only_shared = not layers and not str(answer.get("cache_location")).startswith(
+        ("Local disk", "Multi-level")
+    )
     shared = hits if only_shared else sum(layer.get("hits", 0) for layer in layers[1:])
     failed = sum(layer.get("write_failures", 0) for layer in layers[1:])
     return hits, _sum(stats, "cache_misses"), shared, failed
@@ -290,9 +292,9 @@ def watch_shared_cache(
     note: Callable[[str], None],
     every: float = WATCH_INTERVAL_SECONDS,
 ) -> Iterator[None]:
-    """Let sccache be done without for as long as its shared cache does not answer; the first time is noted.
+    """Switch sccache off for as long as its shared cache does not answer; the first time is noted.
 
-    Its launcher looks for a file in `folder`, in which gates and guard meet. `environ` is the build's,
+    Its launcher looks for a file in `folder`, where gates reach the guard. `environ` is the build's,
     `every` is in seconds.
     """
     if shared is None or shared.endpoint is None:

@@ -1,9 +1,9 @@
 """The memory guard: keep a build within its memory and processors.
 
-- __main__: guard one build: `python -m torchmill.toolchain.guard`, with orders as one line of JSON on
-  standard input
+- __main__: guard one build: `python -m torchmill.toolchain.guard`, its command is a line of JSON on stdin
 - clients: the protocol between a gate and the guard
-- command: the command that starts the guard, and how the guard hears from whoever started it
+- command: the command that starts the guard, and what the guard reads from the process that
+  started it
 - expectations: how much memory and time a unit is expected to need: its history, facts, and what similar
   units needed
 - forecast: what the policy sees, and whether running units stay within memory until they end
@@ -12,8 +12,8 @@
 - policy: decide which compilers run, pause or run again: a pure function
 - scheduler: keep track of all units of a build and carry out the policy's decisions
 - server: the guard's main loop: gates, memory, records
-- session: start the guard of a build, listen to it, and end what it leaves running
+- session: start the guard of a build, read its records, and end what it leaves running
 - timeline: the timeline of a build: records written by the guard, read by progress line, manifest and
   report
-- units: what a compiler's command line says of its unit: its key and its weight
+- units: describe a unit by its compiler's command line: its key and its weight
 """

@@ -1,7 +1,7 @@
-"""Guard one build: `python -m torchmill.toolchain.guard`, with orders as one line of JSON on standard input.
+"""Guard one build: `python -m torchmill.toolchain.guard`, its command is a line of JSON on stdin.
 
-It says `{"record":"ready"}` when gates may come, then a line for what it sees and does. It ends when it is
-told `end`; and when its standard input ends without: then whoever started it was killed, and nothing that it
+It writes `{"record":"ready"}` when gates may come, then a line for what it sees and does. It ends when it
+reads `end`; and when its standard input ends without: then whoever started it was killed, and nothing that it
 guards is left running.
 """
 
@@ -78,7 +78,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
 
 
 def _open_files() -> int:
-    """Return how many descriptors there may be, after asking for as many as are given."""
+    """Return how many descriptors this process may have, after asking for as many as possible."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS has a limit below the one that it names
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

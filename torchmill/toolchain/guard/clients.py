@@ -1,8 +1,8 @@
 """The protocol between a gate and the guard.
 
 A gate says `ask N` and N bytes (the working directory and each argument, ended by zeros), `pid GROUP` when
-its compiler runs, `end CODE PEAK KILLED` when that has ended. It is told `go`, `again` (end it, and ask
-again), `done` (believe its failure), `stop` (end it, and fail).
+its compiler runs, `end CODE PEAK KILLED` when that has ended. The guard answers `go`, `again` (end it, and
+ask again), `done` (believe its failure), `stop` (end it, and fail).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnitEnded:
 
     code: int
     peak: int
-    killed: bool  # for want of memory, as far as can be told
+    killed: bool  # for want of memory, as far as the gate sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class GateClient:
         connection.setblocking(False)
 
     def read_messages(self) -> Iterator[GateMessage]:
-        """Read what there is, and yield what it means; nothing comes after Gone."""
+        """Read what has arrived, and yield its messages; nothing comes after GateGone."""
         try:
             block = self.socket.recv(_BLOCK)
         except BlockingIOError:
@@ -82,7 +82,7 @@ class GateClient:
             yield GateGone()
 
     def send(self, word: str) -> None:
-        """Tell the gate something; one that left is told nothing."""
+        """Send a word to the gate, unless it has left."""
         with contextlib.suppress(OSError):
             self.socket.send(word.encode() + b"\n")
 
@@ -102,7 +102,7 @@ class GateClient:
         self.socket.close()
 
     def _next_message(self) -> GateMessage | None:
-        """Take one thing message off what was heard; None where its end is still to come."""
+        """Take one message off what was received; None where its end is still to come."""
         end = self._received.find(b"\n", 0, _LINE)
         if end < 0:
             if len(self._received) >= _LINE:

@@ -1,4 +1,4 @@
-"""The command that starts the guard, and how the guard hears from whoever started it."""
+"""The command that starts the guard, and what the guard reads from the process that started it."""
 
 from __future__ import annotations
 
@@ -20,30 +20,27 @@ class GuardCommand:
     timeline: str  # the file that every record is written to
     history: str  # the file with what was learned of units
     roots: tuple[str, ...]  # folders below which a source is known by its path
-    cores: int | None  # to keep busy; None: as many as can be had, read again and again
-    memory: int | None  # bytes that all units together may have; None: what can be had
+    cores: int | None  # to keep busy; None: as many as the machine has, read again and again
+    memory: int | None  # bytes that all units together may have; None: what the machine has left
     known: tuple[KnownUnit, ...] = ()
 
     def to_line(self) -> str:
-        """Return the orders as one line of JSON, without its end."""
+        """Return the command as one line of JSON, without its end."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
 def parse_command(line: str) -> GuardCommand:
-    """Return the orders in a line.
-
-    Raise ValueError where it holds none.
-    """
+    """Return the command in a line. Raise ValueError where it holds none."""
     try:
-        said: dict[str, Any] = json.loads(line)
-        known = tuple(KnownUnit(**one) for one in said.pop("known"))
-        return GuardCommand(**{**said, "roots": tuple(said["roots"]), "known": known})
+        values: dict[str, Any] = json.loads(line)
+        known = tuple(KnownUnit(**one) for one in values.pop("known"))
+        return GuardCommand(**{**values, "roots": tuple(values["roots"]), "known": known})
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no orders for the guard: {error}") from None
+        raise ValueError(f"no command for the guard: {error}") from None
 
 
 class GuardStarter:
-    """Whoever started the guard, as the guard hears it at a descriptor."""
+    """The process that started the guard, read at a descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -56,12 +53,12 @@ class GuardStarter:
 
     @property
     def asked_to_end(self) -> bool:
-        """Tell whether it has said so."""
+        """Tell whether it has sent `end`."""
         return b"end\n" in self._received
 
     @property
     def gone(self) -> bool:
-        """Tell whether it is gone without having said so: it was killed."""
+        """Tell whether it is gone without having sent `end`: it was killed."""
         return self._closed and not self.asked_to_end
 
     def read_first_line(self) -> str:
@@ -72,7 +69,7 @@ class GuardStarter:
         return line.decode("utf-8")
 
     def read(self) -> None:
-        """Take what it says; waits where it gave no reason."""
+        """Read what it has sent; waits where that is nothing."""
         block = os.read(self._descriptor, 65536)
         self._received += block
         self._closed = not block

@@ -39,7 +39,7 @@ class MeasuredNeed:
 class NeedHistory:
     """The units that were measured, by key.
 
-    A file that is broken is begun anew; one that cannot be read or written costs what was learned, never
+    A file that is broken is started anew; one that cannot be read or written costs what was learned, never
     the build.
     """
 

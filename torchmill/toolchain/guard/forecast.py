@@ -16,7 +16,7 @@ SMALLEST_RESERVE, LARGEST_RESERVE, RESERVE = 96 * MIB, 1024 * MIB, 0.03  # the l
 class Unit:
     """One compile or link, and what is expected of it."""
 
-    key: str  # what it is known by from build to build
+    key: str  # the same from build to build
     peak: int
     seconds: float
     weight: float = 1.0  # processors that it keeps busy: nvcc --threads 4 counts 4
@@ -53,7 +53,7 @@ class PolicyInput:
     """All that a decision follows from."""
 
     now: float
-    headroom: int  # bytes that can still be had
+    headroom: int  # bytes that are still available
     limit: int  # bytes that all units together may have
     cores: float
     waiting: tuple[UnitTicket, ...] = ()
@@ -130,7 +130,7 @@ class RoomReservation:
 
 
 class MemoryForecast:
-    """All that runs, within `room` bytes that can still be had.
+    """All that runs, within `room` bytes that are still available.
 
     Peaks that do not meet need not be added up: what is known to end soon makes room.
     """

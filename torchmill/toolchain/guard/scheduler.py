@@ -108,11 +108,11 @@ class TrackedUnit:
     def end_for_rerun(self) -> None:
         """End its processes now: its gate would too, but it may be late, and asks again in any case.
 
-        They are asked: what they leave in a temporary folder may lie in memory. The gate kills who is deaf.
+        They get SIGTERM: what they leave in a temporary folder may lie in memory. The gate kills what stays.
         """
         self.client.send("again")
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # one that is paused hears only now
+        self.signal(signal.SIGCONT)  # one that is paused gets the signal only now
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its processes, if there are any."""
@@ -129,7 +129,7 @@ class TrackedUnit:
 class RoomReading:
     """What there is for units."""
 
-    headroom: int  # bytes that can still be had
+    headroom: int  # bytes that are still available
     cores: float  # processors to keep busy
     falling: float  # bytes a second by which the headroom shrinks
     rising: float  # bytes a second by which what the units have grows
@@ -164,7 +164,7 @@ class MemoryProbe:
 
 
 class UnitScheduler:
-    """Keep the books of the units, and carry out what the policy decides.
+    """Keep account of the units, and carry out what the policy decides.
 
     `pool` is what clients of the jobserver draw from; below `roots` a source is known by its path; `clock`
     gives the seconds since the start of the build; `record` takes what is to be remembered of it.
@@ -183,7 +183,7 @@ class UnitScheduler:
         self._tracked: dict[int, TrackedUnit] = {}
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
-        self._ending: dict[int, UnitTicket] = {}  # told to end, and not gone yet
+        self._ending: dict[int, UnitTicket] = {}  # asked to end, and not gone yet
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short = 0.0  # seconds of that so far
         self._acted = 0.0
@@ -229,20 +229,20 @@ class UnitScheduler:
         """Expect a gate to ask for its unit."""
         self._tracked[client.number] = TrackedUnit(client)
 
-    def handle_message(self, client: GateClient, said: GateMessage) -> bool:
-        """Enter what a gate says; return whether it is still there."""
+    def handle_message(self, client: GateClient, message: GateMessage) -> bool:
+        """Enter a message of a gate; return whether the gate stays."""
         number = client.number
         tracked = self._tracked[number]
         begun = number in self._running or number in self._ending
-        match said:
+        match message:
             case StartRequest() if number not in self._waiting and number not in self._running:
-                self._queue(tracked, said)
+                self._queue(tracked, message)
             case UnitStarted() if begun:
-                tracked.group = said.group if client.has_started(said.group) else None
+                tracked.group = message.group if client.has_started(message.group) else None
                 if number in self._ending:
                     tracked.signal(signal.SIGKILL)
             case UnitEnded() if begun:
-                self._finish(tracked, said)
+                self._finish(tracked, message)
             case _:  # it left, or makes no sense
                 self._forget(tracked)
                 return False

@@ -30,7 +30,7 @@ class NonblockingPipe:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._read = True  # nobody who would read is gone
+        self._read = True  # False: the reader is gone
         self._pending = bytearray()
 
     def write(self, text: str) -> None:
@@ -108,7 +108,7 @@ class GuardRecorder:
 
 
 class GuardServer:
-    """Serve the gates of one build until its starter says `end`, or is gone.
+    """Serve the gates of one build until its starter sends `end`, or is gone.
 
     Of gates that come all at once `most` are let in, and the others as those leave.
     """
@@ -180,14 +180,14 @@ class GuardServer:
         self._selector.unregister(self._listening)
 
     def _read_gate(self, client: GateClient) -> bool:
-        """Take what a gate says; return whether it said something."""
-        heard = False
-        for said in client.read_messages():
-            heard = True
-            if not self._scheduler.handle_message(client, said):
+        """Handle the messages of a gate; return whether there were any."""
+        changed = False
+        for message in client.read_messages():
+            changed = True
+            if not self._scheduler.handle_message(client, message):
                 self._disconnect(client)
                 break
-        return heard
+        return changed
 
     def _disconnect(self, client: GateClient) -> None:
         self._selector.unregister(client.socket)

@@ -1,4 +1,4 @@
-"""Start the guard of a build, listen to it, and end what it leaves running."""
+"""Start the guard of a build, read its records, and end what it leaves running."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENT_MESSAGES = {  # what the user learns at once, by kind of event
 }
 LISTED_PER_KIND = 5  # of a kind: where little is allowed every single unit would be named
 START_TIMEOUT_SECONDS = 30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
-SILENCE_TIMEOUT_SECONDS = 30  # seconds in a row without a word, of which it has one for each: then it hangs
+SILENCE_TIMEOUT_SECONDS = 30  # seconds in a row without a record, of which it writes one each: then it hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class GuardSite:
     timeline: Path
     compiler: Sequence[str]  # makes the gate
     unguarded: int  # compilers at a time where no guard answers
-    cores: int | None = None  # None: as many as can be had
-    memory: int | None = None  # bytes; None: what can be had
+    cores: int | None = None  # None: as many as the machine has
+    memory: int | None = None  # bytes; None: what the machine has left
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
     known: tuple[KnownUnit, ...] = ()
     enabled: bool = True  # False: the user will have no guard
@@ -59,7 +59,7 @@ class GuardSite:
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuild:
-    """A build under guard; where there is none, the gate is None and the books stay empty."""
+    """A build under guard; where there is none, the gate is None and the account stays empty."""
 
     gate: Path | None = None
     folder: Path = Path()  # where gates and guard meet
@@ -67,14 +67,14 @@ class GuardedBuild:
     hooks: Mapping[str, str] = field(default_factory=dict)  # variables that lead compilers to the gate
     environment: Mapping[str, str] = field(default_factory=dict)  # these, and what else the build must know
     account: BuildAccount = field(default_factory=BuildAccount)
-    messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # sentences for the user
+    messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # for the user
 
 
 @contextlib.contextmanager
 def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[GuardedBuild]:
     """Guard a build for as long as the context lasts, and leave nothing of it running.
 
-    `caching` is the environment of the compiler cache. Where no guard can be had the build goes on without.
+    `caching` is the environment of the compiler cache. Where no guard starts the build goes on without.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -124,14 +124,14 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
 
 
 class _Guard:
-    """The guard's process, and what it said so far."""
+    """The guard's process, and what it has reported so far."""
 
     def __init__(self, site: GuardSite, folder: Path, fifo: Path | None) -> None:
         self.account = BuildAccount()
         self.messages: SimpleQueue[str] = SimpleQueue()
         self._site, self._fifo = site, fifo
         self._errors = folder / "errors"
-        self._ready = threading.Event()  # it said so, or will never
+        self._ready = threading.Event()  # it is ready, or will never be
         self._served = False
         self._heard_recently = False  # within this second
         self._ending = threading.Event()
@@ -164,7 +164,7 @@ class _Guard:
         self._end()
 
     def _end(self) -> None:
-        """Let it close its books; kill it where it does not."""
+        """Let it write the rest of its records; kill it where it does not."""
         self._ending.set()
         self._send("end")
         try:
@@ -206,7 +206,7 @@ class _Guard:
                 self._process.stdin.flush()
 
     def _listen(self) -> None:
-        """Enter what it says in the books until it says no more."""
+        """Enter its records in the account until it ends."""
         for line in self._process.stdout or ():
             self._heard_recently = True
             if not self._served and line == READY:

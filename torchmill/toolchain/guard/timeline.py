@@ -24,7 +24,7 @@ class TimelineMoment:
 
     at: float
     used: int  # by the units that run or are paused
-    allowed: int  # that all units together may have: what they use, and what can still be had; 0: not known
+    allowed: int  # that all units together may have: what they use, and what is still available; 0: not known
     running: int  # without the paused
     waiting: int
     paused: int
@@ -81,14 +81,11 @@ def format_record(record: Record) -> str:
 
 
 def parse_record(line: str | bytes) -> Record:
-    """Return the record in a line.
-
-    Raises ValueError where it holds none.
-    """
+    """Return the record in a line. Raises ValueError where it holds none."""
     try:
-        said = json.loads(line, parse_constant=_refuse)
-        kind = _KINDS[said.pop("record")]
-        record = kind(**said)
+        values = json.loads(line, parse_constant=_refuse)
+        kind = _KINDS[values.pop("record")]
+        record = kind(**values)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no record of a timeline: {error}") from None
     for one in fields(kind):
@@ -135,7 +132,7 @@ class TimelineWriter:
 
 @dataclass(slots=True)
 class BuildAccount:
-    """The books of one build, as they stand."""
+    """What the guard has done so far for one build."""
 
     now: TimelineMoment = TimelineMoment(0.0, 0, 0, 0, 0, 0)
     peak: int = 0  # bytes, of all units together

@@ -1,4 +1,4 @@
-"""What a compiler's command line says of its unit: its key and its weight.
+"""Describe a unit by its compiler's command line: its key and its weight.
 
 A key reads `g++|torch/csrc/Module.cpp|-O2|…`, of a link `g++|link|lib/libtorch.so`.
 """
@@ -87,7 +87,7 @@ def unit_title(key: str) -> str:
 
 
 def _key(*parts: str) -> str:
-    """Join what a unit is known by, as text that can be kept: a path may hold any bytes."""
+    """Join the parts of a key, as text that can be stored: a path may hold any bytes."""
     return "|".join(parts).encode(errors="backslashreplace").decode()
 
 
@@ -148,8 +148,8 @@ def _weight(words: Sequence[str], devices: Sequence[str]) -> float:
     threads = 1
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if match := _THREADS.fullmatch(word):
-            said = match[1] or after
-            threads = int(said) if said.isdigit() else 1
+            count = match[1] or after
+            threads = int(count) if count.isdigit() else 1
     virtual = [one for one in devices if one.startswith("compute_")] or devices
     most = _ALL_DEVICES if any(one.startswith("all") for one in devices) else max(1, len(virtual))
     return float(min(threads or most, most))

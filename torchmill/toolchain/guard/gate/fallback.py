@@ -1,4 +1,4 @@
-"""The gate for machines on which gate.c cannot be compiled: what it does, and how it talks, is said there.
+"""The gate for machines on which gate.c cannot be compiled; that file says what it does and how it talks.
 
 It is no module of ours but a script, copied into the tree of a build and run by `python -IS`: of the standard
 library it has only what is quickly loaded.
@@ -41,8 +41,8 @@ class Gate:
         self._asked_to_end = 0  # by this signal
         self._child = 0
         self._locked: list[int] = []
-        name = f"said.{os.getpid()}"
-        self._said = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600, dir_fd=self._room)
+        name = f"stderr.{os.getpid()}"
+        self._stderr = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600, dir_fd=self._room)
         os.unlink(name, dir_fd=self._room)
         self._wake, bell = os.pipe()
         os.set_blocking(bell, False)
@@ -67,7 +67,7 @@ class Gate:
             answer = self._expect("again", "done") if killed else ""
             if not outcome or answer == "done" or (killed and alone and not answer):
                 with contextlib.suppress(OSError):  # nobody reads it
-                    sys.stderr.buffer.write(self._read_said())
+                    sys.stderr.buffer.write(self._read_stderr())
                 return code
             was_killed |= killed
             while self._locked:
@@ -168,21 +168,21 @@ class Gate:
         self._rest(0.1)  # compilers that run already take their slots first
         return False
 
-    def _read_said(self) -> bytes:
-        return os.pread(self._said, os.fstat(self._said).st_size, 0)
+    def _read_stderr(self) -> bytes:
+        return os.pread(self._stderr, os.fstat(self._stderr).st_size, 0)
 
     def _signal_group(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child, number)
 
     def _start(self) -> None:
-        os.ftruncate(self._said, 0)
+        os.ftruncate(self._stderr, 0)
         self._child = os.fork()
         if self._child == 0:
             os.setpgid(0, 0)
             with contextlib.suppress(OSError):  # a compiler can run again, ninja and the guard cannot
                 os.write(os.open("/proc/self/oom_score_adj", os.O_WRONLY), b"1000")
-            os.dup2(self._said, 2)
+            os.dup2(self._stderr, 2)
             become(self._command)
         with contextlib.suppress(OSError):  # it has done so itself
             os.setpgid(self._child, self._child)
@@ -208,8 +208,8 @@ class Gate:
     def _report(self, status: int, used: resource.struct_rusage) -> tuple[str, int]:
         code = os.waitstatus_to_exitcode(status)
         code = code if code >= 0 else 128 - code
-        said = self._read_said() if code else b""
-        killed = code == 128 + signal.SIGKILL or any(word in said for word in NAMES_MEMORY)
+        text = self._read_stderr() if code else b""
+        killed = code == 128 + signal.SIGKILL or any(word in text for word in NAMES_MEMORY)
         peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         self._tell(b"end %d %d %d\n" % (code, peak, killed))
         return ("killed" if killed else ""), code

@@ -47,7 +47,7 @@ done
 def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
     """Return the gate, compiled once for each version of its source; None where it cannot be.
 
-    It is kept in `cache`. A compile that fails says nothing of the build's own: see `place`.
+    It is kept in `cache`. A compile that fails need not mean that the build's own do: see `place_gate`.
     """
     maker = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
     target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
@@ -134,10 +134,10 @@ def make_nvcc_stand_in(
     real = _nvcc(environ)
     if real is None:
         return {}
-    there = folder / "cuda" / "bin" / "nvcc"
+    target = folder / "cuda" / "bin" / "nvcc"
     cached = _CACHED.format(ccache=shlex.quote(ccache), real=shlex.quote(real)) if ccache else ""
-    files.write_atomically(there, _NVCC.format(cached=cached, command=shlex.join([str(gate), real])), 0o755)
-    return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(there))
+    files.write_atomically(target, _NVCC.format(cached=cached, command=shlex.join([str(gate), real])), 0o755)
+    return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(target))
 
 
 def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -149,10 +149,10 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     real = _nvcc(environ)
     if real is None:
         return {}
-    home, there = Path(real).parents[1], folder / "cuda"
-    _linked(there, [path for path in home.iterdir() if path.name != "bin"], "bin")
-    _linked(there / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc")
-    return {"CUDA_HOME": str(there)}
+    home, own = Path(real).parents[1], folder / "cuda"
+    _linked(own, [path for path in home.iterdir() if path.name != "bin"], "bin")
+    _linked(own / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc")
+    return {"CUDA_HOME": str(own)}
 
 
 def _nvcc(environ: Mapping[str, str]) -> str | None:
@@ -162,7 +162,7 @@ def _nvcc(environ: Mapping[str, str]) -> str | None:
 
 
 def _linked(folder: Path, paths: Sequence[Path], but: str) -> None:
-    """Have a folder hold links to these paths, and nothing else `but` what is already there by one name."""
+    """Fill a folder with links to these paths; all else in it goes, `but` the entry of one name."""
     wanted = {path.name: str(path) for path in paths}
     for old in folder.iterdir():
         if old.name != but and (not old.is_symlink() or os.readlink(old) != wanted.get(old.name)):  # noqa: PTH115
@@ -202,6 +202,6 @@ def _is_compiler(path: str) -> bool:
     )
 
 
-def _stand_in(there: Path, first: str, real: str) -> str:
-    files.write_atomically(there, f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n', 0o755)
-    return str(there)
+def _stand_in(target: Path, first: str, real: str) -> str:
+    files.write_atomically(target, f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n', 0o755)
+    return str(target)
