@@ -39,7 +39,7 @@ def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp
     assert "(the build does not fit): `invoke clean --free" in str(caught.value)
 
 
-def test_a_cache_without_a_place_is_done_without_and_told(
+def test_a_cache_folder_that_cannot_be_written_is_noted(
     known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").touch()  # in place of the folder

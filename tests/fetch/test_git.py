@@ -304,7 +304,7 @@ class TestAServerThatRefusesCommits:
     """Protocol 0 gives out only what a branch or a tag points at, unless it is told otherwise."""
 
     @pytest.mark.parametrize("allowed", ["true", "false"])
-    def test_is_asked_for_more(
+    def test_is_asked_for_more_history(
         self, over_ssh: Forge, tmp_path: Path, place: Layout, monkeypatch: pytest.MonkeyPatch, allowed: str
     ) -> None:
         for bare in over_ssh.folder.glob("*/*.git"):
@@ -339,7 +339,7 @@ class TestChangesInATree:
         (source.path / "setup.py").write_text(text)
         check_source(source)
 
-    def test_without_a_record_are_kept_too(self, forge: Forge, place: Layout, source: Source) -> None:
+    def test_without_a_record_are_not_overwritten(self, forge: Forge, place: Layout, source: Source) -> None:
         (source.path.parent / "source.json").unlink()
         (source.path / "setup.py").write_text("mine\n")
         with refused("uncommitted-changes"):
@@ -380,7 +380,7 @@ class TestAHalfUpdatedTree:
             ("tree", "source-gone"),
         ],
     )
-    def test_is_told_and_cured(
+    def test_is_reported_and_repaired(
         self, forge: Forge, place: Layout, source: Source, damage: str, code: str
     ) -> None:
         getattr(self, f"break_{damage}")(source)
@@ -603,7 +603,7 @@ def test_why_git_failed(output: str, cause: GitFailure) -> None:
     assert diagnose_git(output) is cause
 
 
-def test_the_line_that_says_most() -> None:
+def test_the_gist_of_gits_output() -> None:
     said = "Cloning\nerror: RPC failed\nfatal: unable to access 'https://me:pw@h/': no.\nhint: x"
     assert complaint_gist(said) == "unable to access 'https://h/': no"
 

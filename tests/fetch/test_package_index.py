@@ -36,7 +36,7 @@ def test_an_html_page_says_the_same() -> None:
     assert (second.requires_python, second.uploaded, second.yanked) == (None, "2023-01-01", True)
 
 
-def test_what_a_file_is_known_by_is_read() -> None:
+def test_digest_and_size_of_a_file_are_read() -> None:
     index = Index()
     index.add(NAME, b"x", hashes={"sha256": "12ab"}, size=1)
     index.add(NAME.replace("1.0.0", "1.0.1"), b"x", url="../../files/other.whl")
@@ -49,7 +49,7 @@ def test_what_a_file_is_known_by_is_read() -> None:
     assert (third.sha256, third.size) == ("0", None), "a page has it at the end of the link"
 
 
-def test_an_index_that_does_not_answer_is_told() -> None:
+def test_an_index_that_does_not_answer_is_an_error() -> None:
     with serving(Index()) as index:
         gone = index.url
     with (
@@ -59,7 +59,7 @@ def test_an_index_that_does_not_answer_is_told() -> None:
         project_files(session, gone, "base")
 
 
-def test_an_answer_that_is_no_page_is_told() -> None:
+def test_an_answer_that_is_no_page_is_an_error() -> None:
     with serving(Index()) as index, requests.Session() as session, refused("index-unreadable"):
         project_files(session, index.url.replace("/simple", "/nowhere"), "base")
 

@@ -82,7 +82,7 @@ def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place:
     assert {path.name for path in place.source("torch").iterdir()} == {"v2.1", "lock"}
 
 
-def test_what_an_index_of_links_says_counts(index: Index, place: Layout) -> None:
+def test_digests_in_links_of_an_index_count(index: Index, place: Layout) -> None:
     index.json = False
     content = sdist("2.1")
     index.add("torch-2.1.tar.gz", content)

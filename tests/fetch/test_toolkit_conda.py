@@ -209,7 +209,7 @@ def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
 
 
-def test_a_channel_that_is_none_is_told(served: str, tmp_path: Path) -> None:
+def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
     answer = asked(tmp_path / "cache", f"{served}/nothing")
     assert isinstance(answer, ProviderRefusal)
     assert answer.sentence.startswith(f"{served}/nothing ")
@@ -230,7 +230,9 @@ def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: 
             offer.fill(home)
 
 
-def test_without_py_rattler_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_py_rattler_the_refusal_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
     answer = asked(tmp_path, "conda-forge")
     assert isinstance(answer, ProviderRefusal)

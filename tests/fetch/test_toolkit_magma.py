@@ -82,7 +82,7 @@ def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts
     )
 
 
-def test_what_is_known_not_to_serve_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:
+def test_magma_without_the_capabilities_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:
     unable = offering(tmp_path, shipped, lambda _: pytest.fail("it does not serve"), "5.0", "7.0")
     with refused("no-provider") as raised:
         install_from_providers(asked(listed="7.0;8.0"), unable)
@@ -90,7 +90,7 @@ def test_what_is_known_not_to_serve_is_not_downloaded(tmp_path: Path, shipped: F
     assert "(`--from PATH`)" in str(raised.value)
 
 
-def test_what_turns_out_not_to_serve_is_not_kept(tmp_path: Path, shipped: Facts) -> None:
+def test_magma_that_proves_to_lack_capabilities_is_not_kept(tmp_path: Path, shipped: Facts) -> None:
     with refused("magma-lacks-capability"):
         install_from_providers(asked(listed="5.0;7.0"), offering(tmp_path, shipped))
     assert list_provisioned(tmp_path, ARCH) == {}
@@ -207,7 +207,7 @@ def test_a_url_is_downloaded_and_checked(served: str, tmp_path: Path) -> None:
         ask(served.partition("#")[0], tmp_path)
 
 
-def test_what_is_no_magma_is_told(installed: Path, tmp_path: Path) -> None:
+def test_other_things_than_magma_are_refused(installed: Path, tmp_path: Path) -> None:
     other = ask(installed, tmp_path, "2.7")
     assert isinstance(other, ProviderRefusal)
     assert (other.sentence, other.has) == (f"{installed} is magma 2.6.1", ("2.6.1",))
@@ -228,7 +228,7 @@ def test_a_source_is_not_taken_for_an_installation(installed: Path, tmp_path: Pa
         filled(ask(installed, tmp_path), tmp_path / "home")
 
 
-def test_places_are_told_from_providers() -> None:
+def test_paths_differ_from_names_of_providers() -> None:
     assert [magma.is_place(one) for one in ("conda", "/opt/magma", "./m", "~/m", "m.tar.gz", "")] == [
         False, True, True, True, True, False,
     ]  # fmt: skip

@@ -29,7 +29,7 @@ def test_the_first_provider_that_has_it_gives_it(tmp_path: Path) -> None:
     assert len(conda.asked) == 1, "it is kept"
 
 
-def test_where_nobody_has_it_every_reason_is_told(tmp_path: Path) -> None:
+def test_the_error_lists_the_reason_of_each_provider(tmp_path: Path) -> None:
     known = [source("conda"), source("debian", "toolkit", "11.8")]
     debian = MadeUp("debian")
     with refused("no-provider") as raised:
@@ -58,7 +58,7 @@ def test_a_library_is_kept_under_its_whole_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["bin/nvcc", "include/cuda_runtime_api.h", "lib64/libcudart.so"])
-def test_what_is_not_whole_does_not_appear(tmp_path: Path, missing: str) -> None:
+def test_an_incomplete_toolkit_does_not_appear(tmp_path: Path, missing: str) -> None:
     def torn(folder: Path) -> None:
         toolkit(folder)
         (folder / missing).unlink()
@@ -69,7 +69,7 @@ def test_what_is_not_whole_does_not_appear(tmp_path: Path, missing: str) -> None
     assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
 
 
-def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interruption_says_how_to_resume(tmp_path: Path) -> None:
     def stopped(folder: Path) -> None:
         toolkit(folder)
         raise KeyboardInterrupt
@@ -106,7 +106,7 @@ def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
         )
 
 
-def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
+def test_a_toolkit_that_cannot_fit_is_not_downloaded(tmp_path: Path) -> None:
     huge = MadeUp("debian", {"11.8": partial(pytest.fail, "begun")}, size=2**60)
     with refused("disk-full"):
         install_from_providers(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))

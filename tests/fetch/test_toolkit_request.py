@@ -22,14 +22,14 @@ def sentence(answer: tuple[ToolkitSource, ...] | ProviderRefusal) -> str:
     return answer.sentence
 
 
-def test_those_that_may_have_it_are_asked() -> None:
+def test_sources_that_may_have_it_are_candidates() -> None:
     assert candidate_sources(wanted(), "debian", KNOWN) == (DEBIAN,)
     assert candidate_sources(wanted("8.5", "cudnn", "11"), "pypi", KNOWN) == (CUDNN_11,)
     assert candidate_sources(wanted("", "nccl", "11"), "pypi", KNOWN) == (NCCL,)
     assert candidate_sources(wanted("2.99", "nccl", "11"), "pypi", KNOWN) == (NCCL,), "it may be new"
 
 
-def test_what_is_known_not_to_be_there_is_not_asked_for() -> None:
+def test_the_facts_refuse_what_a_provider_lacks() -> None:
     assert candidate_sources(wanted("11.7"), "debian", KNOWN) == ProviderRefusal(
         "debian", "it has CUDA 11.8", ("11.8",)
     )

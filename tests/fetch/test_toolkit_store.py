@@ -36,7 +36,7 @@ def unneeded(_: Path) -> ProvisionRecord:
     raise AssertionError("it is there")
 
 
-def test_what_is_made_is_kept_with_its_record(tmp_path: Path) -> None:
+def test_an_installed_toolkit_has_its_record(tmp_path: Path) -> None:
     assert list_provisioned(tmp_path, "x86_64") == {}
     made = make_in_store(tmp_path, "11.8", "x86_64", filled, quiet)
     assert made.home == tmp_path / "toolkits/11.8-x86_64"
@@ -73,7 +73,7 @@ def test_a_folder_without_a_record_is_made_anew(tmp_path: Path, text: str) -> No
     assert (folder / "bin/nvcc").read_text() == "nvcc"
 
 
-def test_a_full_disk_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     def full(_: Path) -> ProvisionRecord:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -69,7 +69,7 @@ def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
     assert found == CompilerCache(variables={"CCACHE_DISABLE": "1"})
 
 
-def test_a_shared_cache_goes_to_who_has_a_way_to_it(tmp_path: Path) -> None:
+def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> None:
     both, alone = imagined(tmp_path, "ccache", "sccache"), imagined(tmp_path / "s", "sccache")
     folder = f"file://{tmp_path}"
     assert chosen(tmp_path, both, TORCHMILL_CACHE=folder) == ("ccache", folder, "")
@@ -85,7 +85,7 @@ def test_a_shared_cache_goes_to_who_has_a_way_to_it(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_ccache_was_made_without_goes_to_sccache_or_nowhere(
+def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kind of cache that it does not know would stop its every compile."""
@@ -102,7 +102,7 @@ def test_what_a_ccache_was_made_without_goes_to_sccache_or_nowhere(
 @pytest.mark.parametrize(
     "setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"]
 )
-def test_a_shared_cache_that_is_not_there_is_done_without(tmp_path: Path, setting: str) -> None:
+def test_a_build_goes_on_without_a_shared_cache_that_does_not_answer(tmp_path: Path, setting: str) -> None:
     setting = setting.format(port=cache_servers.free_port())
     tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
     assert (tool, shared) == ("ccache", "")
@@ -110,12 +110,12 @@ def test_a_shared_cache_that_is_not_there_is_done_without(tmp_path: Path, settin
     assert noted.endswith("): building without the shared cache")
 
 
-def test_a_wrong_name_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_setting_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
     with refused("invalid-cache-setting"):
         chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE="ftp://x")
 
 
-def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
+def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
     host = imagined(tmp_path, "ccache")
     compilers = Path(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"])
     said = compilers.read_bytes()
@@ -146,7 +146,7 @@ def test_ccache_is_told_where_trees_are(tmp_path: Path) -> None:
         ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
     ],
 )
-def test_nvcc_goes_through_ccache_where_that_goes_by_what_it_read(
+def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(
     version: str, cuda: str, cached: bool
 ) -> None:
     program = ccache.CcacheProgram("/ccache", version, frozenset())
@@ -156,7 +156,7 @@ def test_nvcc_goes_through_ccache_where_that_goes_by_what_it_read(
     )
 
 
-def test_nvcc_is_cached_in_builds_that_have_one(tmp_path: Path) -> None:
+def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
     host = imagined(tmp_path, "ccache")
     script(tmp_path / "bin/ccache", "echo ccache version 4.13")
     for toolkit, there in ((None, False), ("12.4", True)):
@@ -167,7 +167,7 @@ def test_nvcc_is_cached_in_builds_that_have_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "variable"), [("4.6.3", "CCACHE_SECONDARY_STORAGE"), ("4.7.5", "CCACHE_REMOTE_STORAGE")]
 )
-def test_a_shared_cache_is_named_as_each_ccache_takes_it(version: str, variable: str) -> None:
+def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, variable: str) -> None:
     program = ccache.CcacheProgram("/ccache", version, frozenset())
     shared = remote_cache.parse_remote("http://u:p%40@example.com:8080/a/?layout=bazel#read-only")
     variables = ccache.ccache_variables(program, Path("/root"), Path("/kept"), "1G", shared)
@@ -184,7 +184,7 @@ def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> 
     assert ccache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version == version
 
 
-def test_a_cache_without_a_place_is_done_without_and_told(tmp_path: Path) -> None:
+def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path: Path) -> None:
     (tmp_path / "kept").touch()  # in place of the folder
     for tool in ("ccache", "sccache"):
         found, _, noted = chosen(tmp_path, imagined(tmp_path / tool, tool))
@@ -193,7 +193,7 @@ def test_a_cache_without_a_place_is_done_without_and_told(tmp_path: Path) -> Non
         assert noted.endswith("XDG_CACHE_HOME=DIR gives it another place")
 
 
-def test_hits_are_counted_and_told(tmp_path: Path) -> None:
+def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
     log = [
         "# a.cpp",
         "direct_cache_hit",
@@ -409,7 +409,7 @@ def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(real: Hos
         ),
     ],
 )
-def test_each_kind_is_read(text: str, found: RemoteCache | None) -> None:
+def test_each_kind_of_shared_cache_is_parsed(text: str, found: RemoteCache | None) -> None:
     assert remote_cache.parse_remote(text) == found
 
 
@@ -437,7 +437,7 @@ def test_each_kind_is_read(text: str, found: RemoteCache | None) -> None:
         ("s3://bucket?endpoint=ftp://x", "'ftp'"),
     ],
 )
-def test_what_names_no_cache_is_refused(text: str, why: str) -> None:
+def test_settings_that_name_no_cache_are_refused(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         remote_cache.parse_remote(text)
     said = str(caught.value)
@@ -482,11 +482,11 @@ def known(text: str) -> RemoteCache:
         ("file:///mnt", None),
     ],
 )
-def test_who_must_answer_is_known(text: str, endpoint: tuple[str, int] | None) -> None:
+def test_the_endpoint_of_each_kind(text: str, endpoint: tuple[str, int] | None) -> None:
     assert known(text).endpoint == endpoint
 
 
-def test_nobody_who_listens_and_nobody_of_that_name_is_told() -> None:
+def test_a_closed_port_and_an_unknown_host_are_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
         assert remote_cache.why_unreachable(known(address), {}) is None
@@ -494,7 +494,7 @@ def test_nobody_who_listens_and_nobody_of_that_name_is_told() -> None:
     assert remote_cache.why_unreachable(known("http://no.such.host.invalid"), {})
 
 
-def test_only_a_workflow_reaches_its_cache() -> None:
+def test_the_cache_of_github_needs_a_workflow() -> None:
     environ = {"ACTIONS_RESULTS_URL": "https://x", "ACTIONS_RUNTIME_TOKEN": "t"}
     assert remote_cache.why_unreachable(known("gha"), environ) is None
     del environ["ACTIONS_RUNTIME_TOKEN"]
@@ -503,11 +503,11 @@ def test_only_a_workflow_reaches_its_cache() -> None:
 
 
 @pytest.mark.parametrize("host", ["cache..example", "x" * 70])
-def test_a_host_that_cannot_be_one_is_not_reached(host: str) -> None:
+def test_an_invalid_host_name_is_unreachable(host: str) -> None:
     assert remote_cache.why_unreachable(known(f"redis://{host}"), {}) == f"{host} is not a valid host name"
 
 
-def test_who_is_reached_by_a_proxy_is_not_asked_past_it() -> None:
+def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
     environ = {"HTTPS_PROXY": "http://proxy.example:3128"}
     assert remote_cache.why_unreachable(known("https://no.such.host.invalid"), environ) is None
     assert remote_cache.why_unreachable(known("redis://no.such.host.invalid"), environ)
@@ -529,7 +529,7 @@ def test_compilers_are_found_as_a_build_finds_them(tmp_path: Path) -> None:
     assert compiler_identity.chosen_compilers({"PATH": path, "CXX": "'"}) == {cc}
 
 
-def test_a_real_compiler_is_more_than_its_driver() -> None:
+def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
     gxx = shutil.which("g++")
     if gxx is None:
         pytest.skip("there is no g++")
@@ -537,7 +537,7 @@ def test_a_real_compiler_is_more_than_its_driver() -> None:
     assert Path(said.stdout.strip()).resolve() in compiler_identity._programs_behind(gxx)
 
 
-def test_another_place_is_the_same_compiler_and_another_one_behind_it_is_not(tmp_path: Path) -> None:
+def test_identity_depends_on_cc1plus_and_not_on_the_path(tmp_path: Path) -> None:
     found = []
     for place, behind in (("a", "1"), ("b", "1"), ("c", "2")):
         script(tmp_path / place / "cc1plus", f"# {behind}")
@@ -546,7 +546,7 @@ def test_another_place_is_the_same_compiler_and_another_one_behind_it_is_not(tmp
     assert found[0] == found[1] != found[2]
 
 
-def test_what_is_no_compiler_is_known_by_itself(tmp_path: Path) -> None:
+def test_the_identity_of_other_programs_is_their_content(tmp_path: Path) -> None:
     file = tmp_path / "c++"
     file.write_text("no program")
     file.chmod(0o755)
@@ -556,7 +556,9 @@ def test_what_is_no_compiler_is_known_by_itself(tmp_path: Path) -> None:
     assert identity(os.fspath(tmp_path / "gone")) not in {"", before}
 
 
-def test_the_libraries_of_clang_belong_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_of_clang_includes_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its program is small; what compiles is in libraries."""
     library = tmp_path / "libclang-cpp.so.14"
     script(

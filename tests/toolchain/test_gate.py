@@ -70,13 +70,13 @@ def locked(file: Path) -> int:
 # What passes.
 
 
-def test_a_gate_that_cannot_run_where_it_is_placed_is_none(tmp_path: Path) -> None:
+def test_a_gate_that_cannot_run_where_it_is_placed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "made").write_bytes(b"for another machine")
     with pytest.raises(OSError, match="cannot be run"):
         install.place_gate(tmp_path / "made", tmp_path / "gate")
 
 
-def test_a_compiler_runs_when_the_guard_says_so(through: Path, meeting: Meeting, tmp_path: Path) -> None:
+def test_a_compiler_runs_when_the_guard_admits_it(through: Path, meeting: Meeting, tmp_path: Path) -> None:
     script = f"touch {tmp_path}/ran; echo out; echo err >&2; exit 3"
     process = meeting.start(through, *shell(script), cwd=tmp_path)
     heard = meeting.met()
@@ -117,7 +117,7 @@ def test_a_real_compiler_gets_its_response_file(through: Path, meeting: Meeting,
     ("program", "code", "reason"),
     [("no-such-compiler", 127, "No such file"), ("/dev/null", 126, "Permission denied")],
 )
-def test_what_cannot_be_run_says_so(
+def test_a_command_that_cannot_run_has_the_exit_code_of_a_shell(
     through: Path, meeting: Meeting, program: str, code: int, reason: str
 ) -> None:
     process = meeting.start(through, program, "-c", "a.cpp")
@@ -129,7 +129,7 @@ def test_what_cannot_be_run_says_so(
     assert err.decode().startswith(f"gate: {program}: {reason}")
 
 
-def test_an_end_by_a_signal_is_told_as_a_shell_does(through: Path, meeting: Meeting) -> None:
+def test_an_end_by_a_signal_has_the_exit_code_of_a_shell(through: Path, meeting: Meeting) -> None:
     process = meeting.start(through, *shell("kill -SEGV $$"))
     heard = meeting.met()
     heard.asked()
@@ -146,7 +146,7 @@ def test_an_end_by_a_signal_is_told_as_a_shell_does(through: Path, meeting: Meet
         "--help=target", "-### a.c", "--dryrun a.cu",
     ],
 )  # fmt: skip
-def test_what_compiles_nothing_does_not_wait(through: Path, tmp_path: Path, words: str) -> None:
+def test_commands_that_compile_nothing_do_not_wait(through: Path, tmp_path: Path, words: str) -> None:
     there = Meeting(tmp_path, slots=1)
     taken = locked(tmp_path / "1")
     compiler = speaking(tmp_path)
@@ -155,7 +155,7 @@ def test_what_compiles_nothing_does_not_wait(through: Path, tmp_path: Path, word
 
 
 @pytest.mark.parametrize("trial", ["CMakeScratch/TryCompile-x1", "CMakeTmp"])
-def test_what_cmake_tries_does_not_wait(
+def test_trials_of_cmake_do_not_wait(
     through: Path, tmp_path: Path, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = Meeting(tmp_path, slots=1)
@@ -179,7 +179,7 @@ def speaking(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"]
 )
-def test_what_compiles_or_links_asks(through: Path, meeting: Meeting, tmp_path: Path, words: str) -> None:
+def test_compiles_and_links_ask(through: Path, meeting: Meeting, tmp_path: Path, words: str) -> None:
     process = meeting.start(through, speaking(tmp_path), *words.split())
     heard = meeting.met()
     heard.asked()
@@ -188,7 +188,7 @@ def test_what_compiles_or_links_asks(through: Path, meeting: Meeting, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["", "gone"])
-def test_without_a_folder_it_just_runs(through: Path, tmp_path: Path, name: str) -> None:
+def test_without_a_guards_folder_the_command_just_runs(through: Path, tmp_path: Path, name: str) -> None:
     folder = str(tmp_path / name) if name else ""
     env = environment() | {"TORCHMILL_GATE": folder}
     done = subprocess.run([through, *shell("echo $PPID; exit 4")], env=env, capture_output=True, check=False)
@@ -223,7 +223,7 @@ def test_hundreds_at_once(placed: dict[str, Path], meeting: Meeting) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="the kernel is not Linux")
-def test_the_kernel_takes_a_compiler_first(through: Path, meeting: Meeting) -> None:
+def test_the_kernel_kills_a_compiler_before_the_gate(through: Path, meeting: Meeting) -> None:
     process = meeting.start(through, *shell("cat /proc/self/oom_score_adj /proc/$PPID/oom_score_adj"))
     heard = meeting.met()
     heard.asked()
@@ -243,7 +243,9 @@ def again(tmp_path: Path, first: str) -> str:
 
 
 @pytest.mark.parametrize("first", ["sleep 60", "trap '' TERM; while :; do sleep 0.1; done"])
-def test_what_the_guard_ends_asks_again(through: Path, meeting: Meeting, tmp_path: Path, first: str) -> None:
+def test_a_compiler_that_the_guard_ends_asks_again(
+    through: Path, meeting: Meeting, tmp_path: Path, first: str
+) -> None:
     process = meeting.start(through, *shell(again(tmp_path, first)))
     heard = meeting.met()
     question = heard.asked()
@@ -275,7 +277,7 @@ def living(group: int) -> list[int]:
 @pytest.mark.parametrize(
     "last", ["kill -9 $$", "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1"]
 )
-def test_what_the_kernel_killed_runs_again_if_the_guard_wants_it(
+def test_a_compiler_that_the_kernel_killed_runs_again_if_the_guard_asks(
     through: Path, meeting: Meeting, tmp_path: Path, last: str
 ) -> None:
     process = meeting.start(through, *shell(again(tmp_path, last)))
@@ -292,7 +294,7 @@ def test_what_the_kernel_killed_runs_again_if_the_guard_wants_it(
     assert result(process) == (0, b"", b"second\n")
 
 
-def test_its_failure_can_be_believed(through: Path, meeting: Meeting) -> None:
+def test_the_guard_can_accept_a_failure(through: Path, meeting: Meeting) -> None:
     process = meeting.start(through, *shell("echo why >&2; kill -9 $$"))
     heard = meeting.met()
     heard.asked()
@@ -303,7 +305,7 @@ def test_its_failure_can_be_believed(through: Path, meeting: Meeting) -> None:
     assert result(process) == (137, b"", b"why\n")
 
 
-def test_a_warning_of_memory_is_no_want_of_it(through: Path, meeting: Meeting) -> None:
+def test_a_warning_about_memory_is_no_sign_of_a_kill(through: Path, meeting: Meeting) -> None:
     process = meeting.start(through, *shell("echo 'warning: out of memory is not handled' >&2"))
     heard = meeting.met()
     heard.asked()
@@ -314,7 +316,7 @@ def test_a_warning_of_memory_is_no_want_of_it(through: Path, meeting: Meeting) -
 
 
 @pytest.mark.parametrize("quoted", ["Cannot allocate memory", "std::bad_alloc", "CUDA out of memory"])
-def test_a_source_that_speaks_of_memory_is_no_want_of_it(
+def test_a_source_that_mentions_memory_is_no_sign_of_a_kill(
     through: Path, meeting: Meeting, tmp_path: Path, quoted: str
 ) -> None:
     (tmp_path / "a.c").write_text(f'const char *said = "{quoted}" missing;\n')
@@ -341,7 +343,7 @@ def test_a_source_that_speaks_of_memory_is_no_want_of_it(
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
     ],
 )
-def test_programs_that_had_too_little_are_understood(through: Path, meeting: Meeting, said: str) -> None:
+def test_messages_about_missing_memory_are_recognized(through: Path, meeting: Meeting, said: str) -> None:
     process = meeting.start(through, *shell(f"echo {shlex.quote(said)} >&2; exit 1"))
     heard = meeting.met()
     heard.asked()
@@ -352,7 +354,7 @@ def test_programs_that_had_too_little_are_understood(through: Path, meeting: Mee
     assert result(process)[0] == 1
 
 
-def test_one_that_the_guard_ended_is_no_failure_whatever_its_code(
+def test_a_compiler_that_the_guard_ended_is_no_failure_whatever_its_code(
     through: Path, meeting: Meeting, tmp_path: Path
 ) -> None:
     first = f"trap 'exit 255' TERM; touch {tmp_path}/runs; while :; do sleep 0.1; done"
@@ -431,7 +433,7 @@ def test_the_guard_can_stop_it(through: Path, meeting: Meeting, runs: bool) -> N
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_it_does_not_outlive_who_waits_for_it(through: Path, meeting: Meeting, runs: bool) -> None:
+def test_the_gate_does_not_outlive_its_parent(through: Path, meeting: Meeting, runs: bool) -> None:
     ninja = meeting.start("sh", "-c", '"$@"; exit 0', "ninja", through, *shell("sleep 60"))
     heard = meeting.met()
     heard.asked()
@@ -446,7 +448,7 @@ def test_it_does_not_outlive_who_waits_for_it(through: Path, meeting: Meeting, r
     ninja.communicate()
 
 
-def test_nothing_stays_frozen_where_gate_and_guard_are_killed(through: Path, tmp_path: Path) -> None:
+def test_no_compiler_stays_paused_when_gate_and_guard_are_killed(through: Path, tmp_path: Path) -> None:
     with Meeting(tmp_path / "folder") as there:
         process = there.start(through, *shell(f"touch {tmp_path}/runs; sleep 60 & wait"))
         heard = there.met()
@@ -486,7 +488,7 @@ def test_without_a_guard_a_slot_is_waited_for(through: Path, tmp_path: Path, fir
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
-def test_a_file_system_without_locks_is_not_waited_for(through: Path, tmp_path: Path) -> None:
+def test_a_file_system_without_locks_does_not_block(through: Path, tmp_path: Path) -> None:
     (tmp_path / "none.c").write_text(
         "#include <errno.h>\nint flock(int file, int how) { errno = ENOSYS; return -1; }\n"
     )
@@ -498,7 +500,7 @@ def test_a_file_system_without_locks_is_not_waited_for(through: Path, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it takes a library that is laid over the system's")
-def test_where_there_are_no_locks_nothing_is_waited_for(through: Path, tmp_path: Path) -> None:
+def test_without_locks_nothing_waits(through: Path, tmp_path: Path) -> None:
     source, library = tmp_path / "without.c", tmp_path / "without.so"
     source.write_text("#include <errno.h>\nint flock(int a, int b) { errno = ENOLCK; return -1; }\n")
     subprocess.run([CC, "-shared", "-fPIC", "-o", library, source], check=True)
@@ -507,7 +509,7 @@ def test_where_there_are_no_locks_nothing_is_waited_for(through: Path, tmp_path:
     assert result(process) == (0, b"ran\n", b"")
 
 
-def test_what_was_paused_goes_on_when_the_guard_dies_and_holds_a_slot(through: Path, tmp_path: Path) -> None:
+def test_a_paused_compiler_goes_on_with_a_slot_when_the_guard_dies(through: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     with Meeting(folder, slots=1) as there:
         process = there.start(through, *shell(f"until test -e {tmp_path}/end; do sleep 0.05; done; exit 5"))
@@ -530,7 +532,7 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-def test_without_a_guard_what_was_killed_runs_once_more_alone(through: Path, tmp_path: Path) -> None:
+def test_without_a_guard_a_killed_compiler_runs_once_more_alone(through: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     there = Meeting(folder, slots=3)
     other = locked(folder / "3")
@@ -546,7 +548,7 @@ def test_without_a_guard_what_was_killed_runs_once_more_alone(through: Path, tmp
 
 
 @pytest.mark.parametrize("slots", [0, 1, 2])
-def test_without_a_guard_a_second_kill_is_believed(through: Path, tmp_path: Path, slots: int) -> None:
+def test_without_a_guard_a_second_kill_is_a_failure(through: Path, tmp_path: Path, slots: int) -> None:
     there = Meeting(tmp_path / "folder", slots)
     process = there.start(through, *shell(f"echo run >> {tmp_path}/runs; kill -9 $$"))
     assert result(process)[0] == 137

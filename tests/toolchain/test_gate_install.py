@@ -51,7 +51,7 @@ def test_it_is_compiled_once(tmp_path: Path) -> None:
     assert [path.name for path in first.parent.iterdir() if "." in path.name] == []
 
 
-def test_one_of_another_machine_is_made_anew(tmp_path: Path) -> None:
+def test_a_gate_of_another_machine_is_compiled_again(tmp_path: Path) -> None:
     first = install.gate_program(tmp_path, [CC])
     assert first
     first.write_bytes(b"\x7fELF of another machine")
@@ -224,9 +224,7 @@ def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> No
         assert install.surround_nvcc(tmp_path / "bin", without) == {}
 
 
-def test_only_the_gate_stands_before_an_nvcc_that_nobody_asks_what_it_read(
-    compiled: Path, tmp_path: Path
-) -> None:
+def test_nvcc_without_dependency_flags_is_not_cached(compiled: Path, tmp_path: Path) -> None:
     compiler(tmp_path / "cuda/bin/nvcc", 'echo "nvcc $CCACHE_DISABLE" "$@"')
     cache = compiler(tmp_path / "ccache", 'shift; echo "cached $CCACHE_DEPEND" "$@"')
     named = install.make_nvcc_stand_in(
@@ -276,7 +274,7 @@ def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:
     assert done.stdout == "ran a\n"
 
 
-def test_what_was_ended_in_the_middle_makes_the_right_object(compiled: Path, tmp_path: Path) -> None:
+def test_a_compile_that_was_ended_and_rerun_makes_the_right_object(compiled: Path, tmp_path: Path) -> None:
     functions = "".join(
         f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800)
     )
@@ -329,7 +327,7 @@ class Cached:
         return made
 
 
-def test_what_hits_never_comes_to_the_gate(compiled: Path, tmp_path: Path) -> None:
+def test_cache_hits_never_reach_the_gate(compiled: Path, tmp_path: Path) -> None:
     cached = Cached(tmp_path, compiled)
     with Meeting(tmp_path / "folder") as meeting:
         variables = cached.variables()

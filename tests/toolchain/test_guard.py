@@ -195,7 +195,7 @@ def test_a_paused_unit_goes_on_when_there_is_memory_again(tmp_path: Path) -> Non
             assert guard.events("rerun") == []
 
 
-def test_a_unit_that_the_kernel_kills_runs_again_alone_and_is_believed_at_last(guard: Guard) -> None:
+def test_a_unit_that_the_kernel_kills_runs_again_alone_and_fails_at_last(guard: Guard) -> None:
     victim, other = guard.gate("victim.c"), guard.gate("other.c")
     with closing(victim, other):
         assert victim.hear() == other.hear() == "go"
@@ -223,7 +223,7 @@ def test_a_unit_that_the_kernel_kills_runs_again_alone_and_is_believed_at_last(g
     assert guard.events("too large")[0].text.startswith(f"needed more than {format_bytes(700 * MIB)}, ")
 
 
-def test_units_beyond_what_is_allowed_are_built_one_by_one_and_named(tmp_path: Path) -> None:
+def test_units_larger_than_the_limit_run_one_by_one_and_are_named(tmp_path: Path) -> None:
     with Guard(orders(tmp_path, memory=64 * MIB)) as guard:
         first, second = guard.gate("a.c"), guard.gate("b.c")
         with closing(first, second):
@@ -293,7 +293,7 @@ NONSENSE = (
 )
 
 
-def test_gates_that_make_no_sense_disturb_nobody(guard: Guard) -> None:
+def test_invalid_messages_of_a_gate_disturb_no_other(guard: Guard) -> None:
     silent = Gate(guard.folder)
     with closing(silent):
         for said in NONSENSE:
@@ -310,7 +310,7 @@ def test_gates_that_make_no_sense_disturb_nobody(guard: Guard) -> None:
             assert gate.hear() == "go"
 
 
-def test_what_a_vanished_gate_ran_is_ended(guard: Guard) -> None:
+def test_the_compiler_of_a_vanished_gate_is_ended(guard: Guard) -> None:
     gate = guard.gate()
     with closing(gate):
         assert gate.hear() == "go"
@@ -354,7 +354,7 @@ def test_nothing_is_left_of_a_build_whose_nox_was_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_tells_every_process_of_a_job_to_end_leaves_the_guard_to_its_superior(
+def test_sigterm_to_every_process_of_a_job_leaves_the_guard_running(
     guard: Guard, number: signal.Signals
 ) -> None:
     guard.process.send_signal(number)
@@ -403,9 +403,9 @@ def test_files_that_cannot_be_written_cost_only_themselves(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{}", "no command"), ("nonsense", "it cannot serve"), ('{"known":1}', "no orders")],
+    [("{}", "no command"), ("nonsense", "it cannot serve"), ('{"known":1}', "no command")],
 )
-def test_orders_that_make_no_sense_are_refused(line: str, said: str) -> None:
+def test_an_invalid_command_is_refused(line: str, said: str) -> None:
     done = run_guard(line)
     assert done.returncode == 2
     assert said in done.stderr

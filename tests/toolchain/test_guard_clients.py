@@ -39,7 +39,7 @@ def heard(client: GateClient) -> list[GateMessage]:
     return list(client.read_messages())
 
 
-def test_what_a_gate_says_is_understood(pair: tuple[socket.socket, GateClient]) -> None:
+def test_messages_of_a_gate_are_parsed(pair: tuple[socket.socket, GateClient]) -> None:
     gate, client = pair
     assert heard(client) == []
     gate.sendall(ASK + b"pid 4711\nend 137 1048576 1\n")
@@ -52,7 +52,7 @@ def test_what_a_gate_says_is_understood(pair: tuple[socket.socket, GateClient]) 
     assert heard(client) == [GateGone()]
 
 
-def test_words_may_come_byte_by_byte(pair: tuple[socket.socket, GateClient]) -> None:
+def test_messages_may_arrive_byte_by_byte(pair: tuple[socket.socket, GateClient]) -> None:
     gate, client = pair
     found = []
     for byte in ASK + b"end 0 1 0\n":
@@ -96,13 +96,13 @@ def test_a_command_may_be_large_and_no_text(pair: tuple[socket.socket, GateClien
         b"z" * 500,
     ],
 )
-def test_another_language_ends_the_talk(pair: tuple[socket.socket, GateClient], said: bytes) -> None:
+def test_an_invalid_message_ends_the_connection(pair: tuple[socket.socket, GateClient], said: bytes) -> None:
     gate, client = pair
     gate.sendall(b"pid 99\n" + said)
     assert heard(client) == [UnitStarted(99), GateGone()]
 
 
-def test_the_gate_is_told(pair: tuple[socket.socket, GateClient]) -> None:
+def test_words_are_sent_to_the_gate(pair: tuple[socket.socket, GateClient]) -> None:
     gate, client = pair
     client.send("go")
     client.send("again")
@@ -112,7 +112,7 @@ def test_the_gate_is_told(pair: tuple[socket.socket, GateClient]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
-def test_a_number_of_another_namespace_is_nobody_of_the_gates(pair: tuple[socket.socket, GateClient]) -> None:
+def test_a_process_of_another_namespace_is_not_the_gates(pair: tuple[socket.socket, GateClient]) -> None:
     _, client = pair  # this process is its gate
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE) as child:
         assert child.stdout

@@ -36,7 +36,7 @@ def described(source: str, family: str = "c++", weight: float = 1.0) -> UnitDesc
     return UnitDescription(family, f"g++|{source}|-O2", weight, source)
 
 
-def test_what_ran_before_is_known_best(history: NeedHistory) -> None:
+def test_the_history_of_a_unit_comes_first(history: NeedHistory) -> None:
     one = described("torch/csrc/jit/python/init.cpp")
     history.learn(one.key, MeasuredNeed(7 * MIB, 3.0, 0.2))
     assert UnitExpectations(history, KNOWN).expect(one) == Unit(
@@ -53,14 +53,14 @@ def test_the_first_pattern_that_a_path_ends_like_counts(history: NeedHistory) ->
     assert not expectations.expect(described("torch/csrc/onnx/init.cpp")).measured
 
 
-def test_of_cuda_it_is_for_each_thread_and_time_that_is_not_known_is_the_family_s(
+def test_figures_for_cuda_are_for_each_thread_and_default_to_the_familys_time(
     history: NeedHistory,
 ) -> None:
     one = UnitExpectations(history, KNOWN).expect(described("flash_attn/fwd.cu", "cuda", 4.0))
     assert (one.peak, one.seconds, one.weight) == (20000 * MIB, FAMILIES["cuda"].seconds, 4.0)
 
 
-def test_neighbours_tell_more_than_the_family(history: NeedHistory) -> None:
+def test_units_of_the_same_folder_count_before_the_family(history: NeedHistory) -> None:
     expectations = UnitExpectations(history, KNOWN)
     for number in range(RELATIVES):
         assert expectations.expect(described("far/x.cpp")).peak == FAMILIES["c++"].peak
@@ -82,19 +82,19 @@ def test_a_compiler_that_needs_twice_as_much_corrects_the_figures(history: NeedH
     assert expectations.expect(described("csrc/jit/python/init.cpp")).peak == 4000 * MIB
 
 
-def test_what_is_learned_is_kept(history: NeedHistory) -> None:
+def test_measured_needs_are_saved(history: NeedHistory) -> None:
     one = described("a.cu", "cuda", 2.0)
     UnitExpectations(history, ()).learn(one, 600 * MIB, 5.0, 0.25)
     assert history.find(one.key) == MeasuredNeed(600 * MIB, 5.0, 0.25)
 
 
-def test_what_was_ended_is_given_more() -> None:
+def test_a_unit_that_was_ended_is_expected_to_need_more() -> None:
     one = Unit("a", 100, 1.0)
     assert expect_again(one, 200).peak == 300
     assert expect_again(one, 10).peak == 100
 
 
-def test_only_what_holds_for_a_release_is_sent_along() -> None:
+def test_only_facts_of_the_release_go_to_the_guard() -> None:
     known = (
         KnownUnit("a", 1, 1.0, "torch", SpecifierSet(">=2"), "seen"),
         KnownUnit("b", 2, None, "torchvision"),
@@ -114,7 +114,7 @@ def test_only_what_holds_for_a_release_is_sent_along() -> None:
         ("aten/src/ATen/native/Convolution.cpp", 500, 800),
     ],
 )
-def test_the_shipped_figures_know_the_heaviest(
+def test_the_shipped_figures_name_the_heaviest_units(
     shipped: Facts, history: NeedHistory, source: str, low: int, high: int
 ) -> None:
     expectations = UnitExpectations(history, relevant_units(shipped.units, "torch", "2.0.0"))
@@ -122,7 +122,7 @@ def test_the_shipped_figures_know_the_heaviest(
     assert low <= expectations.expect(described(source, family)).peak / MIB <= high
 
 
-def test_what_was_learned_is_known_in_the_next_build(tmp_path: Path) -> None:
+def test_the_next_build_uses_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "cache" / "units.sqlite"
     first = NeedHistory(file)
     first.learn("a", MeasuredNeed(100, 2.0, 0.3))
@@ -154,7 +154,7 @@ def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:
     assert [NeedHistory(file).find(key) for key in "ab"] == [MeasuredNeed(1, 1.0), MeasuredNeed(2, 2.0)]
 
 
-def test_a_file_that_is_no_database_is_begun_anew(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "units.sqlite"
     file.write_text("this was something else\n" * 100)
     history = NeedHistory(file)
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_database_is_begun_anew(tmp_path: Path) -> None:
     assert NeedHistory(file).find("a") == MeasuredNeed(1, 1.0)
 
 
-def test_a_database_of_another_shape_is_begun_anew(tmp_path: Path) -> None:
+def test_a_database_with_another_schema_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "units.sqlite"
     older = sqlite3.connect(file)
     older.execute("CREATE TABLE needs (key TEXT PRIMARY KEY, peak INTEGER)")
@@ -175,7 +175,7 @@ def test_a_database_of_another_shape_is_begun_anew(tmp_path: Path) -> None:
     assert NeedHistory(file).find("a") == MeasuredNeed(1, 1.0)
 
 
-def test_where_nothing_can_be_written_the_reason_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_written_gives_the_reason_and_loses_nothing(tmp_path: Path) -> None:
     place = tmp_path / "cache"
     place.write_text("a file where a folder is needed")
     history = NeedHistory(place / "units.sqlite")

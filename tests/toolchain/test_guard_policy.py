@@ -71,7 +71,7 @@ def drawn(seed: int) -> PolicyInput:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_a_decision_names_what_there_is_and_makes_sense(block: int) -> None:
+def test_decisions_name_units_in_the_right_state(block: int) -> None:
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
         decisions = decide(view)
@@ -96,7 +96,7 @@ def test_a_decision_names_what_there_is_and_makes_sense(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_who_is_alone_has_nobody_beside_it(block: int) -> None:
+def test_a_unit_that_must_run_alone_does(block: int) -> None:
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
         admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
@@ -118,7 +118,7 @@ def test_no_more_processors_are_kept_busy_than_there_are(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", range(8))
-def test_what_is_admitted_fits_when_all_have_their_peak_at_once(block: int) -> None:
+def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
     """Where no end is known: units that were never measured."""
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
@@ -193,7 +193,7 @@ def test_what_has_waited_too_long_comes_before_what_is_greater() -> None:
 @pytest.mark.parametrize(
     ("measured", "now"), [(False, 1.0), (True, WAIT_LIMIT_SECONDS + 1), (False, WAIT_LIMIT_SECONDS + 1)]
 )
-def test_nobody_passes_who_would_make_the_one_that_waits_wait_longer(measured: bool, now: float) -> None:
+def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now: float) -> None:
     """Where ends are guesses, or it has waited too long."""
 
     def one(number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0) -> UnitTicket:

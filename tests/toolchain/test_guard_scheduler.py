@@ -152,7 +152,7 @@ def test_a_real_compiler_that_is_ended_leaves_nothing_behind(build: Build, tmp_p
     assert not (tmp_path / "a.o").exists()
 
 
-def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> None:
+def test_a_gate_whose_compiler_died_first_gets_one_answer(build: Build) -> None:
     _, young = two(build)
     build.run(young)
     build.admission.apply_policy(NOTHING)
@@ -164,7 +164,7 @@ def test_a_gate_that_saw_its_compiler_die_first_is_told_once(build: Build) -> No
     assert (build.outcomes(), build.kinds()) == (["ended"], ["rerun"])
 
 
-def test_a_unit_that_ends_well_while_it_is_told_to_end_is_done(build: Build) -> None:
+def test_a_unit_that_succeeds_while_it_is_being_ended_is_done(build: Build) -> None:
     _, young = two(build)
     build.admission.apply_policy(NOTHING)
     assert build.admission.handle_message(young, UnitEnded(0, 70 * MIB, killed=False))
@@ -235,7 +235,7 @@ def test_a_stopped_compiler_whose_gate_left_is_ended(build: Build) -> None:
     assert build.outcomes() == ["failed"]
 
 
-def test_what_a_unit_has_is_looked_at(build: Build) -> None:
+def test_the_memory_of_units_is_measured(build: Build) -> None:
     old, _ = two(build)
     build.run(old)
     assert build.admission.used == 0
@@ -267,7 +267,7 @@ def test_time_in_which_memory_kept_a_unit_waiting_is_counted(build: Build) -> No
     assert (moment.running, moment.waiting, moment.short) == (1, 1, 3.0)
 
 
-def test_what_waits_is_seen_in_the_light_of_what_ended(build: Build) -> None:
+def test_waiting_units_are_reconsidered_when_others_have_ended(build: Build) -> None:
     scarce = RoomReading(headroom=200 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
     clients = [build.come(number, scarce) for number in range(1, 7)]
     for client in clients:
@@ -279,7 +279,7 @@ def test_what_waits_is_seen_in_the_light_of_what_ended(build: Build) -> None:
     assert last == 20 * MIB < first
 
 
-def test_looks_are_rare_where_no_unit_is(build: Build) -> None:
+def test_memory_is_rarely_measured_without_units(build: Build) -> None:
     assert build.admission.apply_policy(PLENTY) == IDLE_LOOK_SECONDS
     old, _ = two(build)
     assert build.admission.apply_policy(PLENTY) < IDLE_LOOK_SECONDS
@@ -320,7 +320,7 @@ def test_how_long_it_had_less_than_half_of_its_peak(course: TrackedUnit) -> None
     assert course.half_peak_share(20.0) == 0.3
 
 
-def test_of_a_unit_that_nobody_looked_at_nothing_is_said(course: TrackedUnit) -> None:
+def test_a_unit_that_was_never_measured_has_no_half_peak(course: TrackedUnit) -> None:
     course.record_peak(100)
     assert course.half_peak_share(10.0) == 0.0
 
@@ -355,7 +355,7 @@ def test_the_tighter_of_machine_and_user_counts() -> None:
     assert gauge(8 * GIB, most=3 * GIB).read(0.0, 0.0, 4 * GIB).headroom == -GIB
 
 
-def test_the_machine_is_told_what_the_units_have() -> None:
+def test_the_probe_passes_on_what_the_units_use() -> None:
     assert (
         MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom == 3 * GIB
     )

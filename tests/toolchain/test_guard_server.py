@@ -47,7 +47,7 @@ ORDERS = GuardCommand(
 )
 
 
-def test_orders_survive_the_way() -> None:
+def test_a_command_survives_its_json() -> None:
     line = ORDERS.to_line()
     assert "\n" not in line
     assert parse_command(line) == ORDERS
@@ -56,12 +56,12 @@ def test_orders_survive_the_way() -> None:
 @pytest.mark.parametrize(
     "line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}']
 )
-def test_what_is_no_order_is_refused(line: str) -> None:
+def test_a_line_that_is_no_command_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"no command for the guard: |Expecting value"):
         parse_command(line)
 
 
-def test_a_superior_is_heard_to_the_end() -> None:
+def test_the_starter_is_read_to_its_end() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
     os.write(writing, ORDERS.to_line().encode() + b"\n")
@@ -76,7 +76,7 @@ def test_a_superior_is_heard_to_the_end() -> None:
     os.close(reading)
 
 
-def test_the_end_may_come_with_the_orders() -> None:
+def test_the_end_may_arrive_with_the_command() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
     os.write(writing, b"{}\nend\n")
@@ -86,7 +86,7 @@ def test_the_end_may_come_with_the_orders() -> None:
     os.close(reading)
 
 
-def test_one_that_goes_without_a_word_is_gone() -> None:
+def test_a_starter_that_closes_without_end_is_gone() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
     os.close(writing)
@@ -128,7 +128,7 @@ def test_a_reader_who_never_comes_costs_no_more_memory_than_that() -> None:
     os.close(writing)
 
 
-def test_a_reader_who_left_is_told_nothing() -> None:
+def test_writing_to_a_reader_that_left_is_harmless() -> None:
     reading, writing = os.pipe()
     outlet = NonblockingPipe(writing)
     os.close(reading)
@@ -155,7 +155,7 @@ def recorded(file: Path, *records: Record) -> list[str]:
         return pipe.readlines()
 
 
-def test_records_are_told_and_kept(tmp_path: Path) -> None:
+def test_records_go_to_the_pipe_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "new" / "timeline"
     ready, *told = recorded(file, MOMENT, EVENT)
     assert ready == READY
@@ -163,7 +163,7 @@ def test_records_are_told_and_kept(tmp_path: Path) -> None:
     assert file.read_text("utf-8").splitlines(keepends=True) == told
 
 
-def test_the_file_is_begun_anew(tmp_path: Path) -> None:
+def test_the_file_is_overwritten(tmp_path: Path) -> None:
     recorded(tmp_path / "timeline", EVENT)
     recorded(tmp_path / "timeline", EVENT)
     assert len((tmp_path / "timeline").read_text("utf-8").splitlines()) == 1
@@ -190,7 +190,7 @@ def test_a_full_disk_ends_the_file_only() -> None:
 
 
 @pytest.mark.parametrize("record", small())
-def test_what_is_written_is_read(record: TimelineMoment | UnitRun | TimelineEvent) -> None:
+def test_records_survive_their_json(record: TimelineMoment | UnitRun | TimelineEvent) -> None:
     assert parse_record(format_record(record)) == record
     assert "\n" not in format_record(record)
 
@@ -252,7 +252,7 @@ def test_six_hours_stay_small() -> None:
     assert written[-1].at == pytest.approx(6 * 3600, rel=MOMENT_SHARE)
 
 
-def test_what_is_no_moment_is_written_at_once() -> None:
+def test_runs_and_events_are_written_at_once() -> None:
     out = io.StringIO()
     pen = TimelineWriter(out.write)
     for number in range(3):
@@ -280,7 +280,7 @@ def test_an_account_adds_up() -> None:
     )
 
 
-def test_what_came_and_went_between_two_looks_was_there() -> None:
+def test_a_run_between_two_measurements_counts() -> None:
     account = BuildAccount()
     account.add(replace(ran("a.cpp", 1.5, 1.7), peak=GIB))
     assert account.summary() == "the guard scheduled 1 compile or link, at most 1.0 GiB of memory at a time"
@@ -290,7 +290,7 @@ def test_a_run_lasts_from_its_beginning_to_its_end() -> None:
     assert ran("a.cpp", 1.5, 4.0).seconds == 2.5
 
 
-def test_what_takes_a_moment_is_done_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SAVE_INTERVAL_SECONDS", 0.0)
     reading, writing = os.pipe()
     expectations = UnitExpectations(NeedHistory(tmp_path / "units.sqlite"), ())

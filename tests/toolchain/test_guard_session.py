@@ -57,7 +57,7 @@ def words(process: psutil.Process) -> list[str]:
         return []
 
 
-def test_a_compile_is_admitted_and_entered_in_the_books(site: GuardSite) -> None:
+def test_a_compile_is_admitted_and_recorded(site: GuardSite) -> None:
     with guard_build(site, {}) as guard:
         folder = Path(guard.environment[GATE])
         assert guard.gate == site.tree / "gate"
@@ -97,7 +97,7 @@ def test_the_gate_stays_where_cmake_remembers_it(site: GuardSite) -> None:
     assert seen[0] == seen[1]
 
 
-def test_a_guard_that_is_killed_is_told_and_missed_by_nobody(site: GuardSite) -> None:
+def test_a_build_goes_on_when_its_guard_is_killed(site: GuardSite) -> None:
     with guard_build(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
         process.kill()
@@ -108,10 +108,10 @@ def test_a_guard_that_is_killed_is_told_and_missed_by_nobody(site: GuardSite) ->
     assert guard.account.units == 0
 
 
-def test_a_guard_that_hangs_is_killed_and_missed_by_nobody(
+def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(
     site: GuardSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchmill.toolchain.guard.session.SILENCE_TIMEOUT_SECONDS", 3)
+    monkeypatch.setattr("torchmill.toolchain.guard.session.SILENCE_TIMEOUT_SECONDS", 2)
     with guard_build(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
         process.suspend()
@@ -133,7 +133,7 @@ def test_nothing_that_carries_the_gate_outlives_the_build(site: GuardSite) -> No
     sleeper.wait()
 
 
-def test_a_temporary_folder_that_cannot_be_used_is_done_without(
+def test_the_tree_takes_the_guards_folder_where_tmp_cannot_be_used(
     site: GuardSite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
@@ -184,7 +184,7 @@ def test_a_guard_that_does_not_start_is_one_sentence(
     assert psutil.Process().children() == before
 
 
-def test_what_cannot_be_kept_is_told_when_the_guard_ends(site: GuardSite) -> None:
+def test_a_history_that_cannot_be_saved_is_reported(site: GuardSite) -> None:
     site.history.mkdir(parents=True)
     with guard_build(site, {}) as guard:
         assert compile_(guard, site.tree).returncode == 0
@@ -205,7 +205,7 @@ def test_of_units_that_are_too_large_only_a_few_are_named(site: GuardSite) -> No
     assert "`invoke report`" in last
 
 
-def test_a_timeline_that_cannot_be_written_is_told(site: GuardSite, tmp_path: Path) -> None:
+def test_a_timeline_that_cannot_be_written_is_reported(site: GuardSite, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with guard_build(replace(site, timeline=tmp_path / "file" / "timeline"), {}) as guard:
         assert compile_(guard, site.tree).returncode == 0

@@ -1,7 +1,6 @@
 """The simulator, and the policy on machines that it imagines: nothing is killed, and little time is lost."""
 
 import random
-import statistics
 from collections.abc import Callable
 from functools import cache
 
@@ -134,12 +133,11 @@ def test_nothing_is_killed_where_the_needs_are_known(curve: MemoryCurve, delay: 
 def test_nothing_is_killed_where_they_are_not(
     curve: MemoryCurve, predict: Callable[[ImaginedUnit], Unit]
 ) -> None:
-    for seed in (1, 2):
-        jobs = mixed(seed, 40, curve)
-        machine = ImaginedMachine(3 * GIB, 8, 18)
-        outcome = simulate_build(jobs, machine, decide, predict)
-        assert outcome.kills == 0
-        assert outcome.seconds < 2 * lower_bound(jobs, machine)
+    jobs = mixed(1, 40, curve)
+    machine = ImaginedMachine(3 * GIB, 8, 18)
+    outcome = simulate_build(jobs, machine, decide, predict)
+    assert outcome.kills == 0
+    assert outcome.seconds < 2 * lower_bound(jobs, machine)
 
 
 @pytest.mark.parametrize(("memory", "cores", "count"), [(2 * GIB, 2, 30), (1024 * GIB, 256, 260)])
@@ -153,22 +151,19 @@ def test_small_and_large_machines(memory: int, cores: int, count: int) -> None:
     assert outcome.seconds < 1.6 * lower_bound(jobs, machine)
 
 
-def test_an_intruder_is_given_way_to_and_what_was_ended_runs_again() -> None:
+def test_units_give_way_to_an_intruder_and_run_again() -> None:
     machine = ImaginedMachine(4 * GIB, 8, 18)
 
     def intruder(now: float) -> int:
         grown = min(1.0, max(0.0, now - 20)) if now < 40 else 0.0  # in a second, for twenty
         return int(1.6 * GIB * grown)
 
-    later = []
-    for seed in (1, 2):
-        jobs = mixed(seed, 40, linear_curve)
-        alone = simulate_build(jobs, machine, decide, known)
-        outcome = simulate_build(jobs, machine, decide, known, intruder=intruder)
-        assert outcome.kills == 0
-        assert outcome.reruns + outcome.pauses > 0
-        later.append(outcome.seconds - alone.seconds)
-    assert statistics.mean(later) < 20, "as long as it stayed"
+    jobs = mixed(1, 40, linear_curve)
+    alone = simulate_build(jobs, machine, decide, known)
+    outcome = simulate_build(jobs, machine, decide, known, intruder=intruder)
+    assert outcome.kills == 0
+    assert outcome.reruns + outcome.pauses > 0
+    assert outcome.seconds - alone.seconds < 20, "as long as it stayed"
 
 
 def test_a_unit_larger_than_the_machine_allows_is_tried_alone() -> None:

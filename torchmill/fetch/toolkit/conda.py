@@ -192,7 +192,8 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
             raise SourceError(
-                f"{package} cannot be unpacked ({error}): run the command again",
+                f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): "
+                "run the command again",
                 code="damaged-archive",
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies
