@@ -12,8 +12,7 @@ from tests.support.publishing_servers import GitHub
 from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
 from torchmill.deliver.publish import github, targets, upload_set
-from torchmill.deliver.publish.targets import PublishTarget
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.wheel import dist_files, wheel_file
 
 TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else

@@ -14,8 +14,7 @@ from torchmill.core.errors import DeliveryError, TorchmillError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
 from torchmill.deliver.publish import targets, upload_set
-from torchmill.deliver.publish.targets import PublishTarget
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.wheel import wheel_file
 from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES
 from torchmill.wheel.wheel_file import Distribution

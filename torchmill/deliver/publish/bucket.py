@@ -10,23 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmill.core.errors import DeliveryError, HostError, NetworkError
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 
-LARGEST = (
-    5 * 2**30
-)  # bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
+# bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
+LARGEST = 5 * 2**30
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
 
 @dataclass(frozen=True, slots=True)
-class BucketTarget:
+class BucketTarget(PublishTarget):
     """A bucket, and what all names in it begin with."""
 
     bucket: str
     prefix: str  # "" or "wheels/"
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
-    takes_documents: bool = True
 
     @classmethod
     def from_address(cls, bucket: str, path: str) -> BucketTarget:
@@ -50,11 +48,9 @@ class BucketTarget:
 
     def complaint(self, file: UploadFile) -> str | None:
         """Return why a file is too large."""
-        return (
-            f"{file.name} has {file.size} bytes; S3 takes {LARGEST} at a time"
-            if file.size > LARGEST
-            else None
-        )
+        if file.size <= LARGEST:
+            return None
+        return f"{file.name} has {file.size} bytes; S3 takes {LARGEST} at a time"
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has: S3 keeps it since it was uploaded, else it is read."""
@@ -127,6 +123,3 @@ class BucketTarget:
             "s3:PutObject",
             code="upload-refused",
         )
-
-    def finish(self) -> None:
-        """Do nothing: what is there is seen."""

@@ -11,25 +11,19 @@ from pathlib import Path
 
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file, report_disk_full
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 
 
 @dataclass(frozen=True, slots=True)
-class FolderTarget:
+class FolderTarget(PublishTarget):
     """A folder of this machine, which is made where it is missing."""
 
     path: Path
-    takes_documents: bool = True
 
     @property
     def name(self) -> str:
         """Return its path."""
         return str(self.path)
-
-    def complaint(self, file: UploadFile) -> str | None:
-        """Return nothing: it takes everything."""
-        del file
-        return None
 
     def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
@@ -70,9 +64,6 @@ class FolderTarget:
         finally:
             with contextlib.suppress(OSError):
                 fresh.unlink()
-
-    def finish(self) -> None:
-        """Do nothing: what is there is seen."""
 
 
 def _appear(fresh: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ import requests
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.urls import redact_url
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
@@ -27,81 +27,71 @@ class GithubApi:
     """A server of the API, and who asks it."""
 
     def __init__(self, url: str, token: str) -> None:
+        def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            request.headers["Authorization"] = f"Bearer {token}"
+            return request
+
         self.url = url.rstrip("/")
         self.session = requests.Session()
-        said = {"X-GitHub-Api-Version": _VERSION, "User-Agent": "torchmill"}
-        self.session.headers.update({"Accept": "application/vnd.github+json", **said})
-        self.session.auth = _Bearer(token)  # as a header alone, .netrc would replace it
+        headers = {"X-GitHub-Api-Version": _VERSION, "User-Agent": "torchmill"}
+        self.session.headers.update({"Accept": "application/vnd.github+json", **headers})
+        self.session.auth = authorize  # as a header alone, .netrc would replace it
+
+    def send(self, verb: str, path: str, **options: Any) -> requests.Response:
+        """Return the response to a request, whatever it is. Raises NetworkError where none comes."""
+        with _connection(self.url):
+            address = path if "://" in path else self.url + path
+            return self.session.request(verb, address, **{"timeout": API_TIMEOUT_SECONDS} | options)
 
     def get(self, path: str) -> Any:
         """Return what is at a path, None where nothing is."""
-        with _told(self.url):
-            response = self.session.get(self.url + path, timeout=API_TIMEOUT_SECONDS)
-        return None if response.status_code == requests.codes.not_found else _judged(response, path)
+        response = self.send("GET", path)
+        return None if response.status_code == requests.codes.not_found else _parse_response(response, path)
 
     def pages(self, path: str, missing: str) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list, page by page; raises DeliveryError `missing` where there is none."""
-        address: str | None = f"{self.url}{path}?per_page={_PAGE}"
+        address: str | None = f"{path}?per_page={_PAGE}"
         while address:
-            with _told(self.url):
-                response = self.session.get(address, timeout=API_TIMEOUT_SECONDS)
+            response = self.send("GET", address)
             if response.status_code == requests.codes.not_found:
                 raise DeliveryError(missing, code="no-repository")
-            yield from _judged(response, path)
+            yield from _parse_response(response, path)
             address = response.links.get("next", {}).get("url")
 
-    def call(self, verb: str, path: str, said: Mapping[str, Any] | None = None) -> Any:
+    def call(self, verb: str, path: str, fields: Mapping[str, Any] | None = None) -> Any:
         """Return what a request answers."""
-        with _told(self.url):
-            response = self.session.request(verb, self.url + path, json=said, timeout=API_TIMEOUT_SECONDS)
-        return _judged(response, path)
+        return _parse_response(self.send(verb, path, json=fields), path)
 
     def content(self, path: str) -> Iterator[bytes]:
         """Yield the bytes of an asset."""
-        with _told(self.url):
-            headers = {"Accept": "application/octet-stream"}
-            response = self.session.get(
-                self.url + path, headers=headers, stream=True, timeout=API_TIMEOUT_SECONDS
-            )
-            if response.status_code >= _REFUSED:
-                _judged(response, path)
+        response = self.send("GET", path, headers={"Accept": "application/octet-stream"}, stream=True)
+        if response.status_code >= _REFUSED:
+            _parse_response(response, path)
+        with _connection(self.url):
             yield from response.iter_content(1 << 20)
 
     def upload(self, address: str, file: UploadFile) -> None:
         """Upload a file to a release, which is kept open for it. Raises DeliveryError and NetworkError."""
         kind = "application/json" if file.name.endswith(".json") else "application/octet-stream"
         headers = {"Content-Type": kind, "Content-Length": str(file.size)}
-        with _told(self.url), file.path.open("rb") as body:
-            response = self.session.post(
-                f"{address}?name={quote(file.name)}",
-                data=body,
-                headers=headers,
-                timeout=(API_TIMEOUT_SECONDS, 10 * API_TIMEOUT_SECONDS),
-            )
+        timeout = (API_TIMEOUT_SECONDS, 10 * API_TIMEOUT_SECONDS)
+        with file.path.open("rb") as body:
+            place = f"{address}?name={quote(file.name)}"
+            response = self.send("POST", place, data=body, headers=headers, timeout=timeout)
         if response.status_code == requests.codes.unprocessable and "already_exists" in response.text:
             raise DeliveryError(
                 f"{file.name} has appeared there meanwhile: run the command again", code="file-appeared"
             )
-        made = _judged(response, file.name)
-        if made["name"] != file.name:
+        asset = _parse_response(response, file.name)
+        if asset["name"] != file.name:
             raise DeliveryError(
-                f"GitHub keeps {file.name} as {made['name']}, where nobody finds it: remove it there",
+                f"GitHub keeps {file.name} as {asset['name']}, where nobody finds it: remove it there",
                 code="github-renamed",
             )
 
 
-class _Bearer(requests.auth.AuthBase):
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Name the token."""
-        request.headers["Authorization"] = f"Bearer {self.token}"
-        return request
-
-
 @contextmanager
-def _told(url: str) -> Iterator[None]:
+def _connection(url: str) -> Iterator[None]:
     """Raise NetworkError where a connection is not made, or breaks."""
     try:
         yield
@@ -113,7 +103,7 @@ def _told(url: str) -> Iterator[None]:
         ) from None
 
 
-def _judged(response: requests.Response, what: str) -> Any:
+def _parse_response(response: requests.Response, what: str) -> Any:
     """Return what GitHub answers. Raises DeliveryError for a refusal, NetworkError for what passes."""
     if response.status_code < _REFUSED:
         try:
@@ -143,13 +133,12 @@ Release = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class GithubReleases:
+class GithubReleases(PublishTarget):
     """The releases of a repository; one that is new is a draft until all its files are there."""
 
     repository: str  # "OWNER/NAME"
     tag: str | None  # None: each wheel's own
     api: GithubApi
-    takes_documents: bool = True
     found: dict[str, Release | None] = field(default_factory=dict)  # by tag
     broken: dict[str, int] = field(default_factory=dict)  # asset of which only a part came -> its id
 
@@ -184,7 +173,7 @@ class GithubReleases:
         for tag in sorted({self._tag(file) for file in files}):
             mine = {file.name for file in files if self._tag(file) == tag}
             release = self.found[tag] = self._release(tag)
-            assets = list(self._assets(release)) if release else []
+            assets = self._assets(release["id"]) if release else []
             if len(mine | {asset["name"] for asset in assets}) > MOST:
                 raise DeliveryError(
                     f"{self.name}: a release has {MOST} files at most: name another tag", code="release-full"
@@ -228,14 +217,14 @@ class GithubReleases:
         )
         return next((one for one in every if one["draft"] and one["tag_name"] == tag), None)
 
-    def _draft(self, tag: str) -> Release:
-        said = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
-        made: Release = self.api.call("POST", f"/repos/{self.repository}/releases", said)
-        return made
+    def _assets(self, release: int) -> list[Mapping[str, Any]]:
+        path = f"/repos/{self.repository}/releases/{release}/assets"
+        return list(self.api.pages(path, f"{self.name}: the release is gone: run the command again"))
 
-    def _assets(self, release: Release) -> Iterator[Mapping[str, Any]]:
-        where = f"/repos/{self.repository}/releases/{release['id']}/assets"
-        return self.api.pages(where, f"{self.name}: the release is gone: run the command again")
+    def _draft(self, tag: str) -> Release:
+        fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
+        draft: Release = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
+        return draft
 
     def _digest(self, asset: Mapping[str, Any]) -> str:
         """Return an asset's sha256: as GitHub says, or of its bytes where it says none (before June 2025)."""

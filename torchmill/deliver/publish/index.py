@@ -14,13 +14,14 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import requests
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.fetch import package_index
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
@@ -36,7 +37,7 @@ _NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolut
 
 
 @dataclass(frozen=True, slots=True)
-class IndexTarget:
+class IndexTarget(PublishTarget):
     """An index: where it is written, where it is read, and as whom."""
 
     upload_url: str
@@ -44,7 +45,7 @@ class IndexTarget:
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
-    takes_documents: bool = False
+    takes_documents: ClassVar[bool] = False
 
     @classmethod
     def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> IndexTarget:
@@ -160,9 +161,6 @@ class IndexTarget:
         """Return what twine said; it shows no password, but an index might."""
         secret = self.environ.get("TWINE_PASSWORD") or (self.login[1] if self.login else "")
         return _LOGIN.sub("//", text.replace(secret, "***") if secret else text)
-
-    def finish(self) -> None:
-        """Do nothing: what was uploaded is seen."""
 
 
 def _server(url: str) -> str:

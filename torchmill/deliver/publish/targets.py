@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 from urllib.request import url2pathname
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget
 
 _GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 _BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
@@ -19,36 +18,6 @@ WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
 )
-
-
-class PublishTarget(Protocol):
-    """Somewhere that files can be brought to."""
-
-    @property
-    def name(self) -> str:
-        """Return how messages call it; never with a password."""
-
-    @property
-    def takes_documents(self) -> bool:
-        """Tell whether it takes files that are no wheels."""
-
-    def complaint(self, file: UploadFile) -> str | None:
-        """Return why it would not take a file, whatever it has; None where it would."""
-
-    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of those of the files, by name, of which it has one of that name.
-
-        Raises NetworkError, HostError, or DeliveryError where it is not what it should be.
-        """
-
-    def upload(self, file: UploadFile) -> None:
-        """Bring a file, of whose name it has none.
-
-        Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
-        """
-
-    def finish(self) -> None:
-        """Show what was brought, where that is kept back until all of it is there."""
 
 
 def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> PublishTarget:

@@ -1,11 +1,13 @@
-"""The files to publish, and which of them the target already has."""
+"""The files to publish, what a target of them is, and which of them it already has."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from torchmill.core.errors import DeliveryError
 from torchmill.wheel import dist_files
@@ -28,10 +30,37 @@ class UploadFile:
         """Return its name, which it has everywhere."""
         return self.path.name
 
+
+class PublishTarget(ABC):
+    """Somewhere that files can be brought to."""
+
+    takes_documents: ClassVar[bool] = True  # files that are no wheels
+
     @property
-    def is_wheel(self) -> bool:
-        """Tell whether it is the wheel itself."""
-        return self.path == self.wheel.path
+    @abstractmethod
+    def name(self) -> str:
+        """Return how messages call it; never with a password."""
+
+    def complaint(self, file: UploadFile) -> str | None:  # noqa: ARG002 - for others
+        """Return why it would not take a file, whatever it has; None where it would."""
+        return None
+
+    @abstractmethod
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+        """Return the sha256 of those of the files, by name, of which it has one of that name.
+
+        Raises NetworkError, HostError, or DeliveryError where it is not what it should be.
+        """
+
+    @abstractmethod
+    def upload(self, file: UploadFile) -> None:
+        """Bring a file, of whose name it has none.
+
+        Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
+        """
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to do
+        """Show what was brought, where that is kept back until all of it is there."""
 
 
 def upload_files(wheel: Distribution, suffixes: Iterable[str]) -> Iterator[UploadFile]:
