@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests.support import commands
 from tests.support.commands import ROOT
 from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build import up_to_date
+from torchmill.build import context, up_to_date
 from torchmill.build.up_to_date import INSTALLED, WHOLE, StageRecord
+from torchmill.config import cell_lookup, facts_reader, selection
+from torchmill.core.errors import TorchmillError
+from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.host import environments
+from torchmill.host import environments, interpreters
+from torchmill.host.native import native_arch
 
 PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
 
@@ -119,18 +124,37 @@ def wheel(sample: Sample) -> Path:
     return next((sample.home / "dist").glob("*.whl"))
 
 
-def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None, nox: str = "") -> str:
+def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Return why the session would not skip, "" where it does; asked in this process, as the session asks."""
+    variables = commands.environment(sample.home, {**sample.env, **(env or {})})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - variables.keys():
+            patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", interpreters.search_path())
+        facts = facts_reader.load_facts(ROOT)
+        selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
+        one = cell_lookup.find_cell(facts, SESSION, native_arch(), selected)
+        try:
+            job = context.create_context(ROOT, facts, one, arguments, environment(sample))
+        except TorchmillError as error:
+            return str(error)
+        if up_to_date.find_delivered_wheel(job):
+            return ""
+        notes: list[str] = []
+        up_to_date.explain_rebuild(job, notes.append)
+        return notes[0].partition(AGAIN)[2]
+
+
+def reason_of_nox(sample: Sample, *arguments: str) -> str:
     """Return why nox would not skip, "" where it does; nothing is done, for another run has the cell."""
-    before = dict(sample.env)
-    sample.env |= env or {}
-    own = ("-f", nox) if nox else ()
     with FileLock(cell(sample) / "lock"):
-        done = sample.nox(*own, "-s", SESSION, *(("--", *arguments) if arguments else ()))
-    sample.env = before
+        done = sample.nox(*arguments, "-s", SESSION)
     text = done.stdout + done.stderr
     assert (SKIPPED in text) == (done.returncode == 0), text
-    told = next((line.partition(AGAIN)[2] for line in text.splitlines() if AGAIN in line), text)
-    return "" if SKIPPED in text else told
+    found = next((line.partition(AGAIN)[2] for line in text.splitlines() if AGAIN in line), text)
+    return "" if SKIPPED in text else found
 
 
 @contextmanager
@@ -150,7 +174,7 @@ def edited(file: Path, old: str, new: str) -> Iterator[None]:
 def test_nothing_changed_means_nothing_done(built: Sample) -> None:
     log = built.home / ".torchmill" / "logs" / f"v1.0.0-{SESSION}.log"
     before = [(path, path.stat().st_mtime_ns) for path in (log, wheel(built), cell(built) / "ledger")]
-    assert reason(built) == ""
+    assert reason_of_nox(built) == reason(built) == ""
     assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before
 
 
@@ -279,20 +303,20 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     shutil.copytree(ROOT / "torchmill", checkout / "torchmill", ignore=ignored)
     shutil.copy2(ROOT / "noxfile.py", checkout)
     noxfile = str(checkout / "noxfile.py")
-    assert reason(built, nox=noxfile) == ""
+    assert reason_of_nox(built, "-f", noxfile) == ""
     made, manifest = wheel(built), built.manifest(wheel(built).name)
     text = (made.parent / f"{made.name}.json").read_text()
     better(checkout, "wheel/verify")
-    assert "verify: code that verifies" in reason(built, nox=noxfile)
+    assert "verify: code that verifies" in reason_of_nox(built, "-f", noxfile)
     done = built.nox("-f", noxfile, "-s", SESSION)
     assert done.returncode == 0, done.stdout + done.stderr
     again = built.manifest(made.name)
     assert again["stages"]["pack"] == manifest["stages"]["pack"], "it was verified again, and nothing else"
     assert again["stages"]["verify"] != manifest["stages"]["verify"]
     assert again["edges"] == manifest["edges"]
-    assert reason(built, nox=noxfile) == ""
+    assert reason_of_nox(built, "-f", noxfile) == ""
     better(checkout, "wheel/pack")
-    assert "pack: code that packs" in reason(built, nox=noxfile)
+    assert "pack: code that packs" in reason_of_nox(built, "-f", noxfile)
     (made.parent / f"{made.name}.json").write_text(text)
     assert reason(built) == ""
 
