@@ -191,11 +191,6 @@ class UnitScheduler:
         self._reconsidered = 0.0
 
     @property
-    def idle(self) -> bool:
-        """Tell whether no unit is there."""
-        return not (self._waiting or self._running or self._ending)
-
-    @property
     def used(self) -> int:
         """Return the bytes that all units had when they were looked at."""
         return sum(one.used for one in (*self._running.values(), *self._ending.values()))
@@ -223,7 +218,8 @@ class UnitScheduler:
         self._record_moment(room)
         view = self._policy_input(room)
         self._pool.offer(policy.spare_tokens(view, FAMILIES["c++"].peak))
-        return IDLE_LOOK_SECONDS if self.idle and not view.tokens else policy.next_look(view)
+        idle = not (self._waiting or self._running or self._ending or view.tokens)
+        return IDLE_LOOK_SECONDS if idle else policy.next_look(view)
 
     def add_gate(self, client: GateClient) -> None:
         """Expect a gate to ask for its unit."""

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Self
 
 from torchmill.config.model import KnownUnit
 from torchmill.core import process
@@ -82,7 +80,8 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
             gate = install.place_gate(install.gate_program(site.cache, site.compiler), site.tree / "gate")
             (folder / "gate").symlink_to(gate)  # for who knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
-            guard = stack.enter_context(_Guard(site, folder, fifo))
+            guard = _Guard(site, folder, fifo)
+            stack.enter_context(guard.serving())
         except OSError as error:
             build = GuardedBuild()
             build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
@@ -149,19 +148,18 @@ class _Guard:
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
         self._listener.start()
 
-    def __enter__(self) -> Self:
-        """Wait until it serves; raise OSError where it does not."""
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Wait until it serves, and end it when the context ends; raise OSError where it does not serve."""
         self._ready.wait(START_TIMEOUT_SECONDS)
         if not self._served:
             self._end()
             raise OSError(self._last_words())
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
+        try:
+            yield
+        finally:
+            self._end()
 
     def _end(self) -> None:
         """Let it write the rest of its records; kill it where it does not."""
@@ -186,8 +184,7 @@ class _Guard:
 
     def _start_process(self) -> subprocess.Popen[str]:
         """Start it in a session of its own: Ctrl-C is for the build."""
-        checkout = str(CHECKOUT)
-        path = os.pathsep.join(filter(None, [checkout, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
         with self._errors.open("w", encoding="utf-8") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "torchmill.toolchain.guard"],
