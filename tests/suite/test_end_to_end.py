@@ -163,9 +163,9 @@ def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     assert done.returncode == 1
     assert "absent/header.h: No such file or directory" in said.rpartition("aborted")[2]
     assert "the whole log:" in said
-    assert "to go on where it stopped: nox -s" in said
+    assert "to continue where it stopped: nox -s" in said
     assert "\n  cause: a header is not installed" in said
-    assert "\n  cure:  `invoke deps`" in said.rpartition("to go on")[2]
+    assert "\n  cure:  `invoke deps`" in said.rpartition("to continue")[2]
     assert "Traceback" not in said
     assert not sample.wheels()
 
