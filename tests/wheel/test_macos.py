@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.core.errors import VerifyError
-from torchmill.wheel.pack import macos
+from torchmill.wheel.pack import elf, macos
 from torchmill.wheel.pack.macos import MachoSlice
 from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
 
@@ -132,9 +132,9 @@ def test_without_the_tools_it_says_what_to_install(
 def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
     staged = unpack_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
-    assert macos.is_macho(library)
+    assert elf.has_magic(library, *macos.MACHO_MAGIC)
     assert macos.read_slices(library) == (MachoSlice("arm64", (14, 0)),)
-    assert not macos.is_macho(staged.root / "pykdtree/__init__.py")
+    assert not elf.has_magic(staged.root / "pykdtree/__init__.py", *macos.MACHO_MAGIC)
 
 
 @pytest.mark.parametrize(

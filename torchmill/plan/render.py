@@ -171,9 +171,9 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
 
 def _platform_libraries(tag: str) -> str:
     """Return the shell word for the libraries that stay outside: the platform's, or all of this system's."""
-    from torchmill.wheel.pack import bundling, policy
+    from torchmill.wheel.pack import policy
 
-    if bundling.PLAIN_LINUX_TAG.fullmatch(tag):
+    if tag.startswith(policy.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES
     return shlex.quote(
         "|".join(sorted(re.escape(name) for name in policy.platform_target(tag).policy.whitelist))

@@ -18,14 +18,13 @@ def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
     TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
     (https://docs.github.com/actions/reference/workflows-and-actions/variables).
     """
-    if named := environ.get("TORCHMILL_BUILDER"):
-        return {"id": named, "torchmill": suite_version()}
-    if all(environ.get(name) for name in _GITHUB_ACTIONS):
+    builder = {"id": environ.get("TORCHMILL_BUILDER") or LOCAL_BUILDER}
+    if not environ.get("TORCHMILL_BUILDER") and all(environ.get(name) for name in _GITHUB_ACTIONS):
         server, repository, workflow, run = (environ[name] for name in _GITHUB_ACTIONS)
         attempt = environ.get("GITHUB_RUN_ATTEMPT", "1")
         invocation = f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}"
-        return {"id": f"{server}/{workflow}", "invocation": invocation, "torchmill": suite_version()}
-    return {"id": LOCAL_BUILDER, "torchmill": suite_version()}
+        builder = {"id": f"{server}/{workflow}", "invocation": invocation}
+    return {**builder, "torchmill": suite_version()}
 
 
 def suite_version() -> str:

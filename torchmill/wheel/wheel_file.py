@@ -237,9 +237,8 @@ def _open_wheel(wheel: Path) -> Iterator[ZipFile]:
             f"{wheel}: not a sound wheel ({error}): build or fetch it again", code="damaged-wheel"
         ) from None
     except OSError as error:
-        raise DeliveryError(
-            f"{wheel}: cannot be read ({error.strerror or error})", code="unreadable-wheel"
-        ) from None
+        problem = f"{wheel}: cannot be read ({error.strerror or error})"
+        raise DeliveryError(problem, code="unreadable-wheel") from None
 
 
 def _dist_info(wheel: Path, archive: ZipFile) -> str:

@@ -236,7 +236,7 @@ def library_code(folder: Path) -> str:
     library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
     read = (
         device_code.read_static_device_code
-        if elf.is_static_library(library)
+        if elf.has_magic(library.resolve(), elf.AR_MAGIC)
         else device_code.read_device_code
     )
     return device_code.common_arch_list(read(library))

@@ -49,7 +49,6 @@ _NVIDIA_LIBRARIES = {
 _TOOLKIT_EXTRAS = {"cudart": "cuda_runtime", "cupti": "cuda_cupti", "nvrtc": "cuda_nvrtc"}
 _NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 _HASHED_NAME = re.compile(r"-[0-9a-f]{8}\.so(\.\d+)*$")
-PLAIN_LINUX_TAG = re.compile(r"linux_(?P<arch>\w+)")
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
 LDCONFIG_FOLDERS = "/sbin:/usr/sbin:/usr/bin"
 STANDARD_FOLDERS = ("/usr/local/lib", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -121,12 +120,6 @@ class PlainLinuxTarget:
         """Tell whether systems like this one have `library`."""
         local = LOCAL_LIBRARY.fullmatch(library) is not None
         return local or self.search.find_by_default(library, self.arch) is not None
-
-
-def plain_linux_target(tag: str, search: LibrarySearch) -> PlainLinuxTarget | None:
-    """Return the target of a plain linux tag; None for any other tag."""
-    match = PLAIN_LINUX_TAG.fullmatch(tag)
-    return PlainLinuxTarget(tag, match["arch"], search) if match else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,12 +247,17 @@ class ElfInfo:
         return self.machine == arch or arch not in ARCHES.values()
 
 
-def is_elf(path: Path) -> bool:
-    """Tell whether `path` is a regular file with the magic number of ELF."""
+def has_magic(path: Path, *magic: bytes) -> bool:
+    """Tell whether `path` is a regular file that begins with one of these magic numbers."""
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb", buffering=0) as file:
-        return file.read(len(ELF_MAGIC)) == ELF_MAGIC
+        return file.read(max(map(len, magic))).startswith(magic)
+
+
+def is_elf(path: Path) -> bool:
+    """Tell whether `path` is a regular file with the magic number of ELF."""
+    return has_magic(path, ELF_MAGIC)
 
 
 def read_elf(path: Path) -> ElfInfo | None:
@@ -297,12 +302,6 @@ def undefined_symbols(path: Path) -> frozenset[str]:
     """Return the symbols that the file expects others to define."""
     with open_elf(path) as image:
         return frozenset(name for name, defined in image.symbols() if not defined)
-
-
-def is_static_library(path: Path) -> bool:
-    """Tell whether a file is a static library."""
-    with path.open("rb") as file:
-        return file.read(len(AR_MAGIC)) == AR_MAGIC
 
 
 def static_objects(path: Path) -> Iterator[ElfImage]:

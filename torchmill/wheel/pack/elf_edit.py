@@ -13,7 +13,7 @@ import posixpath
 import shutil
 import struct
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -111,7 +111,9 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     old_names = image.strings_offset, dict(image.dynamic)[elf.STRSZ]
     names = _StringTable(bytearray(image.data[old_names[0] : sum(old_names)]))
     entries = list(_dynamic_entries(image, edit, names))
-    libraries = dict(_renamed_needs(image, dict(edit.replaced), names))
+    renamed = dict(edit.replaced)  # also in the version needs
+    needs = [(at, renamed[library]) for at, library, _ in image.version_needs() if library in renamed]
+    libraries = {at + LIBRARY_AT: names.add(name) for at, name in needs}
     if way is None or (len(entries) + 1) * 16 > table.size:
         return None
     left = _remaining_segments(image, way)
@@ -156,15 +158,6 @@ def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Ite
         yield elf.RUNPATH, names.add(":".join(edit.rpath))
 
 
-def _renamed_needs(
-    image: ElfImage, replaced: Mapping[str, str], names: _StringTable
-) -> Iterator[tuple[int, int]]:
-    """Yield the offset and the new name of each renamed library in the version needs."""
-    for at, library, _ in image.version_needs():
-        if library in replaced:
-            yield at + LIBRARY_AT, names.add(replaced[library])
-
-
 def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
     """Return the range that makes room for one more segment; None where something in it cannot move."""
     size = struct.calcsize(image.byte_order + image.layout.segment)
@@ -179,11 +172,10 @@ def _range_to_move(image: ElfImage) -> tuple[int, int] | None:
         end = grown
         sections = [each for each in image.sections if each.offset < end and start < each.end]
         notes = [each for each in image.segments if each.offset < end and start < each.end and each.offset]
-        if not all(each.address and each.kind in MOVABLE_SECTIONS for each in sections):
+        movable = all(each.address and each.kind in MOVABLE_SECTIONS for each in sections)
+        if not movable or any(each.kind not in {elf.NOTE, elf.PROPERTY} for each in notes):
             return None
         if headers < end and start < behind:
-            return None
-        if not all(each.kind in {elf.NOTE, elf.PROPERTY} for each in notes):
             return None
         grown = max([end, *(each.end for each in sections), *(each.end for each in notes)])
     return start, end

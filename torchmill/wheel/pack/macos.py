@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchmill.core.errors import HostError, VerifyError
 from torchmill.core.files import hash_file
-from torchmill.wheel.pack import policy
+from torchmill.wheel.pack import elf, policy
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.pack.staging import StagedWheel
 
@@ -95,21 +95,13 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
     macos = int(match["major"]), int(match["minor"])
     machines = TAG_MACHINES.get(match["arch"], {match["arch"]})
     files = {path.relative_to(staged.root).as_posix(): path for path in sorted(staged.root.rglob("*"))}
-    slices = {name: read_slices(path) for name, path in files.items() if is_macho(path)}
+    slices = {name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)}
     if problems := [each for name in slices for each in slice_problems(name, slices[name], macos, machines)]:
         raise VerifyError(
             f"{policy.first_problems(problems)}: build on that system, or for it, with "
             "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
             code="newer-than-tag",
         )
-
-
-def is_macho(path: Path) -> bool:
-    """Tell whether `path` is a regular file with a magic number of Mach-O."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    with path.open("rb", buffering=0) as file:
-        return file.read(4) in MACHO_MAGIC
 
 
 def read_slices(path: Path) -> tuple[MachoSlice, ...]:

@@ -66,10 +66,8 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     edited, count = GIT_VERSION.subn(rf"\g<name> '{commit}'", text)
     if count != 1:
-        raise BuildError(
-            f"{staged.raw_name}: {file} has {count} lines that set git_version, not one: build it again",
-            code="no-version-module",
-        )
+        problem = f"{file} has {count} lines that set git_version, not one"
+        raise BuildError(f"{staged.raw_name}: {problem}: build it again", code="no-version-module")
     path.write_text(edited, encoding="utf-8", newline="\n")
 
 
@@ -81,10 +79,8 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     """
     public = Version(version).public
     if canonicalize_version(staged.version.partition("+")[0], strip_trailing_zero=False) != public:
-        raise BuildError(
-            f"{staged.raw_name}: the source is of version {staged.version}, not {public}: fetch {public}",
-            code="wrong-source-version",
-        )
+        problem = f"the source is of version {staged.version}, not {public}"
+        raise BuildError(f"{staged.raw_name}: {problem}: fetch {public}", code="wrong-source-version")
     project = canonicalize_name(Requirement(base).name) if base else None
 
     def stamp(head: str) -> str:

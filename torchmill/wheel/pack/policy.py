@@ -16,6 +16,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
 
+PLAIN_LINUX_PREFIX = "linux_"  # of tags that promise a machine and no C library
 LIBC_TAG = re.compile(r"(?P<libc>manylinux|musllinux)_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
 # Libraries of the GPU driver: they must be those of the machine that runs the wheel.
 DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
@@ -25,6 +26,7 @@ INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
 LOCAL_LIBRARY = re.compile(
     rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}"
 )
+_OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
 _MOST_LISTED = 3  # problems in one message
 
 
@@ -55,7 +57,8 @@ class PlatformTarget:
 
 def platform_target(tag: str) -> PlatformTarget:
     """Return the target of a manylinux or musllinux tag. Raises ConfigError for any other tag."""
-    match = LIBC_TAG.fullmatch(_pep600_tag(tag))
+    old, _, arch = tag.partition("_")
+    match = LIBC_TAG.fullmatch(f"manylinux_{_OLD_TAGS[old]}_{arch}" if old in _OLD_TAGS else tag)
     if match is None:
         raise ConfigError(
             f"{tag}: not a platform tag of Linux wheels: use one like manylinux_2_28_x86_64",
@@ -149,11 +152,3 @@ def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Po
     matches = [(LIBC_TAG.fullmatch(policy.name), policy) for policy in policies]
     dated = [((int(match["major"]), int(match["minor"])), policy) for match, policy in matches if match]
     return tuple(sorted(dated, key=lambda each: each[0]))
-
-
-def _pep600_tag(tag: str) -> str:
-    """Return the PEP 600 spelling of an older tag."""
-    for old, new in (("manylinux1_", "2_5"), ("manylinux2010_", "2_12"), ("manylinux2014_", "2_17")):
-        if tag.startswith(old):
-            return f"manylinux_{new}_{tag.removeprefix(old)}"
-    return tag

@@ -14,7 +14,7 @@ from torchmill.wheel.pack import bundling, elf, elf_edit, licences, macos, metad
 from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
-from torchmill.wheel.pack.policy import INTERPRETER_LIBRARY, PlatformTarget
+from torchmill.wheel.pack.policy import INTERPRETER_LIBRARY, PLAIN_LINUX_PREFIX, PlatformTarget
 from torchmill.wheel.pack.staging import StagedWheel
 
 
@@ -51,7 +51,8 @@ def repair_wheel(
         bundled, edited = macos.delocate_wheel(staged, platform_tag, provided)
         return RepairResult(bundled, edited, notes=licences.copy_licences(staged, bundled))
     search = bundling.system_search(folders)
-    target = bundling.plain_linux_target(platform_tag, search) or policy.platform_target(platform_tag)
+    plain, arch = platform_tag.startswith(PLAIN_LINUX_PREFIX), platform_tag.removeprefix(PLAIN_LINUX_PREFIX)
+    target = PlainLinuxTarget(platform_tag, arch, search) if plain else policy.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
     edited = tuple(sorted(graft.path_in_wheel(path) for path in _edit_files(graft)))

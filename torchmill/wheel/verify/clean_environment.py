@@ -93,9 +93,8 @@ def run_checks(
         except CommandError as error:
             log.write(error.output + "\n")
             last = ["starting", *CHECKING_LINE.findall(error.output)][-1]
-            raise VerifyError(
-                f"{script} stopped while {last}: {error}; see the log", code="check-script-stopped"
-            ) from None
+            problem = f"{script} stopped while {last}: {error}; see the log"
+            raise VerifyError(problem, code="check-script-stopped") from None
     log.write(output)
     return parse_results(output)
 

@@ -24,7 +24,6 @@ NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVI
 _GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
 _MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
 _OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
-_PLAIN_PREFIX = "linux_"  # of tags that promise a machine and no C library
 
 
 def platform_tags(name: str) -> tuple[str, ...]:
@@ -38,7 +37,9 @@ def tag_problems(wheel: Path) -> list[str]:
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
     Other tags are not judged.
     """
-    promises = [tag for tag in platform_tags(wheel.name) if tag.startswith((*_OTHER_LIBC, _PLAIN_PREFIX))]
+    promises = [
+        tag for tag in platform_tags(wheel.name) if tag.startswith((*_OTHER_LIBC, policy.PLAIN_LINUX_PREFIX))
+    ]
     if not promises:
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -78,8 +79,8 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
 
 def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
     """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
-    plain = tag.startswith(_PLAIN_PREFIX)
-    arch = tag.removeprefix(_PLAIN_PREFIX) if plain else policy.platform_target(tag).arch
+    plain = tag.startswith(policy.PLAIN_LINUX_PREFIX)
+    arch = tag.removeprefix(policy.PLAIN_LINUX_PREFIX) if plain else policy.platform_target(tag).arch
     for path, info in files.items():
         if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"

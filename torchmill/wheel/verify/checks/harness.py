@@ -96,11 +96,9 @@ def planned_switch(expected, name):
 
 
 def check_import(expected):
-    folder = os.path.dirname(module(expected).__file__)
-    expect(
-        folder.startswith(sys.prefix),
-        "{} came from {}, not from the clean environment".format(expected["import"], folder),
-    )
+    name, folder = expected["import"], os.path.dirname(module(expected).__file__)
+    message = "{} came from {}, not from the clean environment".format(name, folder)
+    expect(folder.startswith(sys.prefix), message)
     return folder
 
 
