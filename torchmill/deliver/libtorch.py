@@ -7,8 +7,8 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 from zipfile import ZipFile
@@ -31,57 +31,49 @@ PROJECTS = Path(__file__).parent / "consumers"
 TOOLS = ("cmake>=3.18", "ninja")
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveTrial:
-    """Where an archive is tried, and with what."""
+def try_archive(archive: Path, project: str, home: str | None, scratch: Path, log: TextIO) -> str:
+    """Unzip the archive, build the consumer `project` against it and run it; return what it printed.
 
-    project: str  # a folder of PROJECTS
-    scratch: Path
-    definitions: Sequence[str] = ()  # "CUDA_TOOLKIT_ROOT_DIR=/usr/local/cuda"
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-def try_archive(archive: Path, trial_: ArchiveTrial, log: TextIO) -> str:
-    """Unzip the archive, build the consumer against it and run it; return what it printed.
-
-    CMake and ninja come from PyPI where the machine has none. Raises VerifyError where any of it fails.
+    `home` is the CUDA toolkit, None without one. CMake and ninja come from PyPI where the machine has none.
+    Raises VerifyError where any of it fails.
     """
-    scratch = trial_.scratch
     shutil.rmtree(scratch, ignore_errors=True)
-    with ZipFile(archive) as unpacked:
-        unpacked.extractall(scratch)
-        root = scratch / unpacked.namelist()[0].partition("/")[0]
-    source = shutil.copytree(PROJECTS / trial_.project, scratch / "consumer")
+    with ZipFile(archive) as packed:
+        packed.extractall(scratch)
+        root = scratch / packed.namelist()[0].partition("/")[0]
+    source = shutil.copytree(PROJECTS / project, scratch / "consumer")
     build, cmake, ninja = source / "build", *_tools(scratch, log)
-    said: list[str] = []
     definitions = [f"CMAKE_PREFIX_PATH={root}", f"CMAKE_MAKE_PROGRAM={ninja}", "CMAKE_BUILD_TYPE=Release"]
-    definitions += trial_.definitions
+    environ = clean_environment.clean_variables()
+    if home is not None:
+        definitions.append(f"CUDA_TOOLKIT_ROOT_DIR={home}")
+        environ |= {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
     steps: dict[str, list[str | Path]] = {
         "configured": [cmake, "-G", "Ninja", "-S", source, "-B", build, *(f"-D{one}" for one in definitions)],
         "compiled": [cmake, "--build", build],
         "run": [build / "consumer"],
     }
+    printed: list[str] = []
     for step, argv in steps.items():
-        said.clear()
+        printed.clear()
         words = [str(word) for word in argv]
         log.write(f"+ {' '.join(words)}\n")
         try:
-            environ = {**clean_environment.clean_variables(), **trial_.variables}
-            stream(words, cwd=scratch, env=environ, log=log, on_line=said.append)
+            stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
             raise VerifyError(
                 f"{archive.name}: a C++ program could not be {step} against it, so it is not delivered "
                 f"({_cause(error)}): see {log.name}",
                 code="libtorch-check-failed",
             ) from None
-    return "\n".join(said)
+    return "\n".join(printed)
 
 
 def _tools(scratch: Path, log: TextIO) -> tuple[str, str]:
     """Return CMake and ninja: this machine's, or those of PyPI in an environment of their own."""
-    found = shutil.which("cmake"), shutil.which("ninja")
-    if found[0] and found[1]:
-        return found[0], found[1]
+    cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
+    if cmake and ninja:
+        return cmake, ninja
     python = clean_environment.create_environment(Path(sys.executable), scratch / "tools", log)
     clean_environment.install_packages(python, TOOLS, log)
     suffix = ".exe" if sys.platform == "win32" else ""
@@ -91,8 +83,8 @@ def _tools(scratch: Path, log: TextIO) -> tuple[str, str]:
 def _cause(error: CommandError) -> str:
     """Return the first line that a compiler, a linker or CMake marks as an error, else how it ended."""
     lines = [line.strip() for line in error.output.splitlines()]
-    told = ("error:", "undefined reference", "cmake error")
-    return next((line for line in lines if any(word in line.lower() for word in told)), str(error))
+    marks = ("error:", "undefined reference", "cmake error")
+    return next((line for line in lines if any(mark in line.lower() for mark in marks)), str(error))
 
 
 FOLDERS = ("include", "lib", "share")  # of the package's own; its bin/ serves the build, and Python
@@ -132,14 +124,13 @@ def python_libraries(libraries: list[Path]) -> Iterator[Path]:
 def uses_cxx11_abi(package: Path) -> bool:
     """Say whether the package's CMake files tell consumers to compile for libstdc++'s ABI of 2015."""
     files = sorted((package / "share").rglob("*.cmake"))
-    said = [match[1] for file in files for match in ABI.finditer(file.read_bytes())]
-    return b"1" in said
+    return any(match[1] == b"1" for file in files for match in ABI.finditer(file.read_bytes()))
 
 
 def archive_name(import_name: str, version: str, system: str, arch: str, abi: str) -> str:
     """Return the archive's name, as the official ones are called: "libtorch-shared-with-deps-1.13.1+cpu.zip".
 
-    `abi` is "cxx11-abi-" or "". Of Linux the official names tell no machine: all but x86_64 are told here.
+    `abi` is "cxx11-abi-" or "". Official names for Linux have no machine: here all but x86_64 have one.
     """
     stem = f"lib{import_name}"
     if system == "macos":
@@ -180,82 +171,69 @@ def write_zip(
 def make_libtorch(found: VerifiedWheel) -> Product:
     """Return the archive of a wheel, made beside it in dist/, and tried by a C++ program that CMake builds.
 
-    One that is there and would be the same is kept. Raises DeliveryError where the wheel is not
-    what its manifest tells of, VerifyError where no program can be built or run with the archive.
+    An archive that would be the same is kept. Raises DeliveryError where the wheel is not the file that its
+    manifest describes, VerifyError where no program can be built or run with the archive.
     """
-    recall = StatCache(found.layout.cache / "recall.json")
-    sha256 = recall.digest(found.wheel)
-    if sha256 != found.manifest.get("sha256"):
+    stat_cache = StatCache(found.layout.cache / "recall.json")
+    if stat_cache.digest(found.wheel) != found.manifest.get("sha256"):
         raise DeliveryError(
-            f"{found.wheel}: is not the file that its manifest tells of: delete it and build it again",
+            f"{found.wheel}: is not the file that its manifest describes: delete it and build it again",
             code="wheel-changed",
         )
-    parts = _parts(found, recall)
-    there = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, recall)
-    recall.save()
-    return Product(there, kept=True) if there else Product(_made(found, parts), kept=False)
+    parts = _parts(found, stat_cache)
+    unchanged = products.find_unchanged(sorted(found.layout.dist.glob("lib*.zip")), parts, stat_cache)
+    stat_cache.save()
+    return Product(unchanged, kept=True) if unchanged else Product(_make_archive(found, parts), kept=False)
 
 
-def _parts(found: VerifiedWheel, recall: StatCache) -> dict[str, str]:
+def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
     """Return all that can change an archive; what a program is compiled with that tries it does not."""
     build = found.plan.build
     package = found.facts.packages[build.package]
-    said = [package.import_name, package.checks, found.plan.version, _texts(found)]
+    named = [package.import_name, package.checks, found.plan.version, _texts(found)]
     return {
-        **products.wheel_parts(found.wheel, recall),
-        "facts": digest_data([*said, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
-        "code": digest_code(recall, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
+        **products.wheel_parts(found.wheel, stat_cache),
+        "facts": digest_data([*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
+        "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
         "tools": str(zip_writer.best_codec()),
     }
 
 
-def _made(found: VerifiedWheel, parts: ProductParts) -> Path:
+def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
     plan, layout = found.plan, found.layout
     identifier = replace(plan.build, session="libtorch").identifier(native.native_arch())
+    package, arch = found.facts.packages[plan.build.package], plan.build.arch
     scratch = layout.tree(plan.release.tag, identifier)
+    unpacked, consumer = scratch / "wheel", scratch / "consumer"
     scratch.mkdir(parents=True, exist_ok=True)
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.logs / f"{plan.release.tag}-{identifier}.log"
-    with hold_lock(scratch, identifier), log.open("w", encoding="utf-8") as said:
-        for folder in ("wheel", "consumer"):
-            shutil.rmtree(scratch / folder, ignore_errors=True)
-        (scratch / "wheel").mkdir()
-        package = found.facts.packages[plan.build.package]
-        root = staging.unpack_wheel(found.wheel, scratch / "wheel").root / package.import_name
-        archive = scratch / _title(found, root)
-        members = layout.cache / "members"
-        top = f"lib{package.import_name}"
+    with hold_lock(scratch, identifier), log.open("w", encoding="utf-8") as output:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        root = staging.unpack_wheel(found.wheel, unpacked).root / package.import_name
+        abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
+        system = found.facts.arches[arch].system
+        archive = scratch / archive_name(package.import_name, plan.version, system, arch, abi)
+        top, members = f"lib{package.import_name}", layout.cache / "members"
         sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
-        printed = try_archive(archive, _trial(found, scratch / "consumer"), said)
+        printed = try_archive(archive, package.checks, _cuda_home(found), consumer, output)
         place = layout.dist / archive.name
         shutil.move(archive, place)
         products.write_record(place, parts, sha256, {"consumer": printed})
-        for folder in ("wheel", "consumer"):
-            shutil.rmtree(scratch / folder, ignore_errors=True)
+        for folder in (unpacked, consumer):
+            shutil.rmtree(folder, ignore_errors=True)
     return place
-
-
-def _title(found: VerifiedWheel, root: Path) -> str:
-    build = found.plan.build
-    arch = found.facts.arches[build.arch]
-    name = found.facts.packages[build.package].import_name
-    abi = "cxx11-abi-" if uses_cxx11_abi(root) else ""
-    return archive_name(name, found.plan.version, arch.system, build.arch, abi)
 
 
 def _texts(found: VerifiedWheel) -> dict[str, str]:
     """Return the two files by which an official archive says what it is."""
-    texts = {"build-version": f"{found.plan.version}\n"}
     commit = found.manifest.get("commit")
-    return texts | ({"build-hash": f"{commit}\n"} if commit else {})
+    return {"build-version": f"{found.plan.version}\n"} | ({"build-hash": f"{commit}\n"} if commit else {})
 
 
-def _trial(found: VerifiedWheel, scratch: Path) -> ArchiveTrial:
-    project = found.facts.packages[found.plan.build.package].checks
+def _cuda_home(found: VerifiedWheel) -> str | None:
     if found.plan.toolkit is None:
-        return ArchiveTrial(project, scratch)
-    home = cuda_selection.cuda_placeholders(found.plan, measurement.measure_host(found.layout.root)).get(
-        "cuda_home", "/usr/local/cuda"
-    )
-    variables = {"CUDA_HOME": home, "CUDACXX": f"{home}/bin/nvcc"}
-    return ArchiveTrial(project, scratch, (f"CUDA_TOOLKIT_ROOT_DIR={home}",), variables)
+        return None
+    host = measurement.measure_host(found.layout.root)
+    return cuda_selection.cuda_placeholders(found.plan, host).get("cuda_home", "/usr/local/cuda")

@@ -95,7 +95,9 @@ class ProductOptions:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(
-            f"{self.prog}: {message}: write it as {BUILD_NUMBER_OPTION}=1", code="invalid-build-number"
+            f"{self.prog}: {message}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in "
+            f"{BUILD_NUMBER_OPTION}=1",
+            code="invalid-build-number",
         )
 
 
@@ -105,63 +107,58 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
     Raises ConfigError for a build number that is none.
     """
     parser = _Parser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
-    parser.add_argument(
-        BUILD_NUMBER_OPTION, metavar="N", help="of the conda package; by default the wheel's, else 0"
-    )
-    said, rest = parser.parse_known_args(list(arguments))
+    meaning = "of the conda package; by default the wheel's, else 0"
+    parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", type=_parse_build_number, help=meaning)
+    options, rest = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
-    return ProductOptions(None if said.build_number is None else _number(said.build_number, prog)), rest
+    return ProductOptions(options.build_number), rest
 
 
-def parse_no_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:  # noqa: ARG001 - as `of_conda`
-    """Return that all words after -- are for the wheel."""
+def _parse_build_number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER)):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a build number")
+
+
+def parse_no_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:  # noqa: ARG001 - as parse_conda_options
+    """Return all words after --: they are for the wheel."""
     return ProductOptions(), list(arguments)
-
-
-def _number(text: str, prog: str) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER))
-    if not is_number:
-        raise ConfigError(
-            f"{prog}: {BUILD_NUMBER_OPTION} '{text[:40]}': give a whole number from 0 to {MAX_BUILD_NUMBER}",
-            code="invalid-build-number",
-        )
-    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedWheel:
-    """A wheel in dist/, and what is known of it."""
+    """A wheel in dist/, with its facts, its plan and its manifest."""
 
     layout: Layout
     facts: Facts
     cell: Cell
     plan: Plan
     wheel: Path
-    manifest: Mapping[str, Any]  # what is told beside it
+    manifest: Mapping[str, Any]
 
 
 def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel | None:
     """Return the wheel in dist/ that a cell's session with these arguments makes; None where there is none.
 
-    It is taken as it is: whether its source has changed since is for its own session to find out. Raises
-    ConfigError for arguments without sense.
+    Whether its source has changed since is for its own session to find out. Raises ConfigError for invalid
+    arguments.
     """
     layout = Layout.of_checkout(root)
-    recall = StatCache(layout.cache / "recall.json")
     from torchmill.host.measurement import measure_basic_host, measure_host  # not for `nox -l`
 
-    machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(recall)
-    options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
-    fetched = load_source(layout, cell.build.package, cell.release.tag)
-    planned = build_plan.compute_plan(facts, cell, machine, options, fetched)
-    wheel = dist_files.find_wheel(layout.dist, planned)
-    told = dist_files.read_manifest(wheel)
-    return VerifiedWheel(layout, facts, cell, planned, wheel, told) if wheel.is_file() and told else None
+    stat_cache = StatCache(layout.cache / "recall.json")
+    host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
+    options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
+    source = load_source(layout, cell.build.package, cell.release.tag)
+    plan = build_plan.compute_plan(facts, cell, host, options, source)
+    wheel = dist_files.find_wheel(layout.dist, plan)
+    manifest = dist_files.read_manifest(wheel)
+    return VerifiedWheel(layout, facts, cell, plan, wheel, manifest) if wheel.is_file() and manifest else None
 
 
 def require_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]) -> VerifiedWheel:
-    """Return what `find` finds; raises DeliveryError where there is nothing."""
+    """Return the wheel of find_verified; raises DeliveryError where there is none."""
     found = find_verified(root, facts, cell, arguments)
     if found is None:
         raise DeliveryError(
