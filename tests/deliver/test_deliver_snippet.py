@@ -303,18 +303,8 @@ def _by_machine(facts: Facts) -> SnippetDecision:
     return decided(facts, there, ALL, torch="2.4.0", packages=["vision"], variant="cu118")
 
 
-def _for_pixi(facts: Facts) -> Callable[[Sequence[SnippetDecision], Direct], str]:
-    return lambda decisions, direct: tools.render_pixi(decisions, direct, tools.subdirs_of(facts))
-
-
 def _rendered(facts: Facts, case: str, tool: str) -> str:
-    render = {
-        "uv": tools.render_uv,
-        "poetry": tools.render_poetry,
-        "pdm": tools.render_pdm,
-        "pip": tools.render_pip,
-    }
-    return render.get(tool, _for_pixi(facts))(*CASES[case](facts))
+    return tools.snippet_tools(facts)[tool][1](*CASES[case](facts))
 
 
 @pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "pixi"])
@@ -333,8 +323,9 @@ def test_snippets_are_as_the_golden_files(
 def test_two_variants_are_kept_apart(shipped: Facts, tool: str, pytestconfig: pytest.Config) -> None:
     there = stock(shipped, wheels("2.4.0+cu118", X86) + wheels("2.4.0+cpu", X86))
     both = [decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")]
-    text = tools.render_uv(both, never_direct) if tool == "uv" else _for_pixi(shipped)(both, never_direct)
-    _compare(f"two_variants.{tool}", text, pytestconfig)
+    several, render = tools.snippet_tools(shipped)[tool]
+    assert several
+    _compare(f"two_variants.{tool}", render(both, never_direct), pytestconfig)
 
 
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
@@ -11,7 +10,7 @@ from torchmill.config.model import Arch, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.lines import Direct, direct_if_ours, never_direct
+from torchmill.deliver.snippet.lines import direct_if_ours, never_direct
 from torchmill.deliver.snippet.stock import (
     SnippetDecision,
     SnippetRequest,
@@ -21,22 +20,8 @@ from torchmill.deliver.snippet.stock import (
     platforms_named,
     read_stock,
 )
-from torchmill.deliver.snippet.tools import (
-    PDM_SEVERAL,
-    PIP_SEVERAL,
-    PIXI_SEVERAL,
-    POETRY_SEVERAL,
-    UV_SEVERAL,
-    render_pdm,
-    render_pip,
-    render_pixi,
-    render_poetry,
-    render_uv,
-    subdirs_of,
-)
+from torchmill.deliver.snippet.tools import snippet_tools
 from torchmill.host import native
-
-Render = Callable[[Sequence[SnippetDecision], Direct], str]
 
 
 def write_snippet(  # noqa: PLR0917 - every one is an option
@@ -51,7 +36,12 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     direct: bool = False,
 ) -> str:
     """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi."""
-    several, render = _tool(facts, tool)
+    tools = snippet_tools(facts)
+    if tool not in tools:
+        raise ConfigError(
+            f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
+        )
+    several, render = tools[tool]
     variants = tuple(dict.fromkeys(variant or ()))
     if len(variants) > 1 and not several:
         raise ConfigError(
@@ -69,22 +59,6 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     decisions = [decide(facts, stock, request) for request in requests]
     _require_common(decisions)
     return render(decisions, direct_if_ours if direct else never_direct)
-
-
-def _tool(facts: Facts, name: str) -> tuple[bool, Render]:
-    """Return whether a tool keeps several variants apart, and what renders for it. Raises ConfigError."""
-    tools: dict[str, tuple[bool, Render]] = {
-        "uv": (UV_SEVERAL, render_uv),
-        "poetry": (POETRY_SEVERAL, render_poetry),
-        "pdm": (PDM_SEVERAL, render_pdm),
-        "pip": (PIP_SEVERAL, render_pip),
-        "pixi": (PIXI_SEVERAL, partial(render_pixi, subdirs=subdirs_of(facts))),
-    }
-    if name not in tools:
-        raise ConfigError(
-            f"--tool {name or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
-        )
-    return tools[name]
 
 
 def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:

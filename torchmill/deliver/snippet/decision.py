@@ -121,12 +121,12 @@ def numpy_requirement(
                 build = Build(package.name, package.session, python, CPU, arch.name)
                 known = make_case(facts, build, release)
                 rules = (rule for rule in package.rules if rule_matches(rule.when, known))
-                if any(_of_one(line) for rule in rules for line in rule.requires):
+                if any(_needs_numpy_1(line) for rule in rules for line in rule.requires):
                     return "numpy<2"
     return None
 
 
-def _of_one(line: str) -> bool:
+def _needs_numpy_1(line: str) -> bool:
     """Tell whether a requirement of a build is met by NumPy 1 alone."""
     required = Requirement(line)
     return required.name == "numpy" and not any(required.specifier.contains(one) for one in _TWO)
@@ -164,7 +164,7 @@ def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) ->
                 wanted = replace(request, releases=lacking, variant=variant)
                 raise _absent(facts, stock, wanted, arch, f"; or leave it out: --package {base.package}")
             return tuple(pin for pin in ours if pin is not None)
-        theirs = tuple(_theirs(facts, base, release, variant, arch) for release in request.releases)
+        theirs = tuple(find_official(facts, base, release, variant, arch) for release in request.releases)
         if None not in theirs:
             return tuple(pin for pin in theirs if pin is not None)
     raise _absent(facts, stock, request, arch)
@@ -188,13 +188,6 @@ def _own(facts: Facts, stock: WheelStock, release: Release, variant: str, arch: 
     offers = tuple(sorted(newest.values(), key=lambda one: [python_key(each) for each in one.pythons]))
     pythons = tuple(sorted({each for one in offers for each in one.pythons}, key=python_key))
     return PlatformPin(release.package, str(version), variant, arch, pythons, stock.place, offers)
-
-
-def _theirs(facts: Facts, base: Release, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
-    found = find_official(facts, base, release, variant, arch)
-    if found is None:
-        return None
-    return PlatformPin(release.package, found.version, variant, arch, found.pythons, found.place)
 
 
 def _limited(pin: PlatformPin, pythons: Sequence[str]) -> PlatformPin:

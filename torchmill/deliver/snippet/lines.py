@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from packaging.version import Version
 
 from torchmill.config.matrix import python_key
-from torchmill.config.model import Arch
 from torchmill.deliver.snippet import stock
-from torchmill.deliver.snippet.stock import FLAT, PlatformPin, SnippetDecision, WheelOffer, WheelPlace
+from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelOffer, WheelPlace
 
 Direct = Callable[[PlatformPin], bool]  # whether a tool names the wheels of a pin by their address
 
@@ -56,11 +55,6 @@ def places_to_name(decisions: Sequence[SnippetDecision], direct: Direct) -> tupl
     return tuple(dict.fromkeys(pin.place for pin in pins if not direct(pin) and not pin.place.default))
 
 
-def has_mixed_versions(decision: SnippetDecision) -> bool:
-    """Tell whether one package has different versions here and there."""
-    return any(len({pin.version for pin in decision.of_package(name)}) > 1 for name in decision.packages)
-
-
 def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
     """Tell whether what a pin asks for is also met by a labelled version of the same place.
 
@@ -93,11 +87,7 @@ def snippet_header(decisions: Sequence[SnippetDecision], words: Sequence[str]) -
 
 
 def _marker(decision: SnippetDecision, pins: Sequence[PlatformPin]) -> str:
-    return stock.platforms_marker(_arches(pins), decision.platforms)
-
-
-def _arches(pins: Sequence[PlatformPin]) -> list[Arch]:
-    return [pin.arch for pin in pins]
+    return stock.platforms_marker([pin.arch for pin in pins], decision.platforms)
 
 
 def _addresses(decision: SnippetDecision, pin: PlatformPin) -> Iterator[str]:
@@ -123,11 +113,6 @@ def wheel_address(offer: WheelOffer) -> str:
     return f"{offer.url}#sha256={offer.sha256}" if offer.sha256 else offer.url
 
 
-def is_flat(place: WheelPlace) -> bool:
-    """Tell whether a place is a folder of wheels."""
-    return place.kind == FLAT
-
-
 def _with(requirement: str, marker: str) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
@@ -140,7 +125,7 @@ def toml_string(value: str) -> str:
 
 def toml_array(values: Sequence[str]) -> str:
     """Return a list of strings, one per line."""
-    return _lines([toml_string(value) for value in values])
+    return "\n".join(["[", *(f"    {toml_string(value)}," for value in values), "]"])
 
 
 def toml_inline(table: Mapping[str, str]) -> str:
@@ -150,11 +135,7 @@ def toml_inline(table: Mapping[str, str]) -> str:
 
 def toml_inlines(tables: Sequence[Mapping[str, str]]) -> str:
     """Return a list of small tables, one per line."""
-    return _lines([toml_inline(table) for table in tables])
-
-
-def _lines(values: Sequence[str]) -> str:
-    return "\n".join(["[", *(f"    {value}," for value in values), "]"])
+    return "\n".join(["[", *(f"    {toml_inline(table)}," for table in tables), "]"])
 
 
 def project_table(decisions: Sequence[SnippetDecision], direct: Direct) -> list[str]:

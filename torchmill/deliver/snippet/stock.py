@@ -13,14 +13,13 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.matrix import CPU, python_key
-from torchmill.config.model import Arch, Facts, OfferedWheels, Release
+from torchmill.config.model import Arch, Facts, Release
 from torchmill.config.rules import is_within
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
 from torchmill.wheel import wheel_file
-from torchmill.wheel.wheel_file import Distribution
 
 _SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
 _TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
@@ -107,6 +106,11 @@ class WheelPlace:
         """Tell whether it is a folder of this machine."""
         return self.url.startswith("file:")
 
+    @property
+    def flat(self) -> bool:
+        """Tell whether it is a folder of wheels without pages."""
+        return self.kind == FLAT
+
 
 @dataclass(frozen=True, slots=True)
 class WheelOffer:
@@ -122,12 +126,6 @@ class WheelOffer:
     url: str
     sha256: str | None
     build: tuple[int, str] | tuple[()] = ()
-
-
-def offers_of_folder(facts: Facts, wheels: Iterable[Distribution]) -> tuple[WheelOffer, ...]:
-    """Return what the wheels of a folder are, those of unknown packages and platforms left out."""
-    found = (_offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest) for one in wheels)
-    return tuple(offer for offers in found for offer in offers)
 
 
 def offers_of_index(facts: Facts, files: Iterable[IndexFile]) -> tuple[WheelOffer, ...]:
@@ -154,24 +152,14 @@ def _offers(
     if package not in facts.packages:
         return
     arches = {arch.name: arch for tag in tags if (arch := platform_of_tag(facts, tag.platform))}
-    for arch in arches.values():
+    pythons = _pythons(facts, package, version, tags)
+    for name, arch in arches.items():
         variant, paired = _variant(facts, version, arch.system, manifest)
-        yield WheelOffer(
-            package=package,
-            version=version,
-            variant=variant,
-            paired=paired,
-            arch=arch.name,
-            pythons=_pythons(facts, package, version, tags),
-            file=file,
-            url=url,
-            sha256=sha256,
-            build=build,
-        )
+        yield WheelOffer(package, version, variant, paired, name, pythons, file, url, sha256, build)
 
 
 def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the variant of a wheel, by its label or what is told of its build, and the rest of its label."""
+    """Return the variant of a wheel, by its label or its manifest, and the rest of its label."""
     variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
     first, _, rest = (version.local or "").partition(".")
     if first in variants:
@@ -195,44 +183,6 @@ def _pythons(facts: Facts, package: str, version: Version, tags: Iterable[Tag]) 
             releases = (one for one in facts.releases[package] if one.version == version.base_version)
             found |= {python for one in releases for python in one.pythons}
     return tuple(sorted(found, key=python_key))
-
-
-@dataclass(frozen=True, slots=True)
-class OfficialWheels:
-    """The wheels of a release for a platform in an index of others."""
-
-    version: str
-    place: WheelPlace
-    pythons: tuple[str, ...]
-
-
-def find_official(
-    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
-) -> OfficialWheels | None:
-    """Return the official wheels of a release that goes with `base`; None where none are known."""
-    for one in _fitting(facts, base, release, variant, arch):
-        if pythons := _official_pythons(facts, release, arch):
-            place = WheelPlace(
-                one.name.format(variant=variant), one.url.format(variant=variant), INDEX, one.default
-            )
-            return OfficialWheels(release.version + one.label.format(variant=variant), place, pythons)
-    return None
-
-
-def _fitting(
-    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
-) -> Iterator[OfferedWheels]:
-    official = {toolkit.variant for toolkit in facts.toolkits if toolkit.version in base.cuda_official}
-    kind = CPU if variant == CPU else "cuda" if variant in official else ""
-    for one in facts.elsewhere:
-        fits = release.package in one.packages and is_within(one.release, base.version)
-        if fits and kind in one.variants and arch.name in one.arches:
-            yield one
-
-
-def _official_pythons(facts: Facts, release: Release, arch: Arch) -> tuple[str, ...]:
-    mine = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == arch)
-    return tuple(sorted({python for pythons in mine for python in pythons}, key=python_key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +222,23 @@ class PlatformPin:
     offers: tuple[WheelOffer, ...] = ()  # our wheels; none where they are somebody else's
 
 
+def find_official(
+    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
+) -> PlatformPin | None:
+    """Return the pin of a release's official wheels, which go with `base`; None where none are known."""
+    official = {toolkit.variant for toolkit in facts.toolkits if toolkit.version in base.cuda_official}
+    kind = CPU if variant == CPU else "cuda" if variant in official else ""
+    tagged = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == arch)
+    pythons = tuple(sorted({python for some in tagged for python in some}, key=python_key))
+    for one in facts.elsewhere if pythons else ():
+        fits = release.package in one.packages and is_within(one.release, base.version)
+        if fits and kind in one.variants and arch.name in one.arches:
+            name, url, label = (text.format(variant=variant) for text in (one.name, one.url, one.label))
+            place = WheelPlace(name, url, INDEX, one.default)
+            return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SnippetDecision:
     """What a project is told of one variant."""
@@ -292,9 +259,6 @@ class SnippetDecision:
         """Return the packages, the base first."""
         return tuple(dict.fromkeys(pin.package for pin in self.pins))
 
-
-if TYPE_CHECKING:
-    from torchmill.fetch.package_index import IndexFile
 
 NAME = "torchmill"  # how a project calls the place
 EXAMPLE = "https://wheels.example, file:///srv/wheels, or the path of a folder"
@@ -327,7 +291,11 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         if wheel_file.parse_file_name(path)[0] in facts.packages
     )
     wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
-    found = offers_of_folder(facts, wheels)
+    found = tuple(
+        offer
+        for one in wheels
+        for offer in _offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest)
+    )
     if not found:
         raise DeliveryError(_nothing(folder, index, "there is no wheel of ours in it"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))

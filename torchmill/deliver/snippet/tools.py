@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from torchmill.config.model import Arch, Facts
@@ -12,8 +13,6 @@ from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.lines import (
     Direct,
     extra_option,
-    has_mixed_versions,
-    is_flat,
     is_shadowed,
     places_to_name,
     project_table,
@@ -27,11 +26,29 @@ from torchmill.deliver.snippet.lines import (
     toml_string,
     wheel_address,
 )
-from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelPlace
+from torchmill.deliver.snippet.stock import PlatformPin, SnippetDecision, WheelOffer, WheelPlace
 
-PDM_SEVERAL = False
-_PDM_GLIBC = re.compile(r"manylinux_2_(\d+)")
+Render = Callable[[Sequence[SnippetDecision], Direct], str]
+_GLIBC = re.compile(r"manylinux_2_(\d+)")
 _OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
+_PROMISED = 28  # of glibc 2: what pixi takes for granted on Linux
+
+
+def snippet_tools(facts: Facts) -> dict[str, tuple[bool, Render]]:
+    """Return, by tool, whether it keeps several variants apart in one project, and what renders for it."""
+    pixi = partial(render_pixi, subdirs=facts.conda.subdirs if facts.conda else {})
+    return {
+        "uv": (True, render_uv),  # as extras that exclude each other
+        "poetry": (False, render_poetry),
+        "pdm": (False, render_pdm),
+        "pip": (False, render_pip),
+        "pixi": (True, pixi),  # as environments
+    }
+
+
+def _newest_glibc(offers: Iterable[WheelOffer]) -> int:
+    """Return the minor version of glibc 2 that wheels need; 0 where none says so."""
+    return max((int(minor) for one in offers for minor in _GLIBC.findall(one.file)[:1]), default=0)
 
 
 def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
@@ -40,42 +57,27 @@ def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     words = ["pyproject.toml; then", *(f"    {line}" for line in _locking(decision, direct)), "    pdm sync"]
     lines = [*snippet_header(decisions, words), "", *project_table(decisions, direct)]
     lines += ["", "[tool.pdm]", "distribution = false"]
-    named = {place: _packages(decision, place, direct) for place in places_to_name(decisions, direct)}
-    for place, packages in (named | _default(decision, named)).items():
-        lines += [
-            "",
-            "[[tool.pdm.source]]",
-            f"name = {toml_string(place.name)}",
-            f"url = {toml_string(place.url)}",
-        ]
-        lines += [f"type = {toml_string('find_links' if is_flat(place) else 'index')}"]
+    named = places_to_name(decisions, direct)
+    pins = [pin for pin in decision.pins if not direct(pin)]
+    ours = {pin.package for pin in pins if pin.place in named}
+    # of PyPI those packages, too, that it must be asked for although a source of ours has them
+    default = dict.fromkeys(pin.place for pin in decision.pins if pin.place.default and pin.package in ours)
+    for place in (*named, *default):
+        packages = dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours)
+        lines += ["", "[[tool.pdm.source]]", f"name = {toml_string(place.name)}"]
+        lines += [f"url = {toml_string(place.url)}"]
+        lines += [f"type = {toml_string('find_links' if place.flat else 'index')}"]
         lines += [f"include_packages = [{', '.join(toml_string(one) for one in packages)}]"]
         # without this the source would be asked for all other packages too
         lines += ['exclude_packages = ["*"]'] if not place.default else []
     return "\n".join(lines)
 
 
-def _packages(decision: SnippetDecision, place: WheelPlace, direct: Direct) -> list[str]:
-    mine = (pin.package for pin in decision.pins if pin.place == place and not direct(pin))
-    return list(dict.fromkeys(mine))
-
-
-def _default(decision: SnippetDecision, named: dict[WheelPlace, list[str]]) -> dict[WheelPlace, list[str]]:
-    """Return PyPI with those packages that it must be asked for although a source of ours has them."""
-    elsewhere = {package for packages in named.values() for package in packages}
-    found: dict[WheelPlace, list[str]] = {}
-    for pin in decision.pins:
-        if pin.place.default and pin.package in elsewhere:
-            found.setdefault(pin.place, [])
-            if pin.package not in found[pin.place]:
-                found[pin.place].append(pin.package)
-    return found
-
-
 def _locking(decision: SnippetDecision, direct: Direct) -> Iterator[str]:
     """Yield the commands that lock: for all platforms at once, or for one after the other."""
     pins = [pin for pin in decision.pins if direct(pin)]
-    several = len(decision.platforms) > 1 and (has_mixed_versions(decision) or bool(pins))
+    mixed = any(len({pin.version for pin in decision.of_package(name)}) > 1 for name in decision.packages)
+    several = len(decision.platforms) > 1 and (mixed or bool(pins))
     pythons = decision.pythons if any(len(pin.offers) > 1 for pin in pins) else ()
     targets = [
         (f" --platform {_target(decision, arch)}" if several else "")
@@ -91,12 +93,8 @@ def _target(decision: SnippetDecision, arch: Arch) -> str:
     """Return how PDM calls a platform on which all of its wheels can be installed."""
     if arch.system != "linux":
         return f"{arch.system}_{arch.name}"
-    files = (offer.file for pin in decision.pins if pin.arch == arch for offer in pin.offers)
-    needed = [int(found) for file in files for found in _PDM_GLIBC.findall(file)[:1]]
-    return f"manylinux_2_{max([_OLDEST, *needed])}_{arch.name}"
-
-
-PIP_SEVERAL = False
+    needed = _newest_glibc(offer for pin in decision.pins if pin.arch == arch for offer in pin.offers)
+    return f"manylinux_2_{max(_OLDEST, needed)}_{arch.name}"
 
 
 def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
@@ -104,18 +102,13 @@ def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     decision, *_ = decisions
     named = places_to_name(decisions, direct)
     words = ["requirements.txt; then `pip install -r requirements.txt`"]
-    if any(not is_flat(place) for place in named):
+    if any(not place.flat for place in named):
         words.append(
             "pip asks every index for every name: name none that you do not trust (dependency confusion); "
             "PyPI takes no version with a label, so that those pins are safe"
         )
-    options = [f"{'--find-links' if is_flat(place) else '--extra-index-url'} {place.url}" for place in named]
+    options = [f"{'--find-links' if place.flat else '--extra-index-url'} {place.url}" for place in named]
     return "\n".join([*snippet_header(decisions, words), *options, *requirement_lines(decision, direct)])
-
-
-PIXI_SEVERAL = True  # variants, as environments
-_GLIBC = re.compile(r"manylinux_2_(\d+)")
-_PROMISED = 28  # of glibc 2: what pixi takes for granted on Linux
 
 
 def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
@@ -130,10 +123,11 @@ def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: M
     lines += ['name = "my-project"', 'channels = ["conda-forge"]']
     lines.append(f"platforms = [{', '.join(toml_string(name) for name in names.values())}]")
     lines += ["", "[dependencies]", f"python = {toml_string(python_range(first.pythons))}"]
-    if needed := _glibc(decisions):
+    needed = _newest_glibc(offer for one in decisions for pin in one.pins for offer in pin.offers)
+    if needed > _PROMISED:
         lines += ["", "[system-requirements]", f'libc = "2.{needed}"']
-    if folders := [place for place in places_to_name(decisions, direct) if is_flat(place)]:
-        found = ", ".join(toml_inline({"path": _path(place)}) for place in folders)
+    if folders := [place for place in places_to_name(decisions, direct) if place.flat]:
+        found = ", ".join(toml_inline({"path": unquote(urlsplit(place.url).path)}) for place in folders)
         lines += ["", "[pypi-options]", f"find-links = [{found}]"]
     for one in decisions:
         lines += _tables(one, direct, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
@@ -147,19 +141,21 @@ def _tables(
 ) -> Iterator[str]:
     """Yield what is the same everywhere, and a table for each platform of what is not."""
     by_package = {name: decision.of_package(name) for name in decision.packages}
-    told = {name: {pin.arch.name: _told(pin, direct) for pin in pins} for name, pins in by_package.items()}
-    everywhere = {name for name, values in told.items() if len(set(values.values())) == 1}
-    common = [f"{name} = {next(iter(told[name].values()))}" for name in told if name in everywhere]
+    values = {
+        name: {pin.arch.name: _pixi_value(pin, direct) for pin in pins} for name, pins in by_package.items()
+    }
+    everywhere = {name for name, own in values.items() if len(set(own.values())) == 1}
+    common = [f"{name} = {next(iter(values[name].values()))}" for name in values if name in everywhere]
     if decision.numpy:
         common.append(f"numpy = {toml_string(decision.numpy.removeprefix('numpy'))}")
     if common:
         yield from ("", f"[{prefix}pypi-dependencies]", *common)
     for arch, subdir in names.items():
-        if own := [f"{name} = {told[name][arch]}" for name in told if name not in everywhere]:
+        if own := [f"{name} = {values[name][arch]}" for name in values if name not in everywhere]:
             yield from ("", f"[{prefix}target.{subdir}.pypi-dependencies]", *own)
 
 
-def _told(pin: PlatformPin, direct: Direct) -> str:
+def _pixi_value(pin: PlatformPin, direct: Direct) -> str:
     if direct(pin):
         if len(pin.offers) > 1:
             raise ConfigError(
@@ -169,38 +165,19 @@ def _told(pin: PlatformPin, direct: Direct) -> str:
             )
         return toml_inline({"url": wheel_address(pin.offers[0])})
     version = f"=={pin.version}"
-    if pin.place.default or is_flat(pin.place):
+    if pin.place.default or pin.place.flat:
         return toml_string(version)
     return toml_inline({"version": version, "index": pin.place.url})
-
-
-def _glibc(decisions: Sequence[SnippetDecision]) -> int | None:
-    """Return the minor version of glibc 2 that our wheels need, where pixi would not expect it."""
-    offers = (offer for one in decisions for pin in one.pins for offer in pin.offers)
-    needed = [int(found) for offer in offers for found in _GLIBC.findall(offer.file)[:1]]
-    return max(needed, default=0) if max(needed, default=0) > _PROMISED else None
-
-
-def _path(place: WheelPlace) -> str:
-    return unquote(urlsplit(place.url).path)
 
 
 def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
     if arch.name not in subdirs:
         raise ConfigError(
-            f"--platform {stock.platform_name(arch)}: how pixi calls it is not known; conda.toml has "
+            f"--platform {stock.platform_name(arch)}: conda.toml has no pixi platform for it, only "
             f"{', '.join(subdirs) or 'none'}",
             code="no-conda-platform",
         )
     return subdirs[arch.name]
-
-
-def subdirs_of(facts: Facts) -> Mapping[str, str]:
-    """Return how conda calls platforms."""
-    return facts.conda.subdirs if facts.conda else {}
-
-
-POETRY_SEVERAL = False
 
 
 def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
@@ -208,7 +185,7 @@ def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     decision, *_ = decisions
 
     def addressed(pin: PlatformPin) -> bool:
-        unreadable = is_flat(pin.place) or pin.place.local or is_shadowed(decision, pin)
+        unreadable = pin.place.flat or pin.place.local or is_shadowed(decision, pin)
         return direct(pin) or (bool(pin.offers) and unreadable)
 
     words = ["pyproject.toml; then `poetry lock` and `poetry install`"]
@@ -238,9 +215,6 @@ def _poetry_sources(decision: SnippetDecision, direct: Direct) -> list[str]:
     return ["", "[tool.poetry.dependencies]", *lines] if lines else []
 
 
-UV_SEVERAL = True  # variants, as extras that exclude each other
-
-
 def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     """Return pyproject.toml for uv."""
     words = ["pyproject.toml; then `uv lock` and `uv sync`" + extra_option(decisions, "uv sync --extra")]
@@ -258,7 +232,7 @@ def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
 
 def _index(place: WheelPlace) -> list[str]:
     lines = [f"name = {toml_string(place.name)}", f"url = {toml_string(place.url)}"]
-    return [*lines, *(['format = "flat"'] if is_flat(place) else []), "explicit = true"]
+    return [*lines, *(['format = "flat"'] if place.flat else []), "explicit = true"]
 
 
 def _sources(decisions: Sequence[SnippetDecision], direct: Direct) -> list[str]:
