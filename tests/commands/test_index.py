@@ -18,8 +18,9 @@ from tests.support.commands import run
 from tests.support.kept_things import HOLD
 from tests.support.made_index import Home, install, installed
 from tests.support.paper_wheels import Members, made
+from tests.support.refusals import refused
 from torchmill.config.model import Facts
-from torchmill.core.errors import BusyError, ConfigError, DeliveryError
+from torchmill.core.errors import BusyError, DeliveryError
 from torchmill.deliver.index import scan
 
 INFO = "tinytorch-1.0+cpu.dist-info"
@@ -177,8 +178,9 @@ def test_a_wheel_that_is_remembered_is_not_read(home: Home) -> None:
     os.utime(wheel, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     assert home.told(files="copy")["written"] == []
     os.utime(wheel)
-    with pytest.raises(DeliveryError, match="another file than the index has"):
+    with refused("wheels-rejected") as caught:
         home.index(files="copy")
+    assert "another file than the index has" in str(caught.value)
 
 
 def test_wheels_that_are_gone_go_from_the_index(home: Home) -> None:
@@ -191,7 +193,7 @@ def test_wheels_that_are_gone_go_from_the_index(home: Home) -> None:
     assert "cu118" not in (home.out / "index.html").read_text("utf-8")
     for path in home.dist.iterdir():
         path.unlink()
-    with pytest.raises(DeliveryError, match="holds no wheels"):
+    with refused("no-wheels"):
         home.index()
     assert home.names("cpu/tinytorch") == [MACOS, CPU], "an index of nothing is not written"
 
@@ -255,27 +257,27 @@ def test_files_may_be_served_elsewhere(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "code"),
     [
-        ("wheels.example", "does not begin with https://"),
-        ("ftp://x/", "does not begin with https://"),
-        ("https:///whl", "names no server"),
-        ("https://[::1/whl", "is no address"),
-        ("https://x:99999/", "is no address"),
-        ("https://x/my wheels", "has signs that no address has"),
-        ('https://x/"><script>', "has signs that no address has"),
-        ("https://x/whl?", "has a query or a fragment"),
-        ("https://x/whl?sig=secret", "has a query or a fragment"),
-        ("file://host/whl", "no folder of this machine"),
-        ("https://me:secret@x/", "every page would show the password"),
-        ("https://me:secret@x:y/", "is no address"),
-        ("https://secret@x", "every page would show the password"),
-        ("me:secret@x", "does not begin with https://"),
+        ("wheels.example", "invalid-url"),
+        ("ftp://x/", "invalid-url"),
+        ("https:///whl", "invalid-url"),
+        ("https://[::1/whl", "invalid-url"),
+        ("https://x:99999/", "invalid-url"),
+        ("https://x/my wheels", "invalid-url"),
+        ('https://x/"><script>', "invalid-url"),
+        ("https://x/whl?", "invalid-url"),
+        ("https://x/whl?sig=secret", "invalid-url"),
+        ("file://host/whl", "invalid-url"),
+        ("https://me:secret@x/", "password-in-url"),
+        ("https://me:secret@x:y/", "invalid-url"),
+        ("https://secret@x", "password-in-url"),
+        ("me:secret@x", "invalid-url"),
     ],
 )
-def test_an_address_that_is_none_is_refused_before_wheels_are_read(home: Home, url: str, said: str) -> None:
+def test_an_address_that_is_none_is_refused_before_wheels_are_read(home: Home, url: str, code: str) -> None:
     (home.dist / "broken-1.0-py3-none-any.whl").write_text("")
-    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+    with refused(code) as caught:
         home.index(base_url=url)
     assert "secret" not in str(caught.value)
 
@@ -286,12 +288,12 @@ def test_folders_that_no_index_wrote_are_refused(home: Home) -> None:
     other = home.path / "other"
     other.mkdir()
     (other / "thesis.tex").write_text("dear")
-    with pytest.raises(DeliveryError, match=r"holds thesis\.tex, which no index wrote: name an empty"):
+    with refused("foreign-folder"):
         home.index(out=str(other))
-    with pytest.raises(DeliveryError, match="which no index wrote"):
+    with refused("foreign-folder"):
         home.index(out=str(home.dist))
     assert [path.name for path in other.iterdir()] == ["thesis.tex"]
-    with pytest.raises(DeliveryError, match="is no folder, which no index wrote"):
+    with refused("foreign-folder"):
         home.index(out=str(other / "thesis.tex"))
 
 
@@ -308,27 +310,28 @@ def test_what_somebody_else_changed_or_put_in_the_way_is_refused(home: Home, tmp
     home.index()
     page = home.out / "cpu/tinytorch/index.html"
     page.write_text("another tool's")
-    with pytest.raises(DeliveryError, match=r"somebody else changed cpu/tinytorch/index\.html: remove"):
+    with refused("changed-by-hand") as caught:
         home.index()
+    assert "changed cpu/tinytorch/index.html: remove" in str(caught.value)
     page.unlink()
     assert home.told()["written"] == ["cpu/tinytorch/index.html"]
     page.rename(tmp_path / "page")
     page.symlink_to(tmp_path / "page")
-    with pytest.raises(DeliveryError, match="the index did not write this"):
+    with refused("foreign-file"):
         home.index()
     page.unlink()
     elsewhere = tmp_path / "elsewhere"
     (home.out / "cu118").rename(elsewhere)
     (home.out / "cu118").symlink_to(elsewhere)
     made(home.dist, version="1.1+cu118")
-    with pytest.raises(DeliveryError, match="the index did not write this"):
+    with refused("foreign-file"):
         home.index()
     assert len(list(elsewhere.glob("*.whl"))) == 1, "nothing is written through a link"
     (home.out / "cu118").unlink()
     blocked = home.out / "cpu/tinytorch-3.0+cpu-py3-none-any.whl"
     blocked.write_text("mine")
     made(home.dist, version="3.0+cpu")
-    with pytest.raises(DeliveryError, match="the index did not write this"):
+    with refused("foreign-file"):
         home.index()
     assert blocked.read_text() == "mine"
 
@@ -337,8 +340,10 @@ def test_another_file_of_the_same_name_is_refused(home: Home) -> None:
     home.index(files="copy")
     before = home.look()
     made(home.dist, body="other = 1\n", python=">=3.9")
-    with pytest.raises(DeliveryError, match=r"another file than the index has .* say --replace tinytorch==1"):
+    with refused("wheels-rejected") as caught:
         home.index(files="copy")
+    assert "another file than the index has" in str(caught.value)
+    assert "say --replace tinytorch==1" in str(caught.value)
     assert home.look() == before
     home.index(files="copy", replace=["tinytorch==1.0+cpu"])
     assert (home.out / "cpu" / CPU).read_bytes() == (home.dist / CPU).read_bytes()
@@ -350,7 +355,7 @@ def test_two_files_of_one_name_must_be_the_same(home: Home) -> None:
     both = [str(home.dist), str(more)]
     assert home.told(dist=both)["wheels"].count(CPU) == 1
     made(more, python=">=3.9", body="other = 1\n")
-    with pytest.raises(DeliveryError, match="are different files for the same wheel"):
+    with refused("same-wheel-twice"):
         home.index(out=str(home.path / "two"), dist=both)
 
 
@@ -383,19 +388,18 @@ def test_wheels_that_need_a_newer_system_than_they_say_are_not_indexed(home: Hom
     made(home.dist, tag="py3-none-manylinux_2_17_x86_64", files=files, python=">=3.9")
     home.index()
     made(home.dist, tag="py3-none-manylinux_2_5_x86_64", files=files, python=">=3.9")
-    with pytest.raises(
-        DeliveryError, match=r"libx\.so needs GLIBC_2\.17 of libc\.so\.6, which is newer than"
-    ):
+    with refused("wheels-rejected") as caught:
         home.index()
+    assert "libx.so needs GLIBC_2.17 of libc.so.6, which is newer than" in str(caught.value)
 
 
 def test_labels_that_would_be_taken_for_something_else_are_refused(home: Home) -> None:
     made(home.dist, version="1.0+tinytorch")
-    with pytest.raises(DeliveryError, match=r"\+tinytorch: .* called as a project"):
+    with refused("label-collides"):
         home.index()
     (home.dist / "tinytorch-1.0+tinytorch-py3-none-any.whl").unlink()
     made(home.dist, version="1.0+index.html")
-    with pytest.raises(DeliveryError, match="called as a page"):
+    with refused("label-collides"):
         home.index()
 
 
@@ -432,7 +436,7 @@ def test_a_damaged_state_is_refused(home: Home) -> None:
     file = home.out / ".torchmill/index.json"
     for text in ("", "{}", '{"format": 9}', '{"format": 1, "written": 3}'):
         file.write_text(text)
-        with pytest.raises(DeliveryError, match=r"index\.json: cannot be read"):
+        with refused("index-state-damaged"):
             home.index()
 
 
@@ -444,24 +448,24 @@ def test_wheels_of_one_version_that_require_otherwise_are_told(home: Home) -> No
 
 
 def test_wrong_options_are_refused(home: Home) -> None:
-    cases: dict[str, dict[str, object]] = {
-        "choose from link, copy, stay": {"files": "symlink"},
-        "name one version, as torch==": {"yank": ["tinytorch"]},
-        "the index has no such version; of tinytorch it has 1.0, 1.0\\+cpu": {"yank": ["tinytorch==9"]},
-        "it has no other": {"yank": ["other==1"]},
-        "say what with --yank": {"reason": "why"},
-        "yanked is nothing": {"unyank": ["tinytorch==1.0"]},
-        "--replace x>1: name one version": {"replace": ["x>1"]},
-        "it takes only --out": {"conda": True, "yank": ["x==1"]},
-    }
-    for said, options in cases.items():
-        with pytest.raises(ConfigError, match=said):
+    cases: list[tuple[str, dict[str, object]]] = [
+        ("unknown-files", {"files": "symlink"}),
+        ("invalid-yank", {"yank": ["tinytorch"]}),
+        ("unknown-version", {"yank": ["tinytorch==9"]}),
+        ("unknown-version", {"yank": ["other==1"]}),
+        ("invalid-yank", {"reason": "why"}),
+        ("unknown-version", {"unyank": ["tinytorch==1.0"]}),
+        ("invalid-yank", {"replace": ["x>1"]}),
+        ("contradictory-options", {"conda": True, "yank": ["x==1"]}),
+    ]
+    for code, options in cases:
+        with refused(code):
             home.index(**options)
 
 
 def test_conda_packages_become_a_channel_instead(home: Home) -> None:
     pytest.importorskip("rattler")
-    with pytest.raises(DeliveryError, match="dist/conda holds no conda packages"):
+    with refused("no-conda-packages"):
         home.index(conda=True)
     assert not home.out.exists()
 

@@ -11,7 +11,7 @@ from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.publish import publish_wheels, select_wheels
 from torchmill.config.model import Facts
-from torchmill.core.errors import DeliveryError, TorchmillError
+from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
 from torchmill.deliver.publish.folder import FolderTarget
@@ -81,7 +81,7 @@ def test_another_file_of_the_name_is_never_replaced(known: Facts, home: Path, tm
     there.mkdir()
     (there / CPU).write_bytes(b"another")
     digest = told_wheels.manifest(home / "dist" / CPU)["sha256"]
-    with pytest.raises(DeliveryError, match="never replaced") as error:
+    with refused("file-exists") as error:
         publish(known, home, there)
     assert digest in str(error.value)
     assert "ae448ac86c4e8e4dec645729708ef41873ae79c6dff84eff73360989487f08e5" in str(error.value)
@@ -137,7 +137,7 @@ def file_of(home: Path) -> UploadFile:
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(home: Path, tmp_path: Path) -> None:
     (tmp_path / CPU).write_bytes(b"another")
-    with pytest.raises(DeliveryError, match="meanwhile"):
+    with refused("file-appeared"):
         FolderTarget(tmp_path).upload(file_of(home))
     assert (tmp_path / CPU).read_bytes() == b"another"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -146,12 +146,12 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(home: Path, tmp_path: Pat
 def test_a_folder_that_is_none_or_holds_traps_is_refused(home: Path, tmp_path: Path) -> None:
     file = file_of(home)
     (tmp_path / "file").write_text("")
-    with pytest.raises(DeliveryError, match="is a file"):
+    with refused("target-is-file"):
         FolderTarget(tmp_path / "file").existing([file])
     (tmp_path / CPU).symlink_to(tmp_path / "nowhere")
-    with pytest.raises(DeliveryError, match="is no file"):
+    with refused("target-occupied"):
         FolderTarget(tmp_path).existing([file])
-    with pytest.raises(TorchmillError, match="cannot be written"):
+    with refused("not-writable"):
         FolderTarget(tmp_path / "file" / "below").upload(file)
 
 

@@ -46,7 +46,8 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     if len(variants) > 1 and not several:
         raise ConfigError(
             f"--variant {' --variant '.join(variants)}: {tool} cannot keep two apart in one project: name "
-            "one, or use uv or pixi"
+            "one, or use uv or pixi",
+            code="several-variants",
         )
     wanted = platforms_named(facts, platform or ())
     stock = read_stock(facts, layout, index)
@@ -62,32 +63,31 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
 
 
 def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Release:
-    """Return the release that is meant: the selected one, or the newest that there is a wheel of.
-
-    Raises UnknownReleaseError for a tag that none has, DeliveryError where there is no wheel of it.
-    """
+    """Return the selected release, or the newest with a wheel. Raises UnknownReleaseError, DeliveryError."""
     package = matrix.base_package(facts).name
-    there = [one for one in stock.offers if one.package == package]
+    offers = [one for one in stock.offers if one.package == package]
     chosen = selection.selected_release(facts, layout, tag)
     releases = [chosen] if chosen else reversed(facts.releases[package])
     for release in releases:
-        if any(is_offer_of(facts, one, release) for one in there):
+        if any(is_offer_of(facts, one, release) for one in offers):
             return release
-    has = ", ".join(sorted({str(one.version) for one in there})) or "none"
+    has = ", ".join(sorted({str(one.version) for one in offers})) or "none"
     wanted = chosen or f"a release of {package} that we know"
     raise DeliveryError(
         f"{stock.where} has no wheel of {wanted} (of {package}: {has}): build it, name another release with "
-        "--tag, or another index with --index"
+        "--tag, or another index with --index",
+        code="no-such-wheel",
     )
 
 
 def _only(ours: Sequence[WheelOffer], base: Release, stock: WheelStock) -> tuple[str]:
-    """Return the one variant that there are wheels of. Raises ConfigError where there are several."""
+    """Return the one variant that has wheels. Raises ConfigError if there are several."""
     variants = sorted({one.variant for one in ours})
     if len(variants) > 1:
         raise ConfigError(
             f"{stock.where} has {base} as {', '.join(variants)}: name one with --variant (uv and pixi take "
-            "several)"
+            "several)",
+            code="several-variants",
         )
     return (variants[0],)
 
@@ -95,13 +95,14 @@ def _only(ours: Sequence[WheelOffer], base: Release, stock: WheelStock) -> tuple
 def _served(
     facts: Facts, ours: Sequence[WheelOffer], variants: Sequence[str], base: Release, stock: WheelStock
 ) -> tuple[Arch, ...]:
-    """Return the platforms that there are wheels for. Raises DeliveryError where there are none."""
+    """Return the platforms that have wheels. Raises DeliveryError if there are none."""
     names = {one.arch for one in ours if one.variant in variants}
     if not names:
         has = ", ".join(sorted({one.variant for one in ours}))
         raise DeliveryError(
             f"{stock.where} has no wheel of {base} as {', '.join(variants)}, but as {has}: name one of "
-            "these, or say for which --platform the official wheels shall be taken"
+            "these, or name with --platform what the official wheels are to be taken for",
+            code="no-such-wheel",
         )
     return tuple(arch for arch in facts.arches.values() if arch.name in names)
 
@@ -117,16 +118,18 @@ def _releases(
         asked = matrix.partner_releases(facts, base, names)
     else:
         paired = (matrix.paired_release(facts, name, base) for name in facts.packages)
-        there = [one for one in stock.offers if one.variant in variants]
-        asked = tuple(one for one in paired if one and any(is_offer_of(facts, each, one) for each in there))
+        offers = [one for one in stock.offers if one.variant in variants]
+        asked = tuple(one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers))
     return (base, *(one for one in asked if one != base))
 
 
 def _require_common(decisions: Sequence[SnippetDecision]) -> None:
     """Refuse variants that no Python has all of."""
     if not set.intersection(*(set(one.pythons) for one in decisions)):
-        said = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
-        raise DeliveryError(f"no Python has wheels of all variants ({said}): ask for one of them")
+        pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
+        raise DeliveryError(
+            f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
+        )
 
 
 SNIPPET = TaskCommand(
