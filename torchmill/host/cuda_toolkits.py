@@ -130,46 +130,42 @@ def toolkits_with_compiler(
 ) -> Iterator[FoundToolkit]:
     """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
     seen = set()
-    mine = {
-        one.home: one for one in list_provisioned(user_cache_folder(environ, home), native_arch()).values()
-    }
-    for by, folder in _places(environ, root, home, mine.values()):
+    provisioned = list_provisioned(user_cache_folder(environ, home), native_arch()).values()
+    records = {one.home: one.record for one in provisioned}
+    completed = {Path(one.record.completes): one for one in provisioned if one.record.completes}
+
+    def places() -> Iterator[Place]:  # one that was completed before the one that it completes
+        for origin, folder in _places(environ, root, home, provisioned):
+            if (one := completed.get(folder.resolve())) is not None:
+                yield one.record.origin, one.home
+            yield origin, folder
+
+    for origin, folder in places():
         real = folder.resolve()
         nvcc = folder / "bin" / ("nvcc.exe" if sys.platform == "win32" else "nvcc")
         if real in seen or not nvcc.is_file():
             continue
         seen.add(real)
-        version = mine[folder].record.version if folder in mine else _recorded_version(folder)
+        version = records[folder].version if folder in records else _recorded_version(folder)
         version = version or parse_tool_version("nvcc", run([str(nvcc), "--version"]))
         if version:
-            yield FoundToolkit(version, folder, by)
+            yield FoundToolkit(version, folder, origin)
 
 
 def _places(
-    environ: Mapping[str, str], root: Path, home: Path, mine: Collection[ProvisionedFolder]
-) -> Iterator[Place]:
-    """Yield where toolkits may lie, one that was completed before the one that it completes."""
-    whole = {Path(one.record.completes): one for one in mine if one.record.completes}
-    for by, folder in _own_places(environ, root, home, mine):
-        if (one := whole.get(folder.resolve())) is not None:
-            yield one.record.origin, one.home
-        yield by, folder
-
-
-def _own_places(
-    environ: Mapping[str, str], root: Path, home: Path, mine: Collection[ProvisionedFolder]
+    environ: Mapping[str, str], root: Path, home: Path, provisioned: Collection[ProvisionedFolder]
 ) -> Iterator[Place]:
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
-    for one in mine:
+    for one in provisioned:
         if one.record.kind == TOOLKIT:
             yield one.record.origin, one.home
     usual = [*sorted((root / "usr/local").glob("cuda*"), reverse=True), root / "opt/cuda"]
     if sys.platform == "win32":
         usual += (Path(environ.get("PROGRAMFILES", "C:/")) / "NVIDIA GPU Computing Toolkit/CUDA").glob("v*")
     yield from (("system", folder.resolve()) for folder in usual)
-    # Debian spreads its toolkit over /usr; what lies in its own folder is not whole
+    # Debian spreads its toolkit over /usr; what lies in its own folder is incomplete.
     if (root / "usr/lib/nvidia-cuda-toolkit").is_dir():
         yield "Debian", root / "usr"
     nvcc = shutil.which("nvcc", path=environ.get("PATH"))
@@ -177,7 +173,11 @@ def _own_places(
         yield "PATH", Path(nvcc).resolve().parents[1]
     yield from ((f"module {name}", folder) for name, folder in module_toolkits(environ))
     yield from (("conda", folder) for folder in _conda(environ, root, home))
-    yield from (("HPC SDK", folder) for folder in _hpc(environ, root))
+    # The toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them.
+    sdk = [*(root / "opt/nvidia/hpc_sdk").glob("Linux_*/*/cuda/[0-9]*")]
+    named = [*Path(environ["NVHPC_ROOT"], "cuda").glob("[0-9]*")] if environ.get("NVHPC_ROOT") else []
+    for folder in (*sorted(named, reverse=True), *sorted(sdk, reverse=True)):
+        yield "HPC SDK", folder
 
 
 def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]:
@@ -192,13 +192,6 @@ def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]
     for base in bases:
         yield base
         yield from sorted((base / "envs").glob("*"), reverse=True)
-
-
-def _hpc(environ: Mapping[str, str], root: Path) -> Iterable[Path]:
-    """Yield the toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them."""
-    if environ.get("NVHPC_ROOT"):
-        yield from sorted(Path(environ["NVHPC_ROOT"], "cuda").glob("[0-9]*"), reverse=True)
-    yield from sorted((root / "opt/nvidia/hpc_sdk").glob("Linux_*/*/cuda/[0-9]*"), reverse=True)
 
 
 def _recorded_version(home: Path) -> str | None:
@@ -218,21 +211,21 @@ _LIBRARIES = ("lib64", "lib", "targets/*/lib", "extras/CUPTI/lib64", "lib/*-linu
 
 def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]) -> tuple[ToolkitPart, ...]:
     """Return the parts that a toolkit of some version should have and lacks, or has without their headers."""
-    return tuple(part for part in parts if part.belongs(version) and not _there(home, part))
+
+    def has(names: Iterable[str], places: Iterable[str]) -> bool:
+        folders = [folder for place in places for folder in home.glob(place)]
+        return all(any((folder / name).exists() for folder in folders) for name in names)
+
+    return tuple(
+        part
+        for part in parts
+        if part.belongs(version) and not (has(part.headers, _HEADERS) and has(part.libraries, _LIBRARIES))
+    )
 
 
 def format_part_names(parts: Iterable[ToolkitPart]) -> str:
     """Return the names of parts for a message: "cuBLAS, cuFFT"."""
     return ", ".join(dict.fromkeys(part.called for part in parts))
-
-
-def _there(home: Path, part: ToolkitPart) -> bool:
-    wanted = {_HEADERS: part.headers, _LIBRARIES: part.libraries}
-    return all(
-        any(folder.joinpath(name).exists() for place in places for folder in home.glob(place))
-        for places, names in wanted.items()
-        for name in names
-    )
 
 
 def is_spread_in_system(home: Path) -> bool:

@@ -1,7 +1,7 @@
 """Find libraries that a build links, by their headers."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.dataclass import dataclass
@@ -11,7 +11,7 @@ _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """How a library is told: files of which one is there, and the macros that make up its version."""
+    """The headers of a library, and the macros that make up its version."""
 
     files: tuple[str, ...]
     macros: tuple[str, ...] = ()
@@ -54,33 +54,38 @@ def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str
     What lies inside a toolkit stands under its name and the toolkit's, "cudnn@11.8"; what only a variable
     of the user's shell leads to, under its name and its folder, "cudnn@/opt/cudnn".
     """
-    inside = {
-        f"{name}@{cuda}": version
-        for cuda, home in toolkits.items()
-        for name in _OF_TOOLKITS
-        if (version := _version(_HEADERS[name], [Path(home) / "include"])) is not None
-    }
-    named = {
-        f"{name}@{folder}": version
-        for name, header in _HEADERS.items()
-        for folder in filter(None, map(environ.get, header.roots))
-        if (version := _version(header, [Path(folder, "include")])) is not None
-    }
     usual = list(_folders(environ, root))
-    outside = {
-        name: version for name, header in _HEADERS.items() if (version := _version(header, usual)) is not None
-    }
-    return outside | inside | named
+    places = {name: (name, usual) for name in _HEADERS}
+    for cuda, home in toolkits.items():
+        places |= {f"{name}@{cuda}": (name, [Path(home, "include")]) for name in _OF_TOOLKITS}
+    for name, header in _HEADERS.items():
+        for folder in filter(None, map(environ.get, header.roots)):
+            places[f"{name}@{folder}"] = (name, [Path(folder, "include")])
+    versions = {key: header_version(name, folders) for key, (name, folders) in places.items()}
+    return {key: version for key, version in versions.items() if version is not None}
 
 
-def header_version(name: str, include: Path) -> str | None:
-    """Return the version that headers of a library in a folder tell, "" where they do not, None without."""
-    return _version(_HEADERS[name], [include])
+def header_version(name: str, folders: Iterable[Path]) -> str | None:
+    """Return the first version that the headers of a library tell; "" where none does, None without any."""
+    version = None
+    for folder in folders:
+        texts = [_text(folder / file) for file in _HEADERS[name].files]
+        if found := [text for text in texts if text is not None]:
+            version = parse_header_version(name, "\n".join(found))
+        if version:
+            break
+    return version
 
 
 def parse_header_version(name: str, text: str) -> str:
-    """Return the version that the text of a library's header tells, "" where it tells none."""
-    return _defined(_HEADERS[name].macros, text)
+    """Return the version that the macros of a library's header make up, "" where one of them is missing."""
+    numbers = []
+    for macro in _HEADERS[name].macros:
+        match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d[\d.]*)", text, re.MULTILINE)
+        if match is None:
+            return ""
+        numbers.append(match[1])
+    return ".".join(numbers)
 
 
 def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
@@ -91,29 +96,6 @@ def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
     yield root / "opt/homebrew/include"
     yield from sorted((root / "opt/homebrew/opt").glob("*/include"))  # libomp is in no common folder
     yield from (root / "opt/intel/oneapi/mkl/latest/include", root / "opt/intel/mkl/include")
-
-
-def _version(header: _Header, folders: list[Path]) -> str | None:
-    """Return the first version found; "" where headers are there and none tells it, None without any."""
-    there = None
-    for folder in folders:
-        texts = [text for file in header.files if (text := _text(folder / file)) is not None]
-        if texts:
-            there = _defined(header.macros, "\n".join(texts))
-        if there:
-            break
-    return there
-
-
-def _defined(macros: tuple[str, ...], text: str) -> str:
-    """Return the version that a header's macros make up, "" where one of them is missing."""
-    numbers = []
-    for macro in macros:
-        match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d[\d.]*)", text, re.MULTILINE)
-        if match is None:
-            return ""
-        numbers.append(match[1])
-    return ".".join(numbers)
 
 
 def _text(path: Path) -> str | None:

@@ -47,6 +47,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
     there = provisioned.list_provisioned(user_cache_folder(environ, home), arch).values()
     completed = provisioned.completed_toolkits(there)
+    command = compilers.compiler_command(environ)  # also one that does not say what it is
     return Host(
         arch=arch,
         system=native.native_system(),
@@ -57,7 +58,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         translated=translated,
         compiler=compilers.used_compiler(environ, run),
         cuda_compiler=compilers.cuda_host_compiler(environ, run),
-        tools=tools | _compiler(environ),
+        tools=tools | ({"c++": shlex.join(command)} if command else {}),
         libraries=libraries.find_libraries(environ, root, toolkits),
         toolkits=toolkits,
         completed={version: completed[place] for version, place in toolkits.items() if place in completed},
@@ -107,11 +108,6 @@ def _arch(run: programs.RunProgram) -> tuple[str, bool]:
     arch = native.native_arch()
     translated = arch == "macos_x86_64" and programs.is_translated(run)
     return ("arm64", True) if translated else (arch, False)
-
-
-def _compiler(environ: Mapping[str, str]) -> dict[str, str]:
-    command = compilers.compiler_command(environ)  # also one that does not say what it is
-    return {"c++": shlex.join(command)} if command else {}
 
 
 def _glibc() -> str | None:

@@ -205,7 +205,7 @@ def name_magma(request: ToolkitRequest, folder: Path, unserved: Unserved, whose:
 
     Raises SourceError where it is of another version, or has no code for the capabilities asked for.
     """
-    version = libraries.header_version(MAGMA, folder / "include")
+    version = libraries.header_version(MAGMA, [folder / "include"])
     if version != request.version:
         raise SourceError(
             f"what {whose} as {request} is version {version or 'unknown'}: request that version",
