@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.index import folder, pages, scan
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
-from torchmill.deliver.index.pages import Address, IndexEntry, IndexSite
+from torchmill.deliver.index.pages import Address, IndexEntry
 from torchmill.deliver.index.scan import IndexState, ScannedWheel
 from torchmill.wheel import wheel_file
 
@@ -66,12 +66,13 @@ def write_index(  # noqa: PLR0917 - every one is an option
         wheels = _scan(dists, before, replaced)
         entries = [one.entry for one in wheels]
         yanked = pages.apply_yanks(before.yanked, change, entries)
-        site = _site(wheels, yanked, files, base, target)
+        written = _pages(wheels, yanked, files, base, target)
         state = IndexState({}, {one.entry.file: one.kept for one in wheels}, yanked)
-        contents = IndexContents(site.pages, () if files == STAY else wheels, state)
+        contents = IndexContents(written, () if files == STAY else wheels, state)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
-    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": list(site.variants)}
+    variants = sorted({one.variant for one in entries if one.variant})
+    data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants}
     changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
     text = "\n".join(_report(target, entries, outcome, warnings))
     return CommandAnswer(text, {**data, **changes, "warnings": warnings}).as_json_or_text(json)
@@ -115,9 +116,9 @@ def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) ->
         return scan.scan_wheels(dists, before.wheels, replaced, note)
 
 
-def _site(
+def _pages(
     wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path
-) -> IndexSite:
+) -> dict[str, str]:
     where: Address = pages.url_below(base) if base else pages.relative_url
     if files == STAY:
         paths = {one.entry.file: one.path for one in wheels}
@@ -127,7 +128,7 @@ def _site(
                 return f"{base}/{quote(entry.file)}"
             return quote(os.path.relpath(paths[entry.file], out / inside))
 
-    return pages.compute_site([one.entry for one in wheels], yanked, where, metadata=files != STAY)
+    return pages.compute_pages([one.entry for one in wheels], yanked, where, metadata=files != STAY)
 
 
 def _base(url: str) -> str:

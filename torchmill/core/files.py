@@ -45,6 +45,15 @@ def read_text(file: Path) -> str:
         return ""
 
 
+def link_file(file: Path, target: Path) -> bool:
+    """Give a file a second name, and say whether that could be done: other disks, and some, have no links."""
+    try:
+        target.hardlink_to(file)
+    except OSError:
+        return False
+    return True
+
+
 def hash_file(file: Path | str) -> str:
     """Return the sha256 of what a file holds, in hexadecimal. Raise OSError where it cannot be read."""
     with open(file, "rb") as content:  # noqa: PTH123 (a thousand times)

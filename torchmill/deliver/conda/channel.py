@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -156,7 +155,9 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
         stage = Path(scratch)
         (stage / NOARCH).mkdir()
         for name in there:
-            _linked(out / name, stage / name)
+            (stage / name).parent.mkdir(exist_ok=True)
+            if not files.link_file(out / name, stage / name):
+                shutil.copyfile(out / name, stage / name)
         for index in out.glob("*/repodata.json"):  # no link: it is written to
             (stage / index.parent.name).mkdir(exist_ok=True)
             shutil.copyfile(index, stage / index.parent.name / index.name)
@@ -178,15 +179,6 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
 def _order(path: Path) -> tuple[bool, bool, str]:
     """Sort packages first, then shards, then the files that name them."""
     return not path.name.endswith(SUFFIXES), "repodata" in path.name, str(path)
-
-
-def _linked(file: Path, place: Path) -> None:
-    """Let a file be found in another place of the same disk, which need not know links."""
-    place.parent.mkdir(exist_ok=True)
-    try:
-        os.link(file, place)
-    except OSError:
-        shutil.copyfile(file, place)
 
 
 def _index(channel: Path) -> None:

@@ -92,10 +92,8 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite:
         path.parent.mkdir(parents=True, exist_ok=True)
         if what == "suite":
             _copy_suite(path, suite, facts)
-        elif what in sources:
-            _link(sources[what], path)
-        else:
-            shutil.copyfile(suite / what, path)
+        elif what not in sources or not files.link_file(sources[what], path):  # a wheel may have gigabytes
+            shutil.copyfile(sources.get(what, suite / what), path)
     record = {
         "top": sorted({Path(name).parts[0] for name in (*recipe.texts, *recipe.copied)}),
         "written": {name: _sha256(text.encode()) for name, text in sorted(recipe.texts.items())},
@@ -112,14 +110,6 @@ def _copy_suite(target: Path, suite: Path, facts: Path) -> None:
             target.mkdir(exist_ok=True)
             shutil.copyfile(source, target / name)
     shutil.copytree(facts, target / FACTS, ignore=UNWANTED)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Give a wheel a second name, for it may have gigabytes; copy it to another file system."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _swap(fresh: Path, folder: Path) -> None:

@@ -89,13 +89,14 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
     sources = {one.entry.place: one for one in wanted.wheels}
     try:
         there = dict(_lying(out, ""))
-        foreign = [place for place, kind in there.items() if _is_foreign(place, kind, before)]
+        strange = {place for place, kind in there.items() if kind == FILE and place not in before.written}
+        foreign = strange | {place for place, kind in there.items() if kind == OTHER}
         _require_room(out, there, foreign, digests)
         ours = {*before.written, *digests} & {place for place, kind in there.items() if kind == FILE}
         found = {place: _sha256(out, place, sources.get(place)) for place in ours}
         _require_untouched(out, found, before, digests)
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
-        stale = sorted(ours - digests.keys(), key=_pages_first)
+        stale = sorted(ours - digests.keys(), key=lambda place: place.endswith((".whl", METADATA)))
         if changed or stale:
             scan.save_state(out, replace(before, written=_both(before.written, digests)))
         _fill(out, wanted, set(changed), how)
@@ -122,10 +123,6 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
             elif place != scan.FOLDER:
                 yield place, DIRECTORY
                 yield from _lying(Path(entry.path), f"{place}/")
-
-
-def _is_foreign(place: str, kind: str, before: IndexState) -> bool:
-    return kind == OTHER or (kind == FILE and place not in before.written)
 
 
 def _require_room(
@@ -180,10 +177,10 @@ def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) 
         if place in changed:
             _appear(out, place, partial(_bring, one, how))
         if place + METADATA in changed:
-            _appear(out, place + METADATA, partial(_say, wheel_file.read_metadata(one.path)))
+            _appear(out, place + METADATA, partial(Path.write_bytes, data=wheel_file.read_metadata(one.path)))
     for place, text in wanted.pages.items():
         if place in changed:
-            _appear(out, place, partial(_say, text.encode()))
+            _appear(out, place, partial(Path.write_bytes, data=text.encode()))
 
 
 def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
@@ -198,34 +195,18 @@ def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _say(content: bytes, fresh: Path) -> None:
-    fresh.write_bytes(content)
-
-
 def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     """Bring a wheel; it is what was read."""
     source = wheel.path.resolve()  # a link would be linked as a link
-    if how == COPY or not _linked(source, fresh):
+    if how == LINK and files.link_file(source, fresh):
+        same = scan.stat_wheel(fresh) == wheel.look
+    else:
         shutil.copy2(source, fresh)
         same = files.hash_file(fresh) == wheel.entry.sha256
-    else:
-        same = scan.stat_wheel(fresh) == wheel.look
     if not same:
         raise DeliveryError(
             f"{wheel.path}: was changed while it was read: run the command again", code="changed-meanwhile"
         )
-
-
-def _linked(source: Path, target: Path) -> bool:
-    try:
-        target.hardlink_to(source)
-    except OSError:  # another disk, or one that has no links: a full one refuses the copy, too
-        return False
-    return True
-
-
-def _pages_first(place: str) -> bool:
-    return place.endswith((".whl", METADATA))
 
 
 def _remove(out: Path, places: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import metadata
 from torchmill.wheel.wheel_file import Distribution
 
-_TOLD: dict[str, Any] = {
+_FIELDS: dict[str, Any] = {
     "size": int,
     "sha256": str,
     "metadata_sha256": str,
@@ -63,13 +63,13 @@ class IndexEntry:
 
     def as_data(self) -> dict[str, Any]:
         """Return what the file's name does not say, for JSON."""
-        return {key: getattr(self, key) for key in _TOLD}
+        return {key: getattr(self, key) for key in _FIELDS}
 
 
 def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
-    """Return what the index tells of a wheel."""
+    """Return the entry of a wheel."""
     headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
-    told = {
+    data = {
         "size": wheel.size,
         "sha256": wheel.sha256,
         "metadata_sha256": hashlib.sha256(wheel.metadata).hexdigest(),
@@ -78,31 +78,21 @@ def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
         "extras": sorted(headers.get_all("Provides-Extra", [])),
         "uploaded": uploaded,
     }
-    return restore_entry(wheel.file_name, told)
+    return restore_entry(wheel.file_name, data)
 
 
-def restore_entry(file: str, told: Mapping[str, Any]) -> IndexEntry:
+def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
     """Return an entry from its file's name and `as_data`.
 
     Raises KeyError, TypeError or DeliveryError where that is not what `as_data` returned.
     """
     name, version, _, tags = wheel_file.parse_file_name(Path(file))
-    if not all(isinstance(told[key], kind) for key, kind in _TOLD.items()):
-        raise TypeError("what is remembered is of another type")
-    return IndexEntry(
-        file=file,
-        name=name,
-        version=version,
-        everywhere=version.local is None and all(_of_all_variants(tag.platform) for tag in tags),
-        **{key: told[key] for key in _TOLD if key not in {"requires", "extras"}},
-        requires=tuple(told["requires"]),
-        extras=tuple(told["extras"]),
-    )
-
-
-def _of_all_variants(platform: str) -> bool:
-    """Tell whether wheels for a platform have no variants: on macOS there is no CUDA, and no label."""
-    return platform == "any" or platform.startswith("macosx_")
+    if not all(isinstance(data[key], kind) for key, kind in _FIELDS.items()):
+        raise TypeError("an entry of the state has a field of another type")
+    fields = {key: data[key] for key in _FIELDS} | {key: tuple(data[key]) for key in ("requires", "extras")}
+    # wheels for macOS have no variants: there is no CUDA, and no label
+    all_variants = all(tag.platform == "any" or tag.platform.startswith("macosx_") for tag in tags)
+    return IndexEntry(file, name, version, everywhere=version.local is None and all_variants, **fields)
 
 
 def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
@@ -115,8 +105,9 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
             (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras))
             for one in wheels
         ]
-        if told := next(filter(None, (metadata.needs_difference(first, other) for other in others)), ""):
-            yield f"{name} {version}: {told}"
+        differences = (metadata.needs_difference(first, other) for other in others)
+        if difference := next(filter(None, differences), ""):
+            yield f"{name} {version}: {difference}"
 
 
 API = "1.1"  # PEP 700: sizes, versions, times
@@ -134,13 +125,7 @@ class PageLink:
     metadata: bool  # whether METADATA lies beside the file (PEP 658)
 
 
-def project_html(name: str, links: Iterable[PageLink]) -> str:
-    """Return the page of a project."""
-    return _html(f"Links for {name}", _anchors(links))
-
-
-def project_json(name: str, links: Sequence[PageLink]) -> str:
-    """Return the same for programs."""
+def _project_json(name: str, links: Sequence[PageLink]) -> str:
     versions = sorted({link.entry.version for link in links})
     return _json(
         {
@@ -152,59 +137,44 @@ def project_json(name: str, links: Sequence[PageLink]) -> str:
     )
 
 
-def list_html(names: Iterable[str], variants: Sequence[str]) -> str:
-    """Return the page of all projects; variants are only told, for each link would be taken for a project."""
+def _list_html(names: Iterable[str], variants: Sequence[str]) -> str:
+    """Return the page of all projects; variants are no links, for each would be taken for a project."""
     lines = [f'<a href="{escape(name)}/">{escape(name)}</a><br>' for name in names]
-    told = [f"<p>Sub-indexes: {escape(', '.join(variants))}</p>"] if variants else []
-    return _html("Simple index", [*lines, *told])
-
-
-def list_json(names: Iterable[str]) -> str:
-    """Return the same for programs."""
-    return _json({"meta": {"api-version": API}, "projects": [{"name": name} for name in names]})
-
-
-def flat_page(links: Iterable[PageLink]) -> str:
-    """Return a page with all files, for --find-links."""
-    return _html("Wheels", _anchors(links))
+    hint = [f"<p>Sub-indexes: {escape(', '.join(variants))}</p>"] if variants else []
+    return _html("Simple index", [*lines, *hint])
 
 
 def _html(title: str, lines: Iterable[str]) -> str:
-    head = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta name="pypi:repository-version" content="{API}">',
-        f"<title>{escape(title)}</title>",
-        "</head>",
-        "<body>",
-        f"<h1>{escape(title)}</h1>",
-    ]
-    return "\n".join([*head, *lines, "</body>", "</html>", ""])
-
-
-def _anchors(links: Iterable[PageLink]) -> list[str]:
-    return [_anchor(link) for link in links]
+    head = f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="pypi:repository-version" content="{API}">
+<title>{escape(title)}</title>
+</head>
+<body>
+<h1>{escape(title)}</h1>"""
+    return "\n".join([head, *lines, "</body>", "</html>", ""])
 
 
 def _anchor(link: PageLink) -> str:
     entry = link.entry
-    said = {"href": f"{link.url}#sha256={entry.sha256}"}
+    attributes = {"href": f"{link.url}#sha256={entry.sha256}"}
     if entry.requires_python:
-        said["data-requires-python"] = entry.requires_python
+        attributes["data-requires-python"] = entry.requires_python
     if link.metadata:  # PEP 714: the old name is for who does not know the new one
-        said["data-core-metadata"] = said["data-dist-info-metadata"] = f"sha256={entry.metadata_sha256}"
-    said["data-upload-time"] = entry.uploaded  # no standard has it in HTML; uv reads it
+        digest = f"sha256={entry.metadata_sha256}"
+        attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = digest
+    attributes["data-upload-time"] = entry.uploaded  # no standard has it in HTML; uv reads it
     if link.yanked is not None:
-        said["data-yanked"] = link.yanked
-    words = " ".join(f'{name}="{escape(value)}"' for name, value in said.items())
+        attributes["data-yanked"] = link.yanked
+    words = " ".join(f'{name}="{escape(value)}"' for name, value in attributes.items())
     return f"<a {words}>{escape(entry.file)}</a><br>"
 
 
 def _file(link: PageLink) -> dict[str, Any]:
     entry = link.entry
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "filename": entry.file,
         "url": link.url,
         "hashes": {"sha256": entry.sha256},
@@ -213,10 +183,10 @@ def _file(link: PageLink) -> dict[str, Any]:
         "yanked": False if link.yanked is None else link.yanked or True,
     }
     if entry.requires_python:
-        said["requires-python"] = entry.requires_python
+        fields["requires-python"] = entry.requires_python
     if link.metadata:  # not under its old name: pip 22.3 to 23.1 ends with a traceback on that (PEP 714)
-        said["core-metadata"] = {"sha256": entry.metadata_sha256}
-    return said
+        fields["core-metadata"] = {"sha256": entry.metadata_sha256}
+    return fields
 
 
 def _json(data: Any) -> str:
@@ -300,14 +270,6 @@ METADATA = ".metadata"  # after the wheel's name (PEP 658)
 Address = Callable[[IndexEntry, str], str]  # the wheel and the folder of the page -> the URL
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSite:
-    """The pages by their place, in the order in which they may be written."""
-
-    pages: Mapping[str, str]
-    variants: tuple[str, ...]
-
-
 def relative_url(entry: IndexEntry, folder: str) -> str:
     """Return the URL of a wheel in the index, as a page in `folder` says it."""
     return quote(posixpath.relpath(entry.place, folder or "."))
@@ -318,11 +280,14 @@ def url_below(base: str) -> Address:
     return lambda entry, _: f"{base}/{quote(entry.place)}"
 
 
-def compute_site(
+def compute_pages(
     entries: Sequence[IndexEntry], yanked: Mapping[str, str], address: Address, *, metadata: bool
-) -> IndexSite:
-    """Return the site of these wheels, which are in order. Raises DeliveryError where a label cannot be."""
-    variants = tuple(sorted({entry.variant for entry in entries if entry.variant}))
+) -> dict[str, str]:
+    """Return the pages for these wheels, which are sorted, by their place, in the order of writing.
+
+    Raises DeliveryError where a label cannot be a folder.
+    """
+    variants = sorted({entry.variant for entry in entries if entry.variant})
     _require_room(variants, entries)
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
@@ -337,14 +302,14 @@ def compute_site(
         names = list(dict.fromkeys(entry.name for entry in inside))
         for name in names:
             folder = posixpath.join(variant, name)
-            found = links((entry for entry in inside if entry.name == name), folder)
-            projects[f"{folder}/{HTML}"] = project_html(name, found)
-            projects[f"{folder}/{JSON}"] = project_json(name, found)
-        told = variants if not variant else ()
-        lists[posixpath.join(variant, HTML)] = list_html(names, told)
-        lists[posixpath.join(variant, JSON)] = list_json(names)
-        lists[posixpath.join(variant, FLAT)] = flat_page(links(inside, variant))
-    return IndexSite(projects | lists, variants)
+            chosen = links((entry for entry in inside if entry.name == name), folder)
+            projects[f"{folder}/{HTML}"] = _html(f"Links for {name}", map(_anchor, chosen))
+            projects[f"{folder}/{JSON}"] = _project_json(name, chosen)
+        lists[posixpath.join(variant, HTML)] = _list_html(names, () if variant else variants)
+        listed = {"meta": {"api-version": API}, "projects": [{"name": name} for name in names]}
+        lists[posixpath.join(variant, JSON)] = _json(listed)
+        lists[posixpath.join(variant, FLAT)] = _html("Wheels", map(_anchor, links(inside, variant)))
+    return projects | lists
 
 
 def _require_room(variants: Iterable[str], entries: Iterable[IndexEntry]) -> None:

@@ -96,14 +96,13 @@ def _state(data: Mapping[str, Any]) -> IndexState:
 
 def _refuse(out: Path, why: str) -> IndexState:
     raise DeliveryError(
-        f"{state_file(out)}: cannot be read ({why}): have the index written to another folder, with "
-        f"--out, or "
+        f"{state_file(out)}: cannot be read ({why}): write the index to another folder with --out, or "
         f"remove {out} if you need nothing that is in it",
         code="index-state-damaged",
     ) from None
 
 
-MOST = 3  # problems of one wheel that are told
+MOST = 3  # problems of one wheel that are named
 Note = Callable[[int, int, str], None]  # how many are read, of how many, and which is being read
 
 
@@ -132,7 +131,7 @@ def scan_wheels(
     """
     paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
     looks = {path: stat_wheel(path) for path in paths}
-    fresh = [path for path in paths if not _remembered(known.get(path.name), looks[path])]
+    fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
     read: dict[Path, IndexEntry] = {}
     problems: list[str] = []
     for number, path in enumerate(fresh):
@@ -161,39 +160,28 @@ def stat_wheel(path: Path) -> str:
     return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
 
 
-def _remembered(kept: RememberedWheel | None, look: str) -> bool:
-    return kept is not None and kept.look == look
-
-
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
+    from torchmill.wheel.verify import library_checks
+
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
-    same = known is not None and known.sha256 == wheel.sha256
-    found = pages.make_entry(wheel, known.uploaded if known is not None and same else _now())
-    if known is not None and not same and not any(pages.is_meant(one, found) for one in replace):
+    if known is not None and known.sha256 == wheel.sha256:
+        return pages.make_entry(wheel, known.uploaded)
+    found = pages.make_entry(wheel, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    if known is not None and not any(pages.is_meant(one, found) for one in replace):
         raise DeliveryError(
             f"{path}: is another file than the index has under this name (sha256 {wheel.sha256[:12]}…, not "
             f"{known.sha256[:12]}…), and who pinned that one would be refused this one: give it a build "
             f"number or another version, or say --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    if not same and (wrong := _wrong(path)):
+    if wrong := [*wheel_file.wheel_problems(path), *library_checks.tag_problems(path)]:
         more = f" (and {len(wrong) - MOST} more)" if len(wrong) > MOST else ""
         raise DeliveryError(
             f"{path}: {'; '.join(wrong[:MOST])}{more}: build or fetch it again, or leave it out",
             code="wheel-rejected",
         )
     return found
-
-
-def _wrong(path: Path) -> list[str]:
-    from torchmill.wheel.verify import library_checks
-
-    return [*wheel_file.wheel_problems(path), *library_checks.tag_problems(path)]
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
