@@ -1,8 +1,10 @@
-"""The documentation: its links and the pages that code names exist; pages are short and can be found."""
+"""The documentation: links and commands in it exist; pages are short and can be found."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import tasks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -63,3 +65,23 @@ def test_pages_named_in_code_and_facts_exist() -> None:
     ]
     named = {page for path in files for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text("utf-8"))}
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
+def commands(page: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield the task and the options of each `invoke TASK …` of a page."""
+    text = page.read_text("utf-8")
+    for match in re.finditer(r"(?:^|`|\$ )invoke ([a-z]+)([^`#|;\n]*)", text, flags=re.MULTILINE):
+        yield match[1], set(re.findall(r"(?<!\S)--([a-z-]+)", match[2].partition(" -- ")[0]))
+
+
+def test_pages_name_tasks_and_options_that_exist() -> None:
+    options: dict[str, set[str]] = {"deps": {"print", "manager", "tag"}}
+    wrong = []
+    for page in pages():
+        for task, named in commands(page):
+            if task not in options and task in tasks.COMMANDS:
+                arguments = tasks.make_task(task, [task]).get_arguments()
+                options[task] = {name.replace("_", "-") for one in arguments for name in one.names}
+            wrong += [f"{page.name}: invoke {task}"] if task not in options else []
+            wrong += [f"{page.name}: invoke {task} --{name}" for name in named - options.get(task, named)]
+    assert wrong == []
