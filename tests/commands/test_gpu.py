@@ -90,7 +90,7 @@ def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
     both = [gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {}) for tag in ("cp310-cp310", "cp311-cp311")]
     with refused("several-pythons"):
         gpu.common_python(both)
-    with refused("not-a-wheel"):
+    with refused("invalid-wheel-name"):
         gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, GpuError, VerifyError
@@ -18,6 +16,7 @@ from torchmill.plan.doctor import gpu_driver
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
+from torchmill.wheel.wheel_file import parse_file_name
 
 _SCRIPT = "gpu_checks.py"
 
@@ -37,16 +36,8 @@ class GpuWheel:
 
     @property
     def pythons(self) -> frozenset[str]:
-        """Return the Pythons that it is for, "3.10" or "3.13t"; none where it takes any.
-
-        Raises ConfigError where its name is not one of a wheel.
-        """
-        try:
-            tags = parse_wheel_filename(self.path.name)[3]
-        except InvalidWheelFilename as error:
-            raise ConfigError(
-                f"{self.path}: not a wheel ({error}): name wheels, or nothing", code="not-a-wheel"
-            ) from None
+        """Return the Pythons that it is for, "3.10" or "3.13t"; none if it takes any."""
+        tags = parse_file_name(self.path)[3]
         own = (tag for tag in tags if tag.interpreter.startswith("cp") and tag.abi.startswith("cp"))
         return frozenset(
             f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own
