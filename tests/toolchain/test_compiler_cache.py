@@ -78,6 +78,7 @@ def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> 
         "s3://bucket/x",
         "ccache 4.7.5 does not support s3://bucket/x: using sccache instead",
     )
+    assert chosen(tmp_path, alone, TORCHMILL_CACHE="s3://bucket/x") == ("sccache", "s3://bucket/x", "")
     assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
         "sccache",
         "",
