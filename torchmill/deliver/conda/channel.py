@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import shutil
 import tempfile
@@ -40,33 +41,33 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     channel, and for a folder that somebody else wrote into; HostError where py-rattler is missing or the disk
     refuses.
     """
-    _require_rattler()
-    recall = StatCache(layout.cache / "recall.json")
+    if importlib.util.find_spec("rattler") is None:
+        raise HostError(
+            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`",
+            code="conda-tools-missing",
+        )
+    stat_cache = StatCache(layout.cache / "recall.json")
     try:
         with locks.hold_lock(layout.state / "channel", "the channel"):
-            entries = tuple(_entries(facts, package.packages_folder(layout), recall))
+            entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))
             there = _ours(out)
-            _refuse_others(entries, there, out, recall)
+            _refuse_others(entries, there, out, stat_cache)
             fresh = [one for one in entries if one.name not in there]
             _publish(out, fresh, there)
-            recall.save()
+            stat_cache.save()
     except OSError as error:
         raise HostError(
             f"{out}: cannot be written ({error.strerror or error}): free some space", code="not-writable"
         ) from error
-    return describe_channel(out, entries, len(fresh), len({*there, *(one.name for one in entries)}))
+    names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries})
+    total = len({*there, *(one.name for one in entries)})
+    return (
+        f"{out}: a channel of {total} package{'s' * (total != 1)}, {len(fresh)} of them new\n"
+        f"conda install -c {out.resolve().as_uri()} -c conda-forge {' '.join(names)}"
+    )
 
 
-def describe_channel(out: Path, entries: tuple[ChannelEntry, ...], fresh: int, total: int) -> str:
-    """Return what became of the channel, and how a package of it is installed."""
-    names = sorted({Path(one.name).name.rsplit("-", 2)[0] for one in entries})
-    lines = [f"{out}: a channel of {total} package{'s' * (total != 1)}, {fresh} of them new"]
-    if names:
-        lines.append(f"conda install -c {out.resolve().as_uri()} -c conda-forge {' '.join(names)}")
-    return "\n".join(lines)
-
-
-def _entries(facts: Facts, folder: Path, recall: StatCache) -> Iterator[ChannelEntry]:
+def _entries(facts: Facts, folder: Path, stat_cache: StatCache) -> Iterator[ChannelEntry]:
     """Yield the packages in dist/conda/, each checked against its own name and folder."""
     found = sorted(path for path in folder.glob("*/*.conda") if not path.name.startswith("."))
     if not found:
@@ -77,7 +78,7 @@ def _entries(facts: Facts, folder: Path, recall: StatCache) -> Iterator[ChannelE
     subdirs = {*requirements.conda_facts(facts).subdirs.values(), NOARCH}
     for path in found:
         _examine(path, subdirs)
-        yield ChannelEntry(path, f"{path.parent.name}/{path.name}", recall.digest(path) or "")
+        yield ChannelEntry(path, f"{path.parent.name}/{path.name}", stat_cache.digest(path) or "")
 
 
 def _examine(path: Path, subdirs: set[str]) -> None:
@@ -119,7 +120,7 @@ def _ours(out: Path) -> dict[str, str]:
 
 
 def _refuse_others(
-    entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, recall: StatCache
+    entries: tuple[ChannelEntry, ...], there: Mapping[str, str], out: Path, stat_cache: StatCache
 ) -> None:
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
@@ -127,7 +128,7 @@ def _refuse_others(
             f"{out / strangers[0]} was put there by somebody else: take it out, or write another channel",
             code="foreign-package",
         )
-    if changed := [name for name, digest in there.items() if recall.digest(out / name) != digest]:
+    if changed := [name for name, digest in there.items() if stat_cache.digest(out / name) != digest]:
         raise DeliveryError(
             f"{out / changed[0]} has changed since it was put there: remove it, and write the channel again",
             code="channel-changed",
@@ -166,9 +167,8 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
             shutil.copyfile(one.path, stage / one.name)
         _index(stage)
         listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
-        files.write_atomically(
-            out / MARKER, json.dumps(listed, indent=1) + "\n"
-        )  # first: who is stopped goes on later
+        # first: who is stopped goes on later
+        files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
         for path in sorted(filter(Path.is_file, stage.rglob("*")), key=_order):
             place = out / path.relative_to(stage)
             if not (place.name.endswith(SUFFIXES) and place.is_file()):
@@ -185,13 +185,3 @@ def _index(channel: Path) -> None:
     from rattler.index import index_fs
 
     asyncio.run(index_fs(channel, write_zst=True, write_shards=True))
-
-
-def _require_rattler() -> None:
-    try:
-        import rattler  # noqa: F401 (whether it is there)
-    except ImportError:
-        raise HostError(
-            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`",
-            code="conda-tools-missing",
-        ) from None

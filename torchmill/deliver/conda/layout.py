@@ -15,38 +15,31 @@ from pathlib import Path
 
 from torchmill.core.errors import DeliveryError
 from torchmill.wheel.pack import elf, elf_edit, wheel_writer
-from torchmill.wheel.pack.elf import DYNAMIC, RPATH, RUNPATH, ElfInfo, open_elf
+from torchmill.wheel.pack.elf import DYNAMIC, RPATH, RUNPATH, open_elf
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
 
 ENTRY = "qQ"  # of the dynamic section of 64-bit files: tag and value
 
 
-def conda_run_path(path: Path, facts: ElfInfo, staged: StagedWheel, lib: Path) -> tuple[str, ...]:
-    """Return the run path of a file in site-packages: its own, and last the environment's `lib`."""
-    libraries = [each for each in (staged.libraries, staged.root / f"{staged.package}.libs") if each.is_dir()]
-    own = elf_edit.run_path(path, facts.rpath, True, staged.root, libraries)
-    return (*own, elf_edit.relative_to_origin(path, lib))
-
-
 def apply_run_paths(staged: StagedWheel, lib: Path) -> tuple[str, ...]:
     """Give every library and program of an unpacked wheel its run path; return which, from site-packages.
 
-    Raises BuildError for a damaged file, HostError where the disk refuses what is new.
+    That is its own run path, and last the environment's `lib`. Raises BuildError for a damaged file,
+    HostError where the disk refuses what is new.
     """
-    return tuple(_applied(staged, lib))
-
-
-def _applied(staged: StagedWheel, lib: Path) -> Iterator[str]:
+    libraries = [each for each in (staged.libraries, staged.root / f"{staged.package}.libs") if each.is_dir()]
+    edited = []
     for path, facts in elf.dynamic_files(staged.root).items():
-        if not facts.needed:
-            continue
-        mode = path.stat().st_mode
-        path.chmod(mode | 0o200)
-        elf_edit.edit_file(ElfEdit(rpath=conda_run_path(path, facts, staged, lib)), path)
-        force_rpath(path)
-        path.chmod(mode)
-        yield path.relative_to(staged.root).as_posix()
+        if facts.needed:
+            own = elf_edit.run_path(path, facts.rpath, True, staged.root, libraries)
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o200)
+            elf_edit.edit_file(ElfEdit(rpath=(*own, elf_edit.relative_to_origin(path, lib))), path)
+            force_rpath(path)
+            path.chmod(mode)
+            edited.append(path.relative_to(staged.root).as_posix())
+    return tuple(edited)
 
 
 def force_rpath(path: Path) -> None:
@@ -75,12 +68,7 @@ from {module} import {name}
 if __name__ == "__main__":
     sys.exit({call}())
 """
-OF_PIP = (
-    "REQUESTED",
-    "direct_url.json",
-    "RECORD.jws",
-    "RECORD.p7s",
-)  # what an installer said of another place
+OF_PIP = ("REQUESTED", "direct_url.json", "RECORD.jws", "RECORD.p7s")  # about another installation
 
 
 def site_packages(python: str) -> str:
@@ -101,7 +89,7 @@ def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
         _spread(data, staged, prefix, python)
         shutil.rmtree(data)
     for entry in _entry_points(staged):
-        _write_script(prefix / "bin" / entry.name, _body(staged, entry))
+        _write_script(prefix / "bin" / entry.name, staged, entry)
     return staged
 
 
@@ -117,8 +105,8 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     for file in sorted(_files(prefix)):
         with file.open("rb") as data:
             digest = wheel_writer.record_digest(hashlib.file_digest(data, "sha256").digest())
-        rows.writerow([_seen_from(staged.root, file), digest, file.stat().st_size])
-    rows.writerow([_seen_from(staged.root, record), "", ""])
+        rows.writerow([Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size])
+    rows.writerow([record.relative_to(staged.root).as_posix(), "", ""])
     record.write_text(table.getvalue(), encoding="utf-8", newline="\n")
 
 
@@ -169,7 +157,7 @@ def _entry_points(staged: StagedWheel) -> Iterator[EntryPoint]:
             yield entry
 
 
-def _body(staged: StagedWheel, entry: EntryPoint) -> str:
+def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
     match = re.fullmatch(r"(?P<module>[\w.]+)\s*:\s*(?P<call>[\w.]+)\s*(\[.*\])?", entry.value)
     if match is None:
         raise DeliveryError(
@@ -177,10 +165,7 @@ def _body(staged: StagedWheel, entry: EntryPoint) -> str:
             code="invalid-script",
         )
     call = match["call"]
-    return CALL.format(module=match["module"], name=call.partition(".")[0], call=call)
-
-
-def _write_script(path: Path, body: str) -> None:
+    body = CALL.format(module=match["module"], name=call.partition(".")[0], call=call)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(HEADER + body, encoding="utf-8", newline="\n")
     path.chmod(0o755)
@@ -189,7 +174,3 @@ def _write_script(path: Path, body: str) -> None:
 def _files(folder: Path) -> Iterator[Path]:
     for inside, _, names in os.walk(folder):
         yield from (Path(inside, name) for name in names)
-
-
-def _seen_from(site: Path, file: Path) -> str:
-    return Path(os.path.relpath(file, site)).as_posix()

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from torchmill.core.errors import DeliveryError, HostError
@@ -43,18 +42,19 @@ def write_package(recipe: CondaRecipe, prefix: Path, licenses: Mapping[str, byte
     """
     rattler_build, zstandard = _libraries()
     place = folder / recipe.subdir / recipe.file
-    told = {f"info/{name}": text.encode() for name, text in recipe.extra.items()}
-    told |= {f"info/licenses/{name}": text for name, text in licenses.items()}
+    more = {f"info/{name}": text.encode() for name, text in recipe.extra.items()}
+    more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".conda-", dir=folder) as scratch:
             made = _assembled(rattler_build, recipe, prefix, Path(scratch))
             whole = Path(scratch, "whole")
-            add_info_files(made, whole, told, recipe.stamp, zstandard)
+            add_info_files(made, whole, more, recipe.stamp, zstandard)
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstandard.ZstdError, BadZipFile) as error:
+        gist = " ".join(str(error).split())[:300]
         raise HostError(
-            f"{place}: rattler-build could not write it ({_gist(error)})", code="conda-package-failed"
+            f"{place}: rattler-build could not write it ({gist})", code="conda-package-failed"
         ) from None
     except OSError as error:
         raise HostError(
@@ -65,7 +65,7 @@ def write_package(recipe: CondaRecipe, prefix: Path, licenses: Mapping[str, byte
 
 
 def add_info_files(
-    made: Path, whole: Path, told: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType
+    made: Path, whole: Path, more: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType
 ) -> None:
     """Copy a package with more files in its info/."""
     with ZipFile(made) as source, ZipFile(whole, "w", ZIP_STORED) as sink:
@@ -73,7 +73,7 @@ def add_info_files(
             copy = ZipInfo(member.filename, member.date_time)
             copy.external_attr, copy.create_system = member.external_attr, member.create_system
             if member.filename.startswith("info-"):
-                sink.writestr(copy, extend_info(source.read(member), told, stamp, zstandard))
+                sink.writestr(copy, extend_info(source.read(member), more, stamp, zstandard))
                 continue
             copy.file_size = member.file_size
             with source.open(member) as data, sink.open(copy, "w") as place:
@@ -81,27 +81,20 @@ def add_info_files(
                     place.write(chunk)
 
 
-def extend_info(info: bytes, told: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType) -> bytes:
+def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType) -> bytes:
     """Return the archive of info/ with more files in it, sorted by name, all of them of one time."""
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(info)) as plain:
-        files = {**_members(io.BytesIO(plain.read())), **told}
-    packed: bytes = zstandard.ZstdCompressor(level=INFO_LEVEL).compress(_tar(files, stamp))
-    return packed
-
-
-def _members(archive: BinaryIO) -> dict[str, bytes]:
-    with tarfile.open(fileobj=archive) as tar:
-        return {member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None}
-
-
-def _tar(files: Mapping[str, bytes], stamp: datetime) -> bytes:
+        content = io.BytesIO(plain.read())
+    with tarfile.open(fileobj=content) as tar:
+        files = {member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name in sorted(files):
+        for name, text in sorted({**files, **more}.items()):
             member = tarfile.TarInfo(name)
-            member.size, member.mode, member.mtime = len(files[name]), 0o644, int(stamp.timestamp())
-            tar.addfile(member, io.BytesIO(files[name]))
-    return buffer.getvalue()
+            member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
+            tar.addfile(member, io.BytesIO(text))
+    packed: bytes = zstandard.ZstdCompressor(level=INFO_LEVEL).compress(buffer.getvalue())
+    return packed
 
 
 def _assembled(rattler_build: ModuleType, recipe: CondaRecipe, prefix: Path, scratch: Path) -> Path:
@@ -137,11 +130,7 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
     return rattler_build, zstandard
 
 
-def _gist(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
-
-
-_TOLD = 3  # things that are wrong, of all that there are
+_MOST_PROBLEMS = 3  # that are named
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
 
 
@@ -157,51 +146,48 @@ def make_conda_package(found: VerifiedWheel, number: int | None = None) -> Produ
     says, ImpossibleBuildError for a machine that conda has no name for, HostError where this one lacks
     rattler-build or room, ConfigError for a variable without sense.
     """
-    layout, recall = found.layout, StatCache(found.layout.cache / "recall.json")
+    layout, stat_cache = found.layout, StatCache(found.layout.cache / "recall.json")
     wheel = wheel_file.read_wheel(found.wheel)
     planned = recipe.compose_recipe(found.facts, found.cell, wheel, (), os.environ, number=number)
-    parts = _parts(found, planned, recall)
-    there = products.find_unchanged([packages_folder(layout) / planned.subdir / planned.file], parts, recall)
-    recall.save()
-    if there is not None:
-        return Product(there, kept=True)
-    package = _made(found, wheel, number)
+    parts = _parts(found, planned, stat_cache)
+    place = packages_folder(layout) / planned.subdir / planned.file
+    unchanged = products.find_unchanged([place], parts, stat_cache)
+    stat_cache.save()
+    if unchanged is not None:
+        return Product(unchanged, kept=True)
+    package = _make_package(found, wheel, number)
     products.write_record(package, parts, hash_file(package), {})
     return Product(package, kept=False)
 
 
-def _parts(found: VerifiedWheel, planned: CondaRecipe, recall: StatCache) -> dict[str, str]:
+def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) -> dict[str, str]:
     """Return all that can change a package; what the wheel's symbols add to the recipe follows from these."""
     return {
-        **products.wheel_parts(found.wheel, recall),
+        **products.wheel_parts(found.wheel, stat_cache),
         "recipe": digest_data(asdict(planned)),
         "facts": digest_data(asdict(requirements.conda_facts(found.facts))),
-        "code": digest_code(recall, "deliver/conda", "wheel/wheel_file.py", "wheel/pack"),
+        "code": digest_code(stat_cache, "deliver/conda", "wheel/wheel_file.py", "wheel/pack"),
         "tools": digest_data([products.installed_version(name) for name in TOOLS]),
     }
 
 
-def _made(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path:
+def _make_package(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
-        told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
-        raise DeliveryError(f"{found.wheel}: {told}: build it again", code="wheel-changed")
+        more = f"; and {len(wrong) - _MOST_PROBLEMS} more" if len(wrong) > _MOST_PROBLEMS else ""
+        problems = "; ".join(wrong[:_MOST_PROBLEMS]) + more
+        raise DeliveryError(f"{found.wheel}: {problems}: build it again", code="wheel-changed")
     layout.state.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="conda-", dir=layout.state) as scratch:
         prefix = Path(scratch, "prefix")
         staged = lay_out_wheel(found.wheel, prefix, build.python)
-        symbols = libstdcxx_symbols(staged)
+        libraries = elf.dynamic_files(staged.root).values()
+        symbols = {one for facts in libraries for one in facts.versions.get("libstdc++.so.6", ())}
         described = recipe.compose_recipe(found.facts, found.cell, wheel, symbols, os.environ, number=number)
         if found.facts.arches[build.arch].system == "linux":
             apply_run_paths(staged, prefix / "lib")
         register_with_conda(staged, prefix)
         return write_package(described, prefix, dict(license_texts(staged)), packages_folder(layout))
-
-
-def libstdcxx_symbols(staged: StagedWheel) -> frozenset[str]:
-    """Return the versions of its symbols that the wheel's libraries want of libstdc++."""
-    files = elf.dynamic_files(staged.root).values()
-    return frozenset(one for facts in files for one in facts.versions.get("libstdc++.so.6", ()))
 
 
 def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:

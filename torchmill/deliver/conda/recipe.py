@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
@@ -77,11 +77,18 @@ def compose_recipe(
     target = CondaTarget(build.python, build.variant, facts.arches[build.arch].system, build.arch)
     called = (facts, build.python, build.variant, wheel.variant)
     name, version = requirements.conda_package_name(conda, wheel.name), wheel.version.public
+    minor = f"{Version(version).major}.{Version(version).minor + 1}"
     number = (*wheel.build, 0)[0] if number is None else number
     cudnn = _cudnn(cell, wheel.manifest) if package.after is None else None
     constrains = [requirements.abi_requirement(target), *requirements.libstdcxx_requirements(conda, symbols)]
     if build.cuda is not None:
         constrains += requirements.toolkit_requirements(str(wheel.manifest.get("toolkit") or build.cuda))
+    depends = [
+        requirements.python_requirement(target),
+        *requirements.platform_requirements(wheel.platforms),
+        *requirements.compiled_requirements(conda, package.name, wheel.manifest),
+        *requirements.wheel_requirements(facts, wheel.requires, target),
+    ]
     headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
     license_ = _license(conda, headers)
     return CondaRecipe(
@@ -90,21 +97,14 @@ def compose_recipe(
         build=requirements.build_string(*called, cudnn=cudnn, number=number),
         number=number,
         subdir=requirements.conda_subdir(conda, build.arch, environ),
-        depends=requirements.merge_specs(_depends(facts, package.name, wheel, target)),
+        depends=requirements.merge_specs(depends),
         constrains=requirements.merge_specs(constrains),
-        run_exports={"weak": (_minor(name, version),)},
+        run_exports={"weak": (f"{name} >={version},<{minor}.0a0",)},  # no other minor loads dependents' code
         imports=(package.import_name,),
         license=license_,
         about=_about(headers, license_, package.repository, wheel),
         stamp=package_timestamp(environ, cell.release.date),
     )
-
-
-def _depends(facts: Facts, package: str, wheel: Distribution, target: CondaTarget) -> Iterator[str]:
-    yield requirements.python_requirement(target)
-    yield from requirements.platform_requirements(wheel.platforms)
-    yield from requirements.compiled_requirements(requirements.conda_facts(facts), package, wheel.manifest)
-    yield from requirements.wheel_requirements(facts, wheel.requires, target)
 
 
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
@@ -121,12 +121,6 @@ def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
             code="invalid-epoch",
         )
     return datetime.fromtimestamp(max(FIRST, int(given)), UTC)
-
-
-def _minor(name: str, version: str) -> str:
-    """Return what binds those that are compiled against a package: no other minor loads their code."""
-    found = Version(version)
-    return f"{name} >={version},<{found.major}.{found.minor + 1}.0a0"
 
 
 def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -92,14 +91,8 @@ def matching_build_strings(facts: Facts, python: str, variant: str, label: str |
     """Return a pattern of the build strings of a package with this local label; None where it has none."""
     if label is None:
         return None
-    return "_".join(
-        [
-            f"py{python}",
-            conda_variant(facts, variant),
-            *(f"*{one}" for one in label_suffixes(label, variant)),
-            "*",
-        ]
-    )
+    suffixes = (f"*{one}" for one in label_suffixes(label, variant))
+    return "_".join([f"py{python}", conda_variant(facts, variant), *suffixes, "*"])
 
 
 def label_suffixes(label: str | None, variant: str) -> list[str]:
@@ -231,33 +224,21 @@ def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
         )
     name = conda_package_name(conda, project)
     specifiers = sorted(requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one)))
-    exact = _exactly(specifiers)
+    exact = None
+    if len(specifiers) == 1 and specifiers[0].operator in {"==", "==="}:
+        exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
         pattern = matching_build_strings(facts, target.python, target.variant, exact.local)
         return f"{name} {exact.public} {pattern}"
     bounds = conda.names[project].bounds if project in conda.names else "same"
-    version = _bounded(exact, bounds) if exact and bounds != "same" else ",".join(map(_written, specifiers))
-    return f"{name} {version if bounds != 'none' else ''}".strip()
-
-
-def _exactly(specifiers: list[Specifier]) -> Version | None:
-    """Return the one version that is required, "1.2" for "==1.2.*" too; None where there are several."""
-    if len(specifiers) != 1 or specifiers[0].operator not in {"==", "==="}:
-        return None
-    return Version(specifiers[0].version.removesuffix(".*"))
-
-
-def _bounded(exact: Version, bounds: str) -> str:
+    if bounds == "none":
+        return name
+    if exact is None or bounds == "same":  # an exact version has no sign in conda
+        written = [one.version if one.operator in {"==", "==="} else str(one) for one in specifiers]
+        return f"{name} {','.join(written)}".strip()
     if bounds == "major":
-        return f">={exact.public},<{exact.major + 1}.0a0"
-    return f">={exact.major}.{exact.minor},<{exact.major}.{exact.minor + 1}.0a0"
-
-
-def _written(specifier: Specifier) -> str:
-    """Return a specifier as conda writes it: an exact version has no sign there."""
-    if specifier.operator in {"==", "==="}:
-        return specifier.version
-    return str(specifier)
+        return f"{name} >={exact.public},<{exact.major + 1}.0a0"
+    return f"{name} >={exact.major}.{exact.minor},<{exact.major}.{exact.minor + 1}.0a0"
 
 
 def merge_specs(specs: Iterable[str]) -> tuple[str, ...]:

@@ -41,13 +41,15 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             code="image-without-python",
         )
     left = [] if expected else missing
+    cuda = f"/usr/local/cuda-{request.toolkit}"
+    nvcc = [f"{cuda}/bin/nvcc"] if request.toolkit else []  # tells that a base has the toolkit
     blocks = [
         _head(request, left),
         dockerfile.from_block(toolkit, "toolkit") if toolkit else "",
         dockerfile.from_block(base),
-        dockerfile.check_base_block(base, like, [*_nvcc(request), *(f"python{one}" for one in expected)]),
+        dockerfile.check_base_block(base, like, [*nvcc, *(f"python{one}" for one in expected)]),
         dockerfile.install_block(base, system_packages_of_image(facts, request, base, found)),
-        _copy_toolkit(toolkit),
+        f"COPY --from=toolkit {cuda}/ {cuda}/" if toolkit else "",
         *suite_block(facts, found),
         _user(request),
     ]
@@ -93,24 +95,14 @@ def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
     return image.base_image(facts.images, "toolkit", request.arch, toolkit=request.toolkit)
 
 
-def _nvcc(request: ImageRequest) -> tuple[str, ...]:
-    """Return the program that tells that a base has the toolkit."""
-    return (f"/usr/local/cuda-{request.toolkit}/bin/nvcc",) if request.toolkit else ()
-
-
 def _head(request: ImageRequest, left: list[str]) -> str:
     lines = [
         f"# Builds wheels of {request.release} ({request.variant}) on {request.arch}, for {request.purpose}.",
-        "# Written by `invoke image` from build_configs/; run it again instead of changing this.",
+        dockerfile.WRITTEN,
     ]
     if left:
         lines.append(f"# Without Python {', '.join(left)}: there is none to be had for this image.")
     return "\n".join(lines)
-
-
-def _copy_toolkit(toolkit: BaseImage | None) -> str:
-    folder = f"/usr/local/cuda-{toolkit.toolkit}" if toolkit else ""
-    return f"COPY --from=toolkit {folder}/ {folder}/" if toolkit else ""
 
 
 def _user(request: ImageRequest) -> str:
@@ -155,7 +147,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             code="image-without-python",
         )
     blocks = [
-        _devcontainer_head(request),
+        f"# A dev container for {request.release}, Python {python}.\n{dockerfile.WRITTEN}",
         dockerfile.from_block(base),
         dockerfile.check_base_block(base, like, [f"python{python}"]),
         dockerfile.install_block(base, system_packages_of_image(facts, request, base, found)),
@@ -170,13 +162,6 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
     )
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, notes, run=run)
-
-
-def _devcontainer_head(request: ImageRequest) -> str:
-    return (
-        f"# A dev container for {request.release}, Python {request.pythons[0]}.\n"
-        "# Written by `invoke image` from build_configs/; run it again instead of changing this."
-    )
 
 
 def _suite(suite: str, base: BaseImage) -> str:

@@ -20,6 +20,7 @@ UNPINNED = "Versions are not pinned: archives drop one when the next comes, and 
 # Of the user that works in an image: a number, because that tells without a look into the image that it is
 # not root; not 1000, which some images have given away.
 UID = 10001
+WRITTEN = "# Written by `invoke image` from build_configs/; run it again instead of changing this."
 RULES = {"apt": "DL3008", "dnf": "DL3041", "yum": "DL3033"}
 
 
@@ -28,9 +29,7 @@ class ImageRecipe:
     """An image as files: what is written, what is copied, and what the user should know."""
 
     texts: dict[str, str]  # path in the folder -> content
-    copied: dict[
-        str, str
-    ]  # path in the folder -> "suite", "requirements.txt", or the name of a wheel in dist/
+    copied: dict[str, str]  # path in the folder -> "suite", "requirements.txt", or a wheel's name in dist/
     notes: tuple[str, ...]  # warnings
     programs: frozenset[str] = frozenset()  # those of `texts` that are executable
     run: str = ""  # how a container of it is started; {image} stands for its name

@@ -101,8 +101,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         release,
         arch,
         _pythons(kind, release, said.pythons),
-        _variant(facts, said.toolkit),
-        _toolkit(facts, release, arch, said.toolkit),
+        *_toolkit(facts, release, arch, said.toolkit),
         _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
         said.base,
         said.index,
@@ -160,20 +159,18 @@ def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...
     return tuple(said[:1]) or (max(plain, key=python_key),)
 
 
-def _variant(facts: Facts, version: str) -> str:
-    toolkit = facts.toolkit(version)
-    return toolkit.variant if toolkit else CPU
-
-
-def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> str | None:
+def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[str, str | None]:
+    """Return the variant and the toolkit of an image."""
     if not version:
-        return None
-    if facts.toolkit(version) is None:
+        return CPU, None
+    toolkit = facts.toolkit(version)
+    if toolkit is None:
         _known("toolkit", version, [one.version for one in facts.toolkits])
     _, toolkits = ReleaseTerms.for_release(facts, release).axes(arch)
-    if version not in {one.version for one in toolkits}:
-        there = ", ".join(one.version for one in toolkits) or "none"
+    if toolkit is None or version not in {one.version for one in toolkits}:
+        choices = ", ".join(one.version for one in toolkits) or "none"
         raise ImpossibleBuildError(
-            f"{release} is not built with CUDA {version} on {arch}; there is {there}", code="impossible-build"
+            f"{release} is not built with CUDA {version} on {arch}; there is {choices}",
+            code="impossible-build",
         )
-    return version
+    return toolkit.variant, version

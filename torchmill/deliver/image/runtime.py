@@ -48,12 +48,8 @@ def runtime_recipe(
     like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     command = f"python{python}"
-    head = (
-        f"# {request.release} ({request.variant}) for Python {python}, to run it.\n"
-        "# Written by `invoke image` from build_configs/; run it again instead of changing this."
-    )
     blocks = [
-        head,
+        f"# {request.release} ({request.variant}) for Python {python}, to run it.\n{dockerfile.WRITTEN}",
         dockerfile.from_block(base, "python"),
         "" if base.distribution else f"RUN {dockerfile.has_program(command)}",
         _installed(facts, request, command, wheels, packages),
