@@ -175,8 +175,13 @@ def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
     assert tiny.COMPILER is not None
     subprocess.run([tiny.COMPILER, "-o", program, source], check=True)
     before = program.read_bytes()
-    assert not elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), program)
+    edit = ElfEdit(rpath=("$ORIGIN",))
+    assert not elf_edit.edit_in_place(edit, program)
     assert program.read_bytes() == before
+    program.chmod(0o555)
+    elf_edit.edit_file(edit, program)
+    assert facts(program).rpath == edit.rpath
+    assert program.stat().st_mode & 0o777 == 0o555
 
 
 def filled(library: Path, spare: int) -> None:

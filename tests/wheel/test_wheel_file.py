@@ -143,6 +143,15 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
             lambda members: members.pop("tinytorch/__init__.py"),
             "RECORD lists tinytorch/__init__.py, which the wheel does not hold",
         ),
+        *(
+            (
+                lambda members, name=name: members.update(
+                    {f"{INFO}/RECORD": members[f"{INFO}/RECORD"].replace(b"sha256=", name)}
+                ),
+                f"{INFO}/METADATA has no sound hash in RECORD",
+            )
+            for name in (b"md5=", b"shake_128=", b"")
+        ),
         (lambda members: members.pop(f"{INFO}/RECORD"), f"{INFO}/RECORD is missing"),
         (lambda members: members.pop(f"{INFO}/WHEEL"), f"{INFO}/WHEEL is missing"),
         (
