@@ -26,31 +26,31 @@ def expect(condition, message):
         raise CheckError(message)
 
 
-def expect_equal(found, wanted, what):
-    expect(found == wanted, "{} is {!r}, not {!r}".format(what, found, wanted))
+def expect_equal(actual, wanted, what):
+    expect(actual == wanted, "{} is {!r}, not {!r}".format(what, actual, wanted))
 
 
-def expect_close(found, wanted, tolerance, what):
+def expect_close(actual, wanted, tolerance, what):
     many = isinstance(wanted, (list, tuple))
-    found, wanted = (found, wanted) if many else ([found], [wanted])
-    expect_equal(len(found), len(wanted), "the number of values of {}".format(what))
-    for one, other in zip(found, wanted):  # noqa: B905 (strict= is younger than these interpreters)
+    actual, wanted = (actual, wanted) if many else ([actual], [wanted])
+    expect_equal(len(actual), len(wanted), "the number of values of {}".format(what))
+    for one, other in zip(actual, wanted):  # noqa: B905 (strict= is younger than these interpreters)
         # written so that nan is not close to anything
         expect(abs(one - other) <= tolerance, "{} is {!r}, not {!r}".format(what, one, other))
 
 
 def switches_of(settings):
     """Return {"USE_X": True or False} of the switches among `settings`, NO_X spelled the new way."""
-    found = {}
+    switches = {}
     for name, value in settings.items():
         word = str(value).upper()
         if word not in ON | OFF:
             continue
         if name.startswith("NO_"):
-            found["USE_" + name[len("NO_") :]] = word in OFF
+            switches["USE_" + name[len("NO_") :]] = word in OFF
         elif name.startswith("USE_"):
-            found[name] = word in ON
-    return found
+            switches[name] = word in ON
+    return switches
 
 
 def expect_planned(expected, switch, present, what):
