@@ -233,7 +233,7 @@ def test_invoke_diagnose(tmp_path: Path) -> None:
     done = commands.run("invoke", "diagnose", str(log), "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{log}:1: ModuleNotFoundError: No module named 'yaml'\n  cause: ")
-    assert "\n  cure:  " in done.stdout
+    assert "\n  fix:   " in done.stdout
 
 
 @pytest.mark.parametrize(

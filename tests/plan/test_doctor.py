@@ -50,7 +50,7 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     )
     assert (
         interpreter.because
-        == "the shim /home/user/.pyenv/shims/python3.10 does not run; the suite passes it by"
+        == "the shim /home/user/.pyenv/shims/python3.10 does not run; torchmill uses the Python behind it"
     )
     assert of(findings, "CMake").found == "from PyPI, not the system's 3.25.1"
     assert of(findings, "source").cure == "invoke fetch --tag v1.13.1"

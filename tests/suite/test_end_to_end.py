@@ -165,7 +165,7 @@ def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     assert "the whole log:" in said
     assert "to continue where it stopped: nox -s" in said
     assert "\n  cause: a header is not installed" in said
-    assert "\n  cure:  `invoke deps`" in said.rpartition("to continue")[2]
+    assert "\n  fix:   `invoke deps`" in said.rpartition("to continue")[2]
     assert "Traceback" not in said
     assert not sample.wheels()
 

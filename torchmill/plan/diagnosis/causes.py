@@ -134,14 +134,14 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
-    """Return the cause and the cure, a line each; or that none is known."""
+    """Return the cause and the fix, a line each; or that none is known."""
     if diagnosis.match is None:
         page = "docs/how-to/diagnose-a-failed-build.md"
         return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
     cause = diagnosis.match.cause
     return [
         f"  cause: {cause.cause} ({cause.name})",
-        f"  cure:  {cause.cure}",
+        f"  fix:   {cause.cure}",
     ]
 
 

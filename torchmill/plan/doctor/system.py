@@ -51,7 +51,7 @@ def _interpreter(context: CheckContext) -> Finding:
             "extension modules include Python.h",
         )
     needed = f"CPython {version}"
-    because = f"the shim {shim} does not run; the suite passes it by" if shim else ""
+    because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
     return Finding("interpreter", path, needed, "ok", because=because)
 
 
