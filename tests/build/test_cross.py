@@ -14,7 +14,7 @@ from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost, Mount
 from torchmill.build.context import UNSET_PATTERNS
 from torchmill.build.cross import container, requested
-from torchmill.build.cross.container import ContainerOrder, ContainerPlace, CrossBuild, PassedSettings
+from torchmill.build.cross.container import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
@@ -161,12 +161,14 @@ def place(**changed: object) -> ContainerPlace:
 
 def order(
     known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
-) -> ContainerOrder:
+) -> CrossBuild:
     cell = cell_lookup.find_cell(known, name, "x86_64", matrix.find_release(known, "torch", tag))
-    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
-    return ContainerOrder(
-        goal, tag, "localhost/torch-builder:1.13.1-cpu-aarch64-distribution", parse_options(arguments, "test")
+    image, options = (
+        "localhost/torch-builder:1.13.1-cpu-aarch64-distribution",
+        parse_options(arguments, "test"),
     )
+    session = cell.build.identifier(cell.build.arch)
+    return CrossBuild(cell, session, tag=tag, image=image, options=options)
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -238,8 +240,8 @@ def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped
 
 def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
     asked = order(shipped, "--jobs=2")
-    goal = replace(asked.goal, session="conda-3.10-cpu", own=("--build-number=3",))
-    argv = container.plan_container(replace(asked, goal=goal), place(), LINUX).argv
+    conda = replace(asked, session="conda-3.10-cpu", own=("--build-number=3",))
+    argv = container.plan_container(conda, place(), LINUX).argv
     assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
 
 
@@ -262,9 +264,9 @@ def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
 )
 def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
     with refused("not-in-a-container") as caught:
-        container.refuse_impossible(shipped, order(shipped, name=name).goal)
+        container.refuse_impossible(shipped, order(shipped, name=name))
     assert said in str(caught.value)
-    container.refuse_impossible(shipped, order(shipped).goal)
+    container.refuse_impossible(shipped, order(shipped))
 
 
 def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TextIO
 
 import pytest
@@ -22,15 +22,15 @@ from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 GIB = 2**30
 
 
-@dataclass
-class Used:
-    """What is in use, as a guard's account would know."""
+class Used(BuildAccount):
+    """An account of a build without units; `use` changes its memory in use, in bytes."""
 
-    current: int = 2 * GIB
+    def __init__(self, current: int = 2 * GIB) -> None:
+        super().__init__()
+        self.use(current)
 
-    @property
-    def now(self) -> TimelineMoment:
-        return TimelineMoment(0.0, self.current, 8 * GIB, running=0, waiting=0, paused=0)
+    def use(self, current: int) -> None:
+        self.add(TimelineMoment(0.0, current, 8 * GIB, running=0, waiting=0, paused=0))
 
 
 class Time:
@@ -113,7 +113,8 @@ def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
     file, clock, used = io.StringIO(), Time(), Used()
     with on_terminal(file, clock, width=120) as line:
         line.edge("[1/2] Linking CXX shared library lib/libtorch.so", used)
-        clock.now, used.current = 90, 3 * GIB  # nothing is said for long, and time goes on all the same
+        clock.now = 90  # nothing is printed for long, and time goes on all the same
+        used.use(3 * GIB)
         line.note("[verifying]")
     end = file.getvalue()
     assert "1/2 (50 %), 1:30 so far, memory 3.0 of 8.0 GiB: libtorch.so\n" in end

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,17 +18,9 @@ from rich.text import Text
 from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
 from torchmill.core.ninja import Edge, EdgePace, parse_edge, strip_colours
 from torchmill.core.units import format_share
-from torchmill.toolchain.guard.timeline import TimelineMoment
+from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
-
-
-class UnitAccount(Protocol):
-    """What has a build's memory and units: the account that a guard keeps."""
-
-    @property
-    def now(self) -> TimelineMoment:
-        """Return what was seen last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ class BuildTrack:
         elif self._pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
-    def status(self, account: UnitAccount) -> BuildStatus:
+    def status(self, account: BuildAccount) -> BuildStatus:
         """Return how far the build is now."""
         at = self._clock()
         return BuildStatus(
@@ -102,7 +94,7 @@ class ProgressLine:
         self._out, self._clock, self._console = ThrottledOutput(file, clock), clock, console
         self._track = None if console else BuildTrack(clock)
         self._live: Live | None = None
-        self._shown: tuple[BuildStatus, float, UnitAccount] | None = None
+        self._shown: tuple[BuildStatus, float, BuildAccount] | None = None
 
     def note(self, text: str) -> None:
         """Write a line that stays; whatever comes next has the terminal to itself."""
@@ -112,7 +104,7 @@ class ProgressLine:
         else:
             self._console.print(Text(text), soft_wrap=True)
 
-    def edge(self, line: str, account: UnitAccount) -> None:
+    def edge(self, line: str, account: BuildAccount) -> None:
         """Take one line of the build's output."""
         track = self._track = self._track or BuildTrack(self._clock)
         track.see(line)

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from torchmill.build.containers.engine import Engine, explain_no_emulation, find
 from torchmill.build.containers.run import Container, ContainerCommands
 from torchmill.build.cross.container import (
     IMAGE_VARIABLE,
-    ContainerOrder,
     ContainerPlace,
     CrossBuild,
     parse_pip_settings,
@@ -136,9 +135,10 @@ def prepare_run(
     engine = find_engine(os.environ, asked.engine)
     engine_host = run.find_engine_host(engine, os.environ, machine.system)
     image, has_image = find_image(engine, facts, goal.cell, asked.image)
-    order = ContainerOrder(goal, cell_lookup.selecting_tag(facts, goal.cell.release), image, asked.options)
+    tag = cell_lookup.selecting_tag(facts, goal.cell.release)
+    goal = replace(goal, tag=tag, image=image, options=asked.options)
     place = _place(root)
-    container = plan_container(order, place, engine_host)
+    container = plan_container(goal, place, engine_host)
     emulated = engine_host.arch != goal.arch
     plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
     where = f"{engine.name} {engine.version}, image {image}"
@@ -150,7 +150,7 @@ def prepare_run(
         run.container_commands(engine, engine_host, container),
         emulated,
         has_image,
-        required_folders(order, place),
+        required_folders(goal, place),
         {**os.environ, **place.passed.variables},
         (first, *describe_pace(facts, plan, emulated=emulated)),
     )

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
 from torchmill.core.paths import GUEST, Layout
+from torchmill.plan.base_requirement import PYPI
 from torchmill.plan.options import format_options
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -98,11 +99,14 @@ IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 
 @dataclass(frozen=True, slots=True)
 class CrossBuild:
-    """What shall be built."""
+    """What is to be built, and in which image."""
 
     cell: Cell
     session: str  # its name on its own machine: "wheel-3.10-cpu"
     own: tuple[str, ...] = ()  # what stands after -- for that which is made of the wheel
+    tag: str = ""  # selects its release
+    image: str = ""
+    options: Options = field(default_factory=Options)
 
     @property
     def arch(self) -> str:
@@ -114,26 +118,16 @@ class CrossBuild:
         """Return its name here."""
         return f"{self.session}-{self.arch}"
 
-
-@dataclass(frozen=True, slots=True)
-class ContainerOrder:
-    """What is asked for."""
-
-    goal: CrossBuild
-    tag: str  # selects its release
-    image: str
-    options: Options
-
     @property
     def torch(self) -> Path | None:
-        """Return the wheel that it shall be built against, where that is a file."""
+        """Return the wheel that it is built against, where that is a file."""
         named = self.options.torch
-        return Path(named) if named and named != "PyPI" else None
+        return Path(named) if named and named != PYPI else None
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlace:
-    """Where it happens."""
+    """The checkout and the user that a container is for."""
 
     checkout: Path
     layout: Layout  # this machine's
@@ -167,8 +161,8 @@ def guest_layout(layout: Layout, arch: str) -> Layout:
     return Layout(layout.root, cache, arch)
 
 
-def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: EngineHost) -> Container:
-    """Return the container in which an order is carried out.
+def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: EngineHost) -> Container:
+    """Return the container in which a build runs.
 
     Raises HostError where the engine's machine does not see this one's files, ConfigError where a folder has
     a name that no engine takes.
@@ -180,7 +174,7 @@ def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: En
             "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
             code="remote-container-engine",
         )
-    arch, mounts = order.goal.arch, _mounts(order, place)
+    arch, mounts = build.arch, _mounts(build, place)
     unmountable = next((one.source for one in mounts if "," in one.source or '"' in one.source), None)
     if unmountable is not None:
         raise ConfigError(
@@ -192,7 +186,7 @@ def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: En
     variables = {
         "TORCHMILL_HOME": HOME,
         GUEST: arch,
-        "TORCHMILL_TAG": order.tag,
+        "TORCHMILL_TAG": build.tag,
         "XDG_CACHE_HOME": CACHE,
         "HOME": f"{state}/home",
         "PIP_CACHE_DIR": f"{state}/home/pip",
@@ -202,15 +196,15 @@ def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: En
     }
     # The suite's own requirements are installed once.
     environment = f"{state}/suite-{hashlib.sha256(place.requirements.encode()).hexdigest()[:8]}"
-    options = order.options
-    if order.torch is not None:  # it lies elsewhere in the container
-        options = replace(options, torch=f"{GIVEN}/{order.torch.name}")
-    words = (*order.goal.own, *format_options(options))
+    options = build.options
+    if build.torch is not None:  # it lies elsewhere in the container
+        options = replace(options, torch=f"{GIVEN}/{build.torch.name}")
+    words = (*build.own, *format_options(options))
     return Container(
-        name=f"torchmill-{arch}-{order.goal.session}-{place.process}",
-        image=order.image,
+        name=f"torchmill-{arch}-{build.session}-{place.process}",
+        image=build.image,
         arch=arch,
-        argv=("/bin/sh", SCRIPT, environment, order.goal.session, *(("--", *words) if words else ())),
+        argv=("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ())),
         mounts=mounts,
         variables=variables,
         passed=tuple(sorted(place.passed.variables)),
@@ -218,15 +212,15 @@ def plan_container(order: ContainerOrder, place: ContainerPlace, engine_host: En
     )
 
 
-def required_folders(order: ContainerOrder, place: ContainerPlace) -> tuple[Path, ...]:
+def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
     """Return the folders that must be there first: an engine would make them root's."""
-    inner = guest_layout(place.layout, order.goal.arch)
+    inner = guest_layout(place.layout, build.arch)
     made = (inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache)
     return (*made, *(Path(one.source) for one in place.passed.mounts if one.writable))
 
 
-def _mounts(order: ContainerOrder, place: ContainerPlace) -> tuple[Mount, ...]:
-    layout, inner = place.layout, guest_layout(place.layout, order.goal.arch)
+def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
+    layout, inner = place.layout, guest_layout(place.layout, build.arch)
     mounts = [
         Mount(str(place.checkout), SUITE),
         Mount(str(layout.state), f"{HOME}/{layout.state.name}", writable=True),
@@ -235,6 +229,6 @@ def _mounts(order: ContainerOrder, place: ContainerPlace) -> tuple[Mount, ...]:
     ]
     if place.configs is not None:
         mounts.append(Mount(str(place.configs), CONFIGS))
-    if order.torch is not None:
-        mounts.append(Mount(str(order.torch), f"{GIVEN}/{order.torch.name}"))
+    if build.torch is not None:
+        mounts.append(Mount(str(build.torch), f"{GIVEN}/{build.torch.name}"))
     return (*mounts, *place.passed.mounts)
