@@ -1,9 +1,7 @@
-"""Dockerfiles: what follows from the facts, that hadolint has nothing to say, and `invoke image` itself.
-
-No engine is needed. What engines made of these files is told in docs/how-to/build-images.md.
-"""
+"""Images: what is asked for, their folders, and images that a real engine builds."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from torchmill.config.delivery_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
 from torchmill.core.errors import TorchmillError
-from torchmill.deliver.image import builder, runtime
+from torchmill.deliver.image import builder, folder, request, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
 
@@ -286,3 +284,146 @@ def test_the_remark_on_shared_memory_comes_where_there_is_little(tmp_path: Path)
         )  # fmt: skip
         assert done.stdout == "ran\n"
         assert ("--shm-size=8G or --ipc=host" in done.stderr) == said
+
+
+OLD, NEW = (find_release(OURS, "torch", version) for version in ("1.1.0", "1.13.1"))
+
+
+def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
+    builder = request.make_image_request(OURS, ImageOptions("builder", toolkit="11.8"), NEW, "x86_64")
+    assert (builder.pythons, builder.variant, builder.purpose) == (NEW.pythons, "cu118", "development")
+    assert builder.tag == "localhost/torch-builder:1.13.1-cu118-x86_64-development"
+    assert request.make_image_request(OURS, ImageOptions("runtime"), NEW, "x86_64").pythons == ("3.11",)
+    assert request.make_image_request(
+        OURS, ImageOptions("builder", ("3.10", "3.9")), NEW, "x86_64"
+    ).pythons == ("3.9", "3.10")
+
+
+def test_a_mac_runs_linux_of_its_own_processor() -> None:
+    found = request.make_image_request(OURS, ImageOptions("devcontainer", ("3.10",)), NEW, "arm64")
+    assert (found.arch, found.name) == ("aarch64", "devcontainer-1.13.1-py3.10-aarch64")
+    assert request.make_image_request(OURS, ImageOptions("devcontainer"), NEW, "amd64").arch == "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (ImageOptions(""), "no-image-kind"),
+        (ImageOptions("bilder"), "unknown-choice"),
+        (ImageOptions("builder", arch="arm64"), "unknown-choice"),
+        (ImageOptions("builder", toolkit="11.9"), "unknown-choice"),
+        (ImageOptions("builder", purpose="fun"), "unknown-choice"),
+        (ImageOptions("runtime", purpose="development"), "option-not-for-kind"),
+        (ImageOptions("builder", index="https://x"), "option-not-for-kind"),
+        (ImageOptions("devcontainer", toolkit="11.8"), "option-not-for-kind"),
+        (ImageOptions("runtime", index="file:///x"), "invalid-url"),
+        (ImageOptions("runtime", index="https://x\nRUN y"), "invalid-url"),
+        (ImageOptions("runtime", index="https://me:secret@x/whl"), "password-in-command"),
+        (ImageOptions("runtime", ("3.9", "3.10")), "one-python"),
+    ],
+)
+def test_invalid_options_are_refused_and_no_password_repeated(options: ImageOptions, code: str) -> None:
+    with refused(code) as refusal:
+        request.make_image_request(OURS, options, NEW, "x86_64")
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_misspelt_kind_is_answered_with_the_nearest() -> None:
+    with refused("unknown-choice") as refusal:
+        request.make_image_request(OURS, ImageOptions("bilder"), NEW, "x86_64")
+    assert "; there is builder, runtime, devcontainer; did you mean builder?" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "choices"),
+    [
+        (ImageOptions("builder", toolkit="12.1"), "there is 9.0"),
+        (ImageOptions("runtime", ("3.10",)), "it is for 3.5, 3.6, 3.7"),
+    ],
+)
+def test_what_a_release_does_not_have_is_refused(options: ImageOptions, choices: str) -> None:
+    with refused("impossible-build") as refusal:
+        request.make_image_request(OURS, options, OLD, "x86_64")
+    assert choices in str(refusal.value)
+
+
+ROOT = Path(__file__).parents[2]
+FACTS = ROOT / "build_configs"
+
+
+def _small_recipe(text: str, **copied: str) -> ImageRecipe:
+    return ImageRecipe({"Dockerfile": text, "entry": "#!/bin/sh\n"}, copied, (), frozenset({"entry"}))
+
+
+def _write(place: Path, recipe: ImageRecipe, sources: dict[str, Path] | None = None) -> None:
+    folder.write_image_folder(place, recipe, sources or {}, ROOT, FACTS)
+
+
+def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
+    wheel = tmp_path / "a.whl"
+    wheel.write_bytes(b"wheel")
+    place = tmp_path / "new/image"
+    _write(
+        place,
+        _small_recipe("FROM a\n", **{"wheels/a.whl": "a.whl", "requirements.txt": "requirements.txt"}),
+        {"a.whl": wheel},
+    )
+    assert (place / "requirements.txt").read_bytes() == (ROOT / "requirements.txt").read_bytes()
+    assert os.access(place / "entry", os.X_OK)
+    assert (place / "wheels/a.whl").samefile(wheel)
+    _write(place, _small_recipe("FROM b\n"))
+    assert (place / "Dockerfile").read_text() == "FROM b\n"
+    assert sorted(entry.name for entry in place.iterdir()) == ["Dockerfile", "entry", folder.IMAGE_RECORD]
+    assert wheel.read_bytes() == b"wheel"
+    assert [entry.name for entry in place.parent.iterdir()] == ["image"]
+
+
+def test_the_suite_is_copied_without_what_it_made(tmp_path: Path) -> None:
+    _write(tmp_path / "image", _small_recipe("FROM a\n", suite="suite"))
+    suite = tmp_path / "image/suite"
+    assert {"noxfile.py", "tasks.py", "requirements.txt", "torchmill", "build_configs"} <= {
+        entry.name for entry in suite.iterdir()
+    }
+    assert list(suite.rglob("__pycache__")) == []
+    assert (suite / "build_configs/images.toml").read_bytes() == (FACTS / "images.toml").read_bytes()
+
+
+def test_somebody_elses_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM theirs\n")
+    with refused("foreign-folder"):
+        _write(tmp_path, _small_recipe("FROM a\n"))
+    assert (tmp_path / "Dockerfile").read_text() == "FROM theirs\n"
+
+
+def test_ours_changed_by_hand_stays(tmp_path: Path) -> None:
+    place = tmp_path / "image"
+    _write(place, _small_recipe("FROM a\n"))
+    (place / "Dockerfile").write_text("FROM a\nRUN mine\n")
+    with refused("changed-by-hand"):
+        _write(place, _small_recipe("FROM b\n"))
+    assert "mine" in (place / "Dockerfile").read_text()
+
+
+def test_what_was_put_beside_ours_stays(tmp_path: Path) -> None:
+    place = tmp_path / "image"
+    _write(place, _small_recipe("FROM a\n"))
+    (place / "notes.txt").write_text("mine")
+    with refused("foreign-folder"):
+        _write(place, _small_recipe("FROM b\n"))
+
+
+def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link"):
+        with refused("foreign-folder"):
+            _write(tmp_path / name, _small_recipe("FROM a\n"))
+    with refused("not-writable"):
+        _write(tmp_path / "file/image", _small_recipe("FROM a\n"))
+
+
+def test_a_damaged_record_is_not_trusted(tmp_path: Path) -> None:
+    _write(tmp_path / "image", _small_recipe("FROM a\n"))
+    (tmp_path / "image" / folder.IMAGE_RECORD).write_text("{}")
+    with refused("record-damaged"):
+        _write(tmp_path / "image", _small_recipe("FROM a\n"))

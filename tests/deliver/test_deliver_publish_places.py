@@ -3,7 +3,6 @@
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.core.errors import ConfigError
 from torchmill.deliver.publish import targets
 from torchmill.deliver.publish.folder import FolderTarget
 from torchmill.deliver.publish.github import GithubReleases
@@ -11,34 +10,34 @@ from torchmill.deliver.publish.index import IndexTarget
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "code"),
     [
-        ("", "say where to"),
-        ("gs://bucket/x", "no such place"),
-        ("ftp://user:word@host/x", "--to ftp://host/x: there is no such place"),
-        ("github:me", "github:OWNER/NAME"),
-        ("github:me/../x", "github:OWNER/NAME"),
-        ("https://user:word@host/", "a password has no place"),
-        ("s3://", "s3://BUCKET"),
-        ("s3://key:word@bucket", "s3://BUCKET"),
-        ("s3://b?x", "s3://BUCKET"),
-        ("s3:bucket", "s3://BUCKET"),
-        ("github:me/..", "github:OWNER/NAME"),
-        ("https://word@host/", "--to https://host/: a password has no place"),
-        ("https://user:pass/word@host/", "--to https://host/: is no address"),
-        ("https://[::1/", "is no address"),
-        ("https://host:http/", "is no address"),
-        ("https:///x", "names no server"),
-        ("https://host/?token=word@", "has a query"),
-        ("file://host/x", "no folder of this machine"),
-        ("file:", "no folder of this machine"),
-        ("file:x", "no folder of this machine"),
-        ("file:///x?y", "no folder of this machine"),
-        ("~nobody-is-called-so/x", "no user of that name"),
+        ("", "no-target"),
+        ("gs://bucket/x", "unknown-target"),
+        ("ftp://user:word@host/x", "unknown-target"),
+        ("github:me", "invalid-target"),
+        ("github:me/../x", "invalid-target"),
+        ("https://user:word@host/", "password-in-command"),
+        ("s3://", "invalid-target"),
+        ("s3://key:word@bucket", "invalid-target"),
+        ("s3://b?x", "invalid-target"),
+        ("s3:bucket", "invalid-target"),
+        ("github:me/..", "invalid-target"),
+        ("https://word@host/", "password-in-command"),
+        ("https://user:pass/word@host/", "invalid-url"),
+        ("https://[::1/", "invalid-url"),
+        ("https://host:http/", "invalid-url"),
+        ("https:///x", "invalid-url"),
+        ("https://host/?token=word@", "invalid-url"),
+        ("file://host/x", "invalid-url"),
+        ("file:", "invalid-url"),
+        ("file:x", "invalid-url"),
+        ("file:///x?y", "invalid-url"),
+        ("~nobody-is-called-so/x", "unknown-user"),
     ],
 )
-def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, code: str) -> None:
+    with refused(code) as error:
         targets.choose_target(to, {"GH_TOKEN": "t"})
     assert "word@" not in str(error.value)
     assert "pass" not in str(error.value).replace("a password has", "").replace("TWINE_PASSWORD", "")
@@ -67,5 +66,5 @@ def test_only_an_index_is_read_elsewhere() -> None:
 def test_github_needs_a_token() -> None:
     with refused("no-token"):
         targets.choose_target("github:me/wheels", {})
-    with pytest.raises(ConfigError, match="GITHUB_API_URL nowhere: does not begin with https://"):
+    with refused("invalid-url"):
         targets.choose_target("github:me/wheels", {"GH_TOKEN": "t", "GITHUB_API_URL": "nowhere"})
