@@ -410,7 +410,7 @@ def find_members(place: StoragePlace) -> Iterator[StoredItem]:
 def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the files of ccache and sccache, which set their times when they use them.
 
-    Those of ccache are in folders of one digit; beside them it has statistics, which it mends itself.
+    Those of ccache are in folders of one digit; its statistics beside them are counted anew by `ccache -c`.
     """
     yield from _each_file("compilers", place.layout.cache / "ccache", "[0-9a-f]/**/*")
     yield from _each_file("compilers", place.layout.cache / "sccache", "**/*", _sccache_server)
@@ -426,7 +426,7 @@ def _each_file(
 ) -> Iterator[StoredItem]:
     for path in folder.glob(pattern):
         # hidden: being written
-        if path.is_file() and not path.name.startswith((".", "stats")):
+        if path.is_file() and not path.name.startswith((".", "stats", "CACHEDIR")):
             yield stored(kind, str(path.relative_to(folder.parent)), path, hindrance=hindrance)
 
 
