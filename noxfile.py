@@ -20,15 +20,15 @@ from torchmill.config import facts_reader, matrix, selection
 from torchmill.config.model import Facts
 from torchmill.core.errors import GpuError, HostError, TorchmillError
 from torchmill.core.paths import Layout
-from torchmill.deliver.products import ProductOptions, parse_conda_options, parse_no_options
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
 
 if TYPE_CHECKING:
-    from torchmill.deliver.products import Product, VerifiedWheel
+    from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
+MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
 nox.options.error_on_missing_interpreters = True
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
@@ -137,7 +137,7 @@ def add_foreign_session(facts: Facts, cell: matrix.Cell, name: str) -> None:
     build, release = cell.build, cell.release
     makings = further(facts, cell).items()
     made = {replace(build, session=word).identifier(build.arch): making for word, making in makings}
-    read = made[name].read if name in made else parse_no_options
+    read = made[name].read if name in made else read_nothing
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
@@ -204,14 +204,28 @@ class Making(NamedTuple):
     make: "Callable[[VerifiedWheel, ProductOptions], Product]"
 
 
-def libtorch(found: "VerifiedWheel", _: ProductOptions) -> "Product":
+def read_nothing(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
+    """Leave all the words after -- to the wheel's session."""
+    from torchmill.deliver.products import parse_no_options
+
+    return parse_no_options(arguments, prog)
+
+
+def read_conda(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
+    """Take what the words after -- say of a conda package."""
+    from torchmill.deliver.products import parse_conda_options
+
+    return parse_conda_options(arguments, prog)
+
+
+def libtorch(found: "VerifiedWheel", _: "ProductOptions") -> "Product":
     """Make the archive for C++ users of a wheel."""
     from torchmill.deliver.libtorch import make_libtorch
 
     return make_libtorch(found)
 
 
-def conda(found: "VerifiedWheel", own: ProductOptions) -> "Product":
+def conda(found: "VerifiedWheel", own: "ProductOptions") -> "Product":
     """Make the conda package of a wheel."""
     from torchmill.deliver.conda import package
 
@@ -221,8 +235,8 @@ def conda(found: "VerifiedWheel", own: ProductOptions) -> "Product":
 def further(facts: Facts, cell: matrix.Cell) -> dict[str, Making]:
     """Return what makes something else of a cell's wheel, by the first word of its session."""
     if cell.build.package == matrix.base_package(facts).name:
-        return {"libtorch": Making(parse_no_options, libtorch), "conda": Making(parse_conda_options, conda)}
-    return {f"conda-{cell.build.session}": Making(parse_conda_options, conda)}
+        return {"libtorch": Making(read_nothing, libtorch), "conda": Making(read_conda, conda)}
+    return {f"conda-{cell.build.session}": Making(read_conda, conda)}
 
 
 def main() -> None:
@@ -232,9 +246,11 @@ def main() -> None:
         chosen = selection.selected_release(known, Layout.of_checkout(ROOT))
         native = native_arch()
         installed = interpreters.installed_interpreters()
+        # without a release they are two thirds of all sessions: only who names one has them
+        named = chosen is not None or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
         for cell in matrix.buildable_cells(known, chosen, native):
             add_session(known, cell, native, installed)
-            for word, making in () if MATRIX_ASKED else further(known, cell).items():
+            for word, making in further(known, cell).items() if named and not MATRIX_ASKED else ():
                 add_made_from_wheel(known, cell, native, word, making)
         wanted = requested.session_names(sys.argv, os.environ.get(requested.VARIABLE, ""))
         for name, cell in requested.requested_cells(known, chosen, native, wanted, partial(further, known)):

@@ -7,10 +7,19 @@ from packaging.version import Version
 
 from torchmill.config.model import Build, Case, Compiler, Facts, Release, When
 
+# What bounds were asked before: `nox -l` asks the same ones for every cell. The bounds are kept with the
+# answer, so that no others can have their identity.
+_answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
+
 
 def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
     """Tell whether a version is in bounds: every one where there are none, and no version in any."""
-    return specifier is None or (version is not None and specifier.contains(version, prereleases=True))
+    if specifier is None or version is None:
+        return specifier is None
+    key = id(specifier), version
+    if key not in _answers:
+        _answers[key] = specifier, specifier.contains(version, prereleases=True)
+    return _answers[key][1]
 
 
 def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
