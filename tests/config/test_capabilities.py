@@ -199,7 +199,7 @@ def test_what_cannot_be_read_is_told_with_what_to_write(shipped: Facts, word: st
 
 
 def test_a_name_of_a_later_release_is_told_in_numbers(shipped: Facts) -> None:
-    assert complaint(shipped, "Ada", "1.13.1") == "'Ada' is no name that torch 1.13.1 knows; write 8.9"
+    assert complaint(shipped, "Ada", "1.13.1") == "'Ada' is not a name that torch 1.13.1 knows; write 8.9"
 
 
 def test_an_empty_list_is_no_list(shipped: Facts) -> None:

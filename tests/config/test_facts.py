@@ -341,7 +341,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
         ("toolkit_parts.toml", "headers", "header", "nvtx: unknown key 'header'; did you mean 'headers'?"),
         ("toolkit_parts.toml", 'package = "nvidia-nvtx"', "", "nvtx: key 'package' is missing"),
         ("units.toml", "seconds", "secnds", "unknown key 'secnds'; did you mean 'seconds'?"),
-        ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is no quantity of bytes"),
+        ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is not a quantity of bytes"),
         ("units.toml", '"base"', '"bass"', "'a/*.cpp': unknown package 'bass'; packages/ has addon, base"),
         ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
     ],
@@ -364,7 +364,7 @@ def test_all_problems_come_in_one_message(configs: Path) -> None:
 
 
 def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:
-    assert "there is no packages/*.toml" in problems(tmp_path)
+    assert "holds no packages/*.toml" in problems(tmp_path)
 
 
 def test_a_release_that_is_described_twice_is_refused(configs: Path) -> None:

@@ -17,11 +17,11 @@ def test_an_object_is_read(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b" ", "it is empty"),
-        (b"{", "it is no JSON"),
-        (b"3", "it is no JSON object"),
+        (b"{", "it is not JSON"),
+        (b"3", "it is not a JSON object"),
         (b'{"a": {"b": 1, "c": 2, "b": 1}}', "it says 'b' twice"),
         (b'{"a": NaN}', "it says NaN"),
-        (b"\xfe", "no text in UTF-8"),
+        (b"\xfe", "not UTF-8 text"),
         (b'{"a":' * 100_000, "nested too deeply"),
     ],
 )
@@ -34,7 +34,7 @@ def test_nobody_waits_for_a_pipe_or_reads_gigabytes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(files.LARGEST_JSON_BYTES + 1)
-    for name, said in {"pipe": "no file", "large": "larger than"}.items():
+    for name, said in {"pipe": "not a file", "large": "larger than"}.items():
         with pytest.raises(ValueError, match=said):
             files.read_json_object(tmp_path / name)
     with pytest.raises(FileNotFoundError):

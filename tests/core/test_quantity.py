@@ -24,7 +24,7 @@ def test_quantities_are_read(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBs", "1,5 GB", "1e9", "two GB", "1 GB 2"])
 def test_anything_else_is_refused_by_its_own_words(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity of bytes") as caught:
+    with pytest.raises(ValueError, match="is not a quantity of bytes") as caught:
         parse_bytes(text)
     assert f"'{text}'" in str(caught.value)
 
@@ -61,7 +61,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "-3d", "3 m", "d", "3d 2h", "three days"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration such as 30d"):
+    with pytest.raises(ValueError, match="is not a duration such as 30d"):
         parse_duration(text)
 
 

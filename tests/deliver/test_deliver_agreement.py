@@ -117,7 +117,7 @@ LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
             lambda said: said.update(more=1),
             "statement: more is 1, of which the manifest says no",
         ),
-        (statement_of, lambda said: said.update(predicateType="https://x"), "is no provenance of SLSA 1"),
+        (statement_of, lambda said: said.update(predicateType="https://x"), "is not SLSA 1 provenance"),
         (statement_of, lambda said: said.update(predicate=[]), "statement: has the buildType None"),
         (
             sbom_of,
@@ -157,9 +157,9 @@ def test_what_is_wrong_is_named(
     ("content", "said"),
     [
         (b"", "it is empty"),
-        (b"[]", "it is no JSON object"),
-        (b'{"a": 1', "it is no JSON: Expecting"),
-        (b'{"\xff": 1}', "it is no text in UTF-8"),
+        (b"[]", "it is not a JSON object"),
+        (b'{"a": 1', "it is not JSON: Expecting"),
+        (b'{"\xff": 1}', "it is not UTF-8 text"),
         (b'{"a": 1, "a": 2}', "it says 'a' twice"),
         (b"[" * 100_000, "it is nested too deeply"),
     ],

@@ -168,7 +168,7 @@ def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
 
 def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
     recipe = _recipe(ImageOptions("builder"))
-    assert "Python 3.7 is left out: there is none to be had" in recipe.notes
+    assert "Python 3.7 is left out: it is not available" in recipe.notes
     with refused("image-without-python"):
         _recipe(ImageOptions("builder"), "1.1.0")
     own = _recipe(ImageOptions("builder", base="localhost/mine:1"), "1.1.0").texts["Dockerfile"]

@@ -213,7 +213,7 @@ def test_other_things_than_magma_are_refused(installed: Path, tmp_path: Path) ->
     assert (other.sentence, other.has) == (f"{installed} is magma 2.6.1", ("2.6.1",))
     empty = ask(tmp_path, tmp_path)
     assert isinstance(empty, ProviderRefusal)
-    assert empty.sentence.endswith("has no include/magma_types.h: it is no MAGMA")
+    assert empty.sentence.endswith("has no include/magma_types.h: it is not MAGMA")
     with refused("no-such-origin"):
         ask(tmp_path / "nothing", tmp_path)
     torn = tmp_path / "torn.tar.gz"

@@ -126,7 +126,7 @@ ERROR_804 = (
 
 
 def test_a_machine_without_a_gpu_is_not_asked() -> None:
-    assert "there is no GPU" in (why_no_gpu(LINUX) or "")
+    assert "no NVIDIA GPU" in (why_no_gpu(LINUX) or "")
     assert why_no_gpu(HOME) is None
     assert why_no_gpu(replace(LINUX, driver="535.104.05")) is None  # only asking tells
 

@@ -19,7 +19,7 @@ GIB = 2**30
             "because of memory (24.0 GiB of memory at 2.0 GiB a job) though there are 64",
         ),
         (12, 24 * GIB, None, 12, "because of the cores"),
-        (4, GIB, None, 1, "because there is no less"),
+        (4, GIB, None, 1, "the least possible"),
         (4, 24 * GIB, 3, 3, "3 as asked"),
         (4, 4 * GIB, 8, 8, "8 as asked, more than the 2 that 4.0 GiB of memory at 2.0 GiB a job carries"),
         (4, 24 * GIB, 0, 1, "1 as asked"),

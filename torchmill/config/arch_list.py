@@ -249,7 +249,7 @@ def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
         return known[name.casefold()]
     for one in facts.arch_names:
         if one.name.casefold() == name.casefold():
-            raise UnreadableArchError(f"is no name that torch {torch} knows; write {';'.join(one.means)}")
+            raise UnreadableArchError(f"is not a name that torch {torch} knows; write {';'.join(one.means)}")
     raise UnreadableArchError(_advice(name, known))
 
 
@@ -262,7 +262,7 @@ def _advice(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
     if before := re.match(r"\d+\.\d(?=\()", name):
         return f"asks for code made from another capability's PTX: write {before[0]}"
     if near := get_close_matches(name.casefold(), known, 1):
-        return f"is no architecture; did you mean {near[0].title().replace('ptx', 'PTX')}?"
+        return f"is not an architecture; did you mean {near[0].title().replace('ptx', 'PTX')}?"
     return "is neither a compute capability, such as 8.6 or 9.0a+PTX, nor an architecture's name"
 
 

@@ -246,7 +246,7 @@ def read_facts(folder: Path) -> Facts:
         package.name: package for package in (package_reader.read_package(path, problems) for path in files)
     }
     if not packages:
-        problems.append(f"{folder}: there is no packages/*.toml in it")
+        problems.append(f"{folder} holds no packages/*.toml")
     releases = package_reader.read_releases(folder / "releases", packages, problems)
     spelling, names = read_arch_names(folder / "arch_names.toml", problems)
     runs, peaks, assumed = read_runs(folder / "runs.toml", problems)

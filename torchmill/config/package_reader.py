@@ -36,7 +36,7 @@ def read_package(path: Path, problems: list[str]) -> Package:
     if not found.repository and found.pypi is None:
         file.problem("neither 'repository' nor 'pypi' says where its source is")
     if found.editions and found.after is None:
-        file.problem("it has [[release]], which pair with a release of 'after', and there is no 'after'")
+        file.problem("it has [[release]], which pair with a release of 'after', but it has no 'after'")
     return found
 
 

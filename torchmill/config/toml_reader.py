@@ -273,7 +273,7 @@ def read_toml(path: Path, problems: list[str], *, required: bool = True) -> Toml
     except RecursionError:
         problems.append(f"{path.name}: it is nested too deeply")
     except UnicodeDecodeError:
-        problems.append(f"{path.name}: it is not text in UTF-8")
+        problems.append(f"{path.name}: it is not UTF-8 text")
     except OSError as error:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
     return TomlTable(path.name, data, problems)

@@ -68,7 +68,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
     if file.stat().st_size > LARGEST_JSON_BYTES:
         raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
     if not file.is_file():  # a pipe would be waited for
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     return parse_json_object(file.read_bytes())
 
 
@@ -80,13 +80,13 @@ def parse_json_object(content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content, object_pairs_hook=_once, parse_constant=_refuse)
     except UnicodeDecodeError:
-        raise ValueError("it is no text in UTF-8") from None
+        raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}" if content.strip() else "it is empty") from None
+        raise ValueError(f"it is not JSON: {error}" if content.strip() else "it is empty") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - it is what was said that is wrong
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - it is what was said that is wrong
     return found
 
 

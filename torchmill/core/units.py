@@ -38,7 +38,7 @@ def parse_bytes(text: str) -> int:
     match = _QUANTITY.fullmatch(text)
     unit = match["unit"].lower() if match else None
     if match is None or unit not in _UNITS:
-        raise ValueError(f'\'{text}\' is no quantity of bytes such as "2.2 GiB" or "500 MB"')
+        raise ValueError(f'\'{text}\' is not a quantity of bytes such as "2.2 GiB" or "500 MB"')
     return round(float(match["number"]) * _UNITS[unit])
 
 
@@ -66,7 +66,7 @@ def parse_duration(text: str) -> float:
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is no duration such as 30d, 2w, 12h or 45min")
+        raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h or 45min")
     return float(match["number"]) * _SECONDS[match["unit"].lower()]
 
 

@@ -28,17 +28,17 @@ def validate_url(option: str, url: str, schemes: Collection[str], example: str) 
 def _wrong(url: str, schemes: Collection[str]) -> str:
     """Return why something is no address of a folder; "" where it is one."""
     if not _SIGNS.fullmatch(url):
-        return "has signs that no address has (a space is %20)"
+        return "has characters that are not allowed in a URL (a space is %20)"
     try:
         parts = urlsplit(url)
         _ = parts.port  # what is none is found only when it is asked for
     except ValueError as error:
-        return f"is no address ({error})" if "@" not in url else "is no address"
+        return f"is not a URL ({error})" if "@" not in url else "is not a URL"
     if parts.scheme not in schemes:
         return f"does not begin with {', '.join(f'{scheme}://' for scheme in schemes)}"
     if parts.scheme == "file":
         whole = parts.netloc in _HERE and parts.path.startswith("/")
-        return "" if whole and not {"?", "#"} & set(url) else "is no folder of this machine"
+        return "" if whole and not {"?", "#"} & set(url) else "is not a folder on this machine"
     if not parts.hostname:
         return "names no server"
     return "has a query or a fragment, which no folder has" if {"?", "#"} & set(url) else ""

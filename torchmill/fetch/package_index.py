@@ -90,7 +90,7 @@ def find_project_files(
         return parse_html_page(response.text, response.url)
     except (KeyError, TypeError, AttributeError, ValueError):
         raise NetworkError(
-            f"{_page(index, project)} cannot be read (it is no page of an index): {cure}",
+            f"{_page(index, project)} cannot be read (it is not a page of an index): {cure}",
             code="index-unreadable",
         ) from None
 

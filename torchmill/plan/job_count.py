@@ -55,7 +55,7 @@ def count_jobs(cores: int, memory: int, per_job: int, options_jobs: int | None =
         excess = f", more than the {carried} that {room} carries" if count > carried else ""
         return JobCount(count, f"{count} as asked{excess}")
     if carried < 1:
-        return JobCount(1, f"1 because there is no less, though {room} is short")
+        return JobCount(1, f"1, the least possible, although {room} is short")
     if carried < cores:
         return JobCount(carried, f"{carried} because of memory ({room}) though there are {cores} cores")
     return JobCount(max(1, cores), f"{max(1, cores)} because of the cores ({room} would carry {carried})")

@@ -1,6 +1,6 @@
 # Builds wheels of torch 1.13.1 (cu118) on x86_64, for distribution.
 # Written by `invoke image` from build_configs/; run it again instead of changing this.
-# Without Python 3.7: there is none to be had for this image.
+# Without Python 3.7, which is not available for this image.
 
 # docker.io/nvidia/cuda:11.8.0-devel-rockylinux8 has no digest here: what the name stands for can change.
 FROM docker.io/nvidia/cuda:11.8.0-devel-rockylinux8 AS toolkit

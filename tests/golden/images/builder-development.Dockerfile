@@ -1,6 +1,6 @@
 # Builds wheels of torch 1.13.1 (cpu) on x86_64, for development.
 # Written by `invoke image` from build_configs/; run it again instead of changing this.
-# Without Python 3.7: there is none to be had for this image.
+# Without Python 3.7, which is not available for this image.
 
 # docker.io/library/debian:bookworm-slim: docker-library/repo-info 05f354f (images of 2026-08-04)
 FROM docker.io/library/debian@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241

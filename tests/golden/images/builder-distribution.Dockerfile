@@ -1,6 +1,6 @@
 # Builds wheels of torch 1.13.1 (cpu) on aarch64, for distribution.
 # Written by `invoke image` from build_configs/; run it again instead of changing this.
-# Without Python 3.7: there is none to be had for this image.
+# Without Python 3.7, which is not available for this image.
 
 # quay.io/pypa/manylinux2014_aarch64:2026.08.15-1: pypa/cibuildwheel 8832cf6 (2026-08-18), pinned_docker_images.cfg
 FROM quay.io/pypa/manylinux2014_aarch64@sha256:b63ff749fee6f3f2a6b67ed3101a073db3211df1791da19e9acf96f43c0dd6ff

@@ -122,14 +122,14 @@ def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:
     for kind in sorted(data.iterdir()):
         if kind.name not in places:
             raise DeliveryError(
-                f"{staged.raw_name}: {data.name}/{kind.name} is no kind of data that a wheel has",
+                f"{staged.raw_name}: {data.name}/{kind.name} is not a data scheme of wheels",
                 code="invalid-wheel-layout",
             )
         for file in sorted(_files(kind)):
             place = places[kind.name] / file.relative_to(kind)
             if place.exists():
                 raise DeliveryError(
-                    f"{staged.raw_name}: {place.relative_to(prefix)} is in it twice: build it again",
+                    f"{staged.raw_name}: it holds {place.relative_to(prefix)} twice: build it again",
                     code="invalid-wheel-layout",
                 )
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,8 @@ def _entry_points(staged: StagedWheel) -> Iterator[EntryPoint]:
         if entry.group in GROUPS:
             if not SCRIPT.fullmatch(entry.name) or entry.name in {".", ".."}:
                 raise DeliveryError(
-                    f"{staged.raw_name}: the script {entry.name!r} cannot be a file: do not use it",
+                    f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do "
+                    f"not use it",
                     code="invalid-script",
                 )
             yield entry
@@ -161,7 +162,7 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
     match = re.fullmatch(r"(?P<module>[\w.]+)\s*:\s*(?P<call>[\w.]+)\s*(\[.*\])?", entry.value)
     if match is None:
         raise DeliveryError(
-            f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is no function",
+            f"{staged.raw_name}: the script {entry.name} calls '{entry.value}', which is not a function",
             code="invalid-script",
         )
     call = match["call"]

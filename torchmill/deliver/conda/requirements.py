@@ -22,7 +22,7 @@ def conda_facts(facts: Facts) -> CondaFacts:
     """Return what is known of conda; raises ConfigError where build_configs/ says nothing."""
     if facts.conda is None:
         raise ConfigError(
-            "build_configs has no conda.toml: it says how conda calls machines and packages",
+            "build_configs has no conda.toml, which maps machines and packages to their conda names",
             code="no-conda-facts",
         )
     return facts.conda
@@ -36,15 +36,15 @@ def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> st
     found = conda.subdirs.get(arch)
     if found is None:
         raise ImpossibleBuildError(
-            f"conda packages are not made for {arch}: conda.toml has {', '.join(conda.subdirs)}; "
+            f"no conda platform for {arch}: conda.toml has {', '.join(conda.subdirs)}; "
             "install the wheel with pip",
             code="no-conda-platform",
         )
     asked = environ.get(SUBDIR, found)
     if asked != found:
         raise ConfigError(
-            f"{SUBDIR} is {asked}, and what is built on {arch} is for {found}: unset it, "
-            f"or build on a machine that {asked} means",
+            f"{SUBDIR} is {asked}, but builds on {arch} are for {found}: unset it, "
+            f"or build on such a machine",
             code="conda-subdir-differs",
         )
     return found
@@ -67,7 +67,7 @@ def conda_variant(facts: Facts, variant: str) -> str:
         if toolkit.variant == variant:
             return f"cuda{conda_facts(facts).cuda.get(toolkit.version, toolkit.version)}"
     raise DeliveryError(
-        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml: conda has no name for it",
+        f"variant '{variant}' is neither {CPU} nor a CUDA toolkit of toolkits.toml, so it has no conda name",
         code="no-conda-variant",
     )
 

@@ -54,7 +54,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         _user(request),
     ]
     notes = [dockerfile.digest_note(one) for one in (toolkit, base) if one]
-    notes += [f"Python {', '.join(left)} is left out: there is none to be had"] if left else []
+    notes += [f"Python {', '.join(left)} is left out: it is not available"] if left else []
     texts = {"Dockerfile": dockerfile.join_blocks(blocks)}
     return ImageRecipe(texts, {"suite": "suite"}, tuple(filter(None, notes)), run=RUN)
 
@@ -101,7 +101,7 @@ def _head(request: ImageRequest, left: list[str]) -> str:
         dockerfile.WRITTEN,
     ]
     if left:
-        lines.append(f"# Without Python {', '.join(left)}: there is none to be had for this image.")
+        lines.append(f"# Without Python {', '.join(left)}, which is not available for this image.")
     return "\n".join(lines)
 
 

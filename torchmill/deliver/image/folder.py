@@ -37,7 +37,7 @@ def write_image_folder(
     except OSError as error:
         reason = error.strerror or str(error)
         raise DeliveryError(
-            f"{folder}: cannot be written ({reason}): name another with --into", code="not-writable"
+            f"cannot write {folder} ({reason}): name another with --into", code="not-writable"
         ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -49,7 +49,7 @@ def require_our_folder(folder: Path) -> None:
         return
     if folder.is_symlink() or not folder.is_dir():
         raise DeliveryError(
-            f"{folder}: not a folder of ours: name another with --into", code="foreign-folder"
+            f"{folder} was not written by `invoke image`: name another with --into", code="foreign-folder"
         )
     names = sorted(entry.name for entry in folder.iterdir())
     record = _record(folder)

@@ -64,7 +64,7 @@ def require_our_index(out: Path) -> IndexState | None:
         return before
     if out.is_symlink() and not out.exists():
         raise DeliveryError(
-            f"{out}: is a link that leads nowhere: remove it, or name another folder with --out",
+            f"{out} is a broken link: remove it, or name another folder with --out",
             code="broken-link",
         )
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
@@ -151,7 +151,8 @@ def _require_untouched(
     ]
     if changed:
         raise DeliveryError(
-            f"{out}: somebody else changed {name_few(changed)}: remove what shall be written anew, or name "
+            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have it "
+            f"written again, or name "
             "another folder with --out",
             code="changed-by-hand",
         )
@@ -205,7 +206,7 @@ def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
         same = files.hash_file(fresh) == wheel.entry.sha256
     if not same:
         raise DeliveryError(
-            f"{wheel.path}: was changed while it was read: run the command again", code="changed-meanwhile"
+            f"{wheel.path} changed while it was read: run the command again", code="changed-meanwhile"
         )
 
 

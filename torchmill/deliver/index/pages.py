@@ -235,12 +235,11 @@ def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> 
         " ".join(why.split()),
     )
     if change.why and not change.yank:
-        raise ConfigError(
-            "--reason says why something is yanked: say what with --yank NAME==VERSION", code="invalid-yank"
-        )
+        raise ConfigError("--reason needs --yank NAME==VERSION", code="invalid-yank")
     if both := set(change.yank).intersection(change.unyank):
         raise ConfigError(
-            f"--yank {min(both)} and --unyank {min(both)}: say one of them", code="invalid-yank"
+            f"--yank {min(both)} and --unyank {min(both)} contradict each other: give one of them",
+            code="invalid-yank",
         )
     return change
 

@@ -62,7 +62,7 @@ def load_state(out: Path) -> IndexState | None:
     for path in (kept.parent, kept, kept.with_name(locks.LOCK_FILE)):
         if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
             raise DeliveryError(
-                f"{path}: no index made this: remove it, or name another folder with --out",
+                f"{path} was not written by `invoke index`: remove it, or name another folder with --out",
                 code="foreign-folder",
             )
     try:

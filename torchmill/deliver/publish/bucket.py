@@ -34,7 +34,7 @@ class BucketTarget(PublishTarget):
             from botocore.config import Config
         except ImportError:
             raise HostError(
-                "a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
+                "uploading to a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
             ) from None
         prefix = path.strip("/")
         # no multiple requests of its own accord: with a condition, the second would find the first one's file
@@ -110,12 +110,12 @@ class BucketTarget(PublishTarget):
     def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
         if code in _TAKEN:
             return DeliveryError(
-                f"s3://{self.bucket}/{key} has appeared meanwhile: run the command again",
+                f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again",
                 code="file-appeared",
             )
         if not key and code in _ABSENT:
             return DeliveryError(
-                f"{self.name}: there is no such bucket: make it, or name another", code="no-bucket"
+                f"{self.name} does not exist: create the bucket, or name another", code="no-bucket"
             )
         said = response.get("Error", {}).get("Message") or code
         return DeliveryError(

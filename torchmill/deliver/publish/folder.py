@@ -40,7 +40,7 @@ class FolderTarget(PublishTarget):
                     ) from None
             elif path.is_symlink() or path.exists():
                 raise DeliveryError(
-                    f"{path} is no file: remove it, or name another folder", code="target-occupied"
+                    f"{path} is not a file: remove it, or name another folder", code="target-occupied"
                 )
         return found
 
@@ -55,11 +55,11 @@ class FolderTarget(PublishTarget):
             _appear(fresh, target)
         except FileExistsError:
             raise DeliveryError(
-                f"{target} has appeared meanwhile: run the command again", code="file-appeared"
+                f"{target} has appeared in the meantime: run the command again", code="file-appeared"
             ) from None
         except OSError as error:
             raise DeliveryError(
-                f"{self.path} cannot be written ({error.strerror or error})", code="not-writable"
+                f"cannot write to {self.path} ({error.strerror or error})", code="not-writable"
             ) from None
         finally:
             with contextlib.suppress(OSError):

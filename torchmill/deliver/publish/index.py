@@ -87,7 +87,7 @@ class IndexTarget(PublishTarget):
         """Return the sha256 of the files that the index lists. Raises NetworkError or HostError."""
         if importlib.util.find_spec("twine") is None:
             raise HostError(
-                "an index is uploaded to with twine: run `python -m pip install twine`", code="twine-missing"
+                "uploading to an index needs twine: run `python -m pip install twine`", code="twine-missing"
             )
         found: dict[str, str] = {}
         with requests.Session() as session:
@@ -120,8 +120,8 @@ class IndexTarget(PublishTarget):
                     digest.update(chunk)
         except (requests.RequestException, ValueError) as error:
             raise NetworkError(
-                f"{urls.redact_url(file.url)} cannot be compared with ours ({type(error).__name__}), and "
-                f"{urls.redact_url(self.simple)} tells no sha256 of it: try again",
+                f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), and "
+                f"{urls.redact_url(self.simple)} lists no sha256 for it: try again",
                 code="index-unreadable",
             ) from None
         return digest.hexdigest()
@@ -142,8 +142,8 @@ class IndexTarget(PublishTarget):
         said = output.rpartition("ERROR ")[2][-_LONGEST:]
         if any(word in output for word in _TAKEN):
             return DeliveryError(
-                f"{self.name} has a {file.name} already, which {urls.redact_url(self.simple)} does not list "
-                f"({said}): say with --simple where it is read",
+                f"{self.name} already has {file.name}, but {urls.redact_url(self.simple)} does not list it "
+                f"({said}): name the address that it is read from with --simple",
                 code="simple-differs",
             )
         if any(word in output for word in _NOWHERE):
@@ -183,7 +183,7 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     if not found:
         known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
         raise ConfigError(
-            f"--to pypirc:{section}: {file} names no repository so: it knows {known}",
+            f"--to pypirc:{section}: {file} has no such repository: choose from {known}",
             code="unknown-repository",
         )
     urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")

@@ -26,13 +26,13 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     Raises ConfigError for what is none, or has a password in it.
     """
     if not to:
-        raise ConfigError(f"invoke publish: say where to, with --to: {WAYS}", code="no-target")
+        raise ConfigError(f"invoke publish needs --to: {WAYS}", code="no-target")
     if to.startswith("github:"):
         return _github(to, environ)
     scheme = to.partition(":")[0].lower() if _SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
         raise ConfigError(
-            f"--simple {simple}: only an index is read, and {to} is none: leave it out",
+            f"--simple is for indexes only, and {to} is not one: leave it out",
             code="simple-without-index",
         )
     if scheme in {"http", "https", "pypirc"}:
@@ -41,7 +41,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
         return _bucket(to)
     if scheme not in {"", "file"}:
         raise ConfigError(
-            f"--to {urls.redact_url(to)}: there is no such place: it is {WAYS}", code="unknown-target"
+            f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}", code="unknown-target"
         )
     return _folder(to, scheme)
 
@@ -54,9 +54,7 @@ def _folder(to: str, scheme: str) -> PublishTarget:
     try:
         return FolderTarget(Path(to).expanduser().absolute())
     except RuntimeError:
-        raise ConfigError(
-            f"--to {to}: there is no user of that name: write the path in full", code="unknown-user"
-        ) from None
+        raise ConfigError(f"--to {to}: unknown user: write the path in full", code="unknown-user") from None
 
 
 def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
@@ -78,7 +76,7 @@ def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
             parts = urls.validate_url(option, url, ("https", "http"), "https://index.example/simple")
             if urls.has_login(parts):
                 raise ConfigError(
-                    f"{option} {urls.redact_url(url)}: a password has no place in a command: set "
+                    f"{option} {urls.redact_url(url)}: do not put passwords into commands: set "
                     "TWINE_USERNAME and TWINE_PASSWORD, or write them to ~/.pypirc",
                     code="password-in-command",
                 )

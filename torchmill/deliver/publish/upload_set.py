@@ -85,8 +85,9 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
             f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others
         )
         raise DeliveryError(
-            f"{place} has another file of the same name, which is never replaced: {told}: give what is new a "
-            "new version or label, or remove what is there yourself",
+            f"{place} has a different file of the same name, which is never replaced: {told}: give "
+            f"the new one a "
+            "new version or label, or remove the old one yourself",
             code="file-exists",
         )
     return [file for file in every if file.name not in there]

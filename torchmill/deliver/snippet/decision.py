@@ -84,7 +84,7 @@ def _substitute(
     first, *_ = pins
     where = platform_name(first.arch)
     if first.variant != request.variant and first.arch.system != "macos":
-        yield f"{where}: there is no {request.variant} wheel, so this is the {first.variant} one"
+        yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
         lacking = [
             MissingWheel(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins

@@ -37,7 +37,9 @@ def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     """
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"--platform {unknown[0]}: there is {', '.join(known)}", code="unknown-platform")
+        raise ConfigError(
+            f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform"
+        )
     return tuple(arch for title, arch in known.items() if title in words)
 
 
@@ -278,7 +280,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         path = url2pathname(parts.path)
     folder = Path(path).resolve() if index else layout.dist
     if not folder.is_dir():
-        raise DeliveryError(_nothing(folder, index, "there is no such folder"), code="no-wheels")
+        raise DeliveryError(_nothing(folder, index, "no such folder"), code="no-wheels")
     pages = [folder / package / "index.html" for package in facts.packages]
     if any(page.is_file() for page in pages):
         files = tuple(file for page in pages if page.is_file() for file in _page(page))
@@ -297,7 +299,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         for offer in _offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest)
     )
     if not found:
-        raise DeliveryError(_nothing(folder, index, "there is no wheel of ours in it"), code="no-wheels")
+        raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
     return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), FLAT), found, warnings)
 
@@ -326,7 +328,8 @@ def _served(facts: Facts, index: str) -> WheelStock:
     files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
     if not files:
         raise DeliveryError(
-            f"--index {url}: it has no page of {' or '.join(facts.packages)}: name the address above those",
+            f"--index {url}: it has no page of {' or '.join(facts.packages)}: give the address of the "
+            f"index itself",
             code="no-wheels",
         )
     return WheelStock(url, WheelPlace(NAME, url, INDEX), offers_of_index(facts, files))

@@ -108,7 +108,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     if path.is_file():
         if not path.name.endswith(SUFFIXES):
             raise SourceError(
-                f"{name} is no archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
+                f"{name} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
                 code="unknown-archive-type",
             )
         commit = unpack_archive(path, tree, bar)

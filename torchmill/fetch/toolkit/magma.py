@@ -61,7 +61,7 @@ class UserMagma:
         text = _header(here)
         if text is None:
             return ProviderRefusal(
-                PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is no MAGMA"
+                PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is not MAGMA"
             )
         version = libraries.parse_header_version(MAGMA, text)
         if not version_begins(version, request.version):

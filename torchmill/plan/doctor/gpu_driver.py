@@ -150,7 +150,7 @@ def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
     if not (host.gpus or host.driver or host.kernel_driver):
         return (
-            "there is no GPU of NVIDIA's here, or no driver for it: try the wheels on a machine with one, "
+            "no NVIDIA GPU here, or no driver for it: try the wheels on a machine with one, "
             "where `nvidia-smi` lists it"
         )
     if host.kernel_driver and host.driver is None and host.system == "linux":

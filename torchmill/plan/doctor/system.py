@@ -195,7 +195,7 @@ def _glibc(context: CheckContext) -> Finding:
     """Return the finding on the wheel's tag: who can install it, beside who can install the official one."""
     host, subject, plan = context.host, "glibc", context.plan
     theirs = official_glibc(context.cell.release.wheels, context.build.arch)
-    needed = f"{theirs}, as the official wheel" if theirs else "none: there is no official wheel"
+    needed = f"{theirs}, as the official wheel" if theirs else "none: no official wheel exists"
     if host.glibc is None:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""

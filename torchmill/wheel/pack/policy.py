@@ -143,7 +143,7 @@ def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Po
     """Return every policy for `arch` with its version of the C library, oldest first."""
     if arch not in {each.value for each in Architecture}:
         raise ConfigError(
-            f"{tag}: there is no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
+            f"{tag}: no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
         )
     if libc == "musllinux":
         policies = WheelPolicies(libc=Libc.MUSL, arch=Architecture(arch), musl_policy="musllinux_1_2")
