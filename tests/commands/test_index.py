@@ -312,7 +312,7 @@ def test_what_somebody_else_changed_or_put_in_the_way_is_refused(home: Home, tmp
     page.write_text("another tool's")
     with refused("changed-by-hand") as caught:
         home.index()
-    assert "changed cpu/tinytorch/index.html: remove" in str(caught.value)
+    assert "cpu/tinytorch/index.html changed since" in str(caught.value)
     page.unlink()
     assert home.told()["written"] == ["cpu/tinytorch/index.html"]
     page.rename(tmp_path / "page")

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 
@@ -49,27 +48,7 @@ def dist(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Di
     away.rename(raw.outside)
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a fresh virtual environment, made as the product makes it, to be copied."""
-    folder = tmp_path_factory.mktemp("template") / "venv"
-    clean_environment.create_environment(PYTHON, folder, io.StringIO())
-    return folder
-
-
-@pytest.fixture
-def copied_environments(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy the template where an environment is asked for: making one takes seconds."""
-
-    def copy(_: Path, folder: Path, __: TextIO) -> Path:
-        shutil.rmtree(folder, ignore_errors=True)
-        return Path(shutil.copytree(template, folder, symlinks=True), "bin", "python")
-
-    monkeypatch.setattr(clean_environment, "create_environment", copy)
-
-
 @tiny.needs_compiler
-@pytest.mark.usefixtures("copied_environments")
 def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: Path) -> None:
     plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
     report = tried(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
@@ -103,11 +82,11 @@ def tried(
             extra=extra,
             log=log,
             targets=targets,
+            kept=tmp_path.parent / "environments",  # which all tests here copy
         )
 
 
 @tiny.needs_compiler
-@pytest.mark.usefixtures("copied_environments")
 def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> None:
     wrong = replace(tiny.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"}), commit="f" * 40)
     with refused("wheel-check-failed") as caught:
@@ -126,7 +105,6 @@ def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Pat
 
 
 @tiny.needs_compiler
-@pytest.mark.usefixtures("copied_environments")
 def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     raw = Path(shutil.copy(dist.torch, tmp_path))
     kernels = library(tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))})
@@ -146,6 +124,21 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     with refused("wheel-check-failed") as caught:
         tried(wheel, plan, "tinytorch", tmp_path)
     assert "libkernels.so: GPU code in a build without CUDA" in str(caught.value)
+
+
+def test_an_environment_is_a_copy_of_an_empty_one_that_is_made_again_when_damaged(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
+    (template,) = kept.iterdir()
+    (template / "mark").touch()
+    second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
+    assert (tmp_path / "second" / "mark").is_file()
+    packages = [clean_environment.installed_packages(venv) for venv in (first, second)]
+    assert packages[0] == packages[1] != ()
+    shutil.rmtree(clean_environment.site_packages(template / "bin" / "python") / "pip")
+    third = clean_environment.create_environment(PYTHON, tmp_path / "third", io.StringIO(), kept)
+    assert clean_environment.installed_packages(third) == packages[0]
+    assert list(kept.iterdir()) == []
 
 
 def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
@@ -187,8 +180,10 @@ def test_a_clean_environment_borrows_nothing() -> None:
     assert clean_variables({**borrowed, **kept}) == kept
 
 
-def test_what_pip_refuses_is_not_verified(template: Path, tmp_path: Path) -> None:
+def test_what_pip_refuses_is_not_verified(tmp_path: Path) -> None:
+    kept = tmp_path.parent / "environments"
+    venv = clean_environment.create_environment(PYTHON, tmp_path / "venv", io.StringIO(), kept)
     wheel = tmp_path / "tinytorch-1.0-py3-none-any.whl"
     with refused("wheel-not-installable") as caught:
-        clean_environment.install_packages(template / "bin" / "python", [wheel], io.StringIO())
+        clean_environment.install_packages(venv, [wheel], io.StringIO())
     assert f"pip cannot install {wheel} in a clean environment: " in str(caught.value)

@@ -236,6 +236,7 @@ def verify_stage(context: BuildContext, stages: StageLog, packed: Path, note: Ca
             extra=extra,
             log=log,
             targets=device_code.requested_targets(context.facts, context.plan),
+            kept=context.layout.environments,
         )
     differences = static_checks.sibling_differences(packed, static_checks.sibling_wheels(published))
     said: dict[str, Any] = {

@@ -229,7 +229,7 @@ def load_facts(root: Path) -> Facts:
     What the files hold is remembered in the user's cache. Raises ConfigError as `read_facts` does.
     """
     folder = Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs"))
-    with remembering(Layout.of_checkout(root).cache / "facts.json"):
+    with remembering(Layout.of_checkout(root).facts_cache):
         return read_facts(folder)
 
 

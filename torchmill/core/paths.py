@@ -49,6 +49,16 @@ class Layout:
         return self.root / ".torchmill" / self.guest
 
     @property
+    def environments(self) -> Path:
+        """Return the folder of the empty environments that wheels are verified in copies of."""
+        return self.cache / "environments"
+
+    @property
+    def facts_cache(self) -> Path:
+        """Return the file that remembers what the TOML files of facts hold."""
+        return self.cache / "facts.json"
+
+    @property
     def dist(self) -> Path:
         """Return the folder of verified wheels."""
         return self.root / "dist"

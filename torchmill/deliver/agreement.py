@@ -243,7 +243,7 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
 
     types = document.get("_type"), document.get("predicateType")
     if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
-        raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is no provenance of SLSA 1")
+        raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance")
     definition = _object_at(document, "predicate", "buildDefinition")
     if (kind := definition.get("buildType")) != statement.BUILD_TYPE:
         raise _AnotherKindError(f"has the buildType {kind}, which is not {statement.BUILD_TYPE}")

@@ -30,12 +30,10 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 Hindrance = Callable[[RunningProcesses], str]
 Finder = Callable[[], Iterable[Path]]
 
-TOOLS = ("gates", "stand-ins", "compilers", "programs")  # folders of the cache
-HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
-CACHE_NAMES = frozenset(
-    {"members", "debian", "upstream", "downloads", "ccache", "sccache", STAT_CACHE, HISTORY, *TOOLS}
-    | {provisioned.FOLDER}
-)
+TOOLS = ("gates", "stand-ins", "compilers", "programs", "environments")  # folders of the cache
+HISTORY, STAT_CACHE, FACTS_CACHE = "units.sqlite", "recall.json", "facts.json"
+_CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
+CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, HISTORY, provisioned.FOLDER})
 _OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
 _CHANNEL_RECORD = "torchmill-channel.json"  # which deliver/conda/channel.py writes: sha256 by path
 # What py-rattler writes into each folder of a channel, beside packages.
@@ -375,7 +373,7 @@ def _last_read(folder: Path) -> float:
 
 
 def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the tools of builds: gates, stand-ins, compiler properties, programs of the package index."""
+    """Yield the tools of builds: gates, stand-ins, compiler properties, programs, empty environments."""
     for folder in (place.layout.cache / name for name in TOOLS):
         if folder.is_dir():
             touched, busy = (folder, *list_children(folder)), _build_at_work(place, folder)
@@ -396,10 +394,10 @@ def find_history(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the cache of digests and of programs' answers."""
-    file = place.layout.cache / STAT_CACHE
-    if file.is_file():
-        yield stored("recall", file.name, file)
+    """Yield the caches of digests, of programs' answers, and of what the facts hold."""
+    for file in (place.layout.cache / STAT_CACHE, place.layout.cache / FACTS_CACHE):
+        if file.is_file():
+            yield stored("recall", file.name, file)
 
 
 def find_members(place: StoragePlace) -> Iterator[StoredItem]:

@@ -39,17 +39,19 @@ def verify_wheel(
     extra: Sequence[Path | str],
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
+    kept: Path | None = None,
 ) -> VerifyReport:
     """Check `wheel` against its plan, install it with `extra` in a clean environment, and run its checks.
 
     `python` is the interpreter that the wheel is for; `extra` are wheels and requirements that the checks
-    need; the environment is created in `scratch`. Output of pip goes to `log`. `targets` are the compute
-    capabilities that were asked for; None accepts any. Raises VerifyError with every check that failed.
+    need; the environment is created in `scratch`, from one in `kept`. Output of pip goes to `log`.
+    `targets` are the compute capabilities that were asked for; None accepts any. Raises VerifyError with
+    every check that failed.
     """
     start = time.monotonic()
     interpreter = static_checks.probe_interpreter(python)
     _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
-    venv = clean_environment.create_environment(python, scratch / "venv", log)
+    venv = clean_environment.create_environment(python, scratch / "venv", log, kept)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     with ZipFile(wheel) as archive:
