@@ -62,7 +62,7 @@ def try_archive(archive: Path, project: str, home: str | None, scratch: Path, lo
             stream(words, cwd=scratch, env=environ, log=log, on_line=printed.append)
         except CommandError as error:
             raise VerifyError(
-                f"{archive.name}: a C++ program could not be {step} against it, so it is not delivered "
+                f"{archive.name}: a C++ program could not be {step} against it, so it is not published "
                 f"({_cause(error)}): see {log.name}",
                 code="libtorch-check-failed",
             ) from None

@@ -43,7 +43,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """
     if importlib.util.find_spec("rattler") is None:
         raise HostError(
-            f"a channel is indexed by py-rattler, which is not installed: run `{INSTALL}`",
+            f"indexing a channel needs py-rattler, which is not installed: run `{INSTALL}`",
             code="conda-tools-missing",
         )
     stat_cache = StatCache(layout.cache / "recall.json")
@@ -57,7 +57,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
             stat_cache.save()
     except OSError as error:
         raise HostError(
-            f"{out}: cannot be written ({error.strerror or error}): free some space", code="not-writable"
+            f"cannot write {out} ({error.strerror or error}): free some space", code="not-writable"
         ) from error
     names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries})
     total = len({*there, *(one.name for one in entries)})
@@ -91,12 +91,12 @@ def _examine(path: Path, subdirs: set[str]) -> None:
     except (ExtractError, InvalidPackageNameError, OSError, ValueError) as error:
         gist = " ".join(str(error).split())[:200]
         raise DeliveryError(
-            f"{path}: not a sound conda package ({gist}): make it again", code="conda-package-damaged"
+            f"{path} is not a valid conda package ({gist}): make it again", code="conda-package-damaged"
         ) from None
     called = f"{index.name.normalized}-{index.version}-{index.build}.conda"
     if (called, index.subdir) != (path.name, path.parent.name) or index.subdir not in subdirs:
         raise DeliveryError(
-            f"{path}: it calls itself {index.subdir}/{called}: make it again, and do not rename it",
+            f"{path} is named {index.subdir}/{called} inside: make it again, and do not rename it",
             code="conda-package-renamed",
         )
 
@@ -113,7 +113,7 @@ def _ours(out: Path) -> dict[str, str]:
         told = files.read_json_object(marker)
     except (OSError, ValueError):
         raise DeliveryError(
-            f"{out} is no channel that torchmill wrote: name an empty folder, or one that is not there",
+            f"{out} is not a channel that torchmill wrote: name an empty or a new folder",
             code="foreign-channel",
         ) from None
     return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
@@ -125,19 +125,20 @@ def _refuse_others(
     """Refuse to replace a package by another of the same name, and packages that came from elsewhere."""
     if strangers := sorted(name for name in _packages(out) if name not in there):
         raise DeliveryError(
-            f"{out / strangers[0]} was put there by somebody else: take it out, or write another channel",
+            f"{out / strangers[0]} was not written by torchmill: move it away, or write another channel",
             code="foreign-package",
         )
     if changed := [name for name, digest in there.items() if stat_cache.digest(out / name) != digest]:
         raise DeliveryError(
-            f"{out / changed[0]} has changed since it was put there: remove it, and write the channel again",
+            f"{out / changed[0]} has changed since it was written: remove it, and write the channel again",
             code="channel-changed",
         )
     for one in entries:
         lies = out / one.name
         if there.get(one.name, one.sha256) != one.sha256:
             raise DeliveryError(
-                f"{lies} is there and another one than {one.path}: who has it would not get the new one; "
+                f"{lies} exists and differs from {one.path}; whoever has installed it would not get "
+                f"the new one: "
                 "remove it from the channel, or write another channel",
                 code="package-exists",
             )

@@ -53,12 +53,10 @@ def write_package(recipe: CondaRecipe, prefix: Path, licenses: Mapping[str, byte
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstandard.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
-        raise HostError(
-            f"{place}: rattler-build could not write it ({gist})", code="conda-package-failed"
-        ) from None
+        raise HostError(f"{place}: rattler-build failed ({gist})", code="conda-package-failed") from None
     except OSError as error:
         raise HostError(
-            f"{place}: cannot be written ({error.strerror or error}): free some space and run it again",
+            f"cannot write {place} ({error.strerror or error}): free some space and run it again",
             code="not-writable",
         ) from error
     return place
@@ -124,7 +122,7 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
         import zstandard
     except ImportError as error:
         raise HostError(
-            f"a conda package is made by {error.name}, which is not installed: run `{INSTALL}`",
+            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
             code="conda-tools-missing",
         ) from None
     return rattler_build, zstandard

@@ -73,7 +73,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     ImpossibleBuildError where the release does not exist for the machine, the Python or the toolkit.
     """
     if not said.kind:
-        raise ConfigError("invoke image: say which with --kind: " + ", ".join(KINDS), code="no-image-kind")
+        raise ConfigError("invoke image needs --kind: " + ", ".join(KINDS), code="no-image-kind")
     kind = _known("kind", said.kind, KINDS)
     if said.purpose and kind != "builder":
         raise ConfigError(
@@ -93,7 +93,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
-            f"{release} is not built for {arch}: it is for {', '.join(release.arches)}",
+            f"{release} is not built for {arch}, only for {', '.join(release.arches)}",
             code="impossible-build",
         )
     return ImageRequest(
@@ -129,7 +129,7 @@ def _known(what: str, word: str, there: Sequence[str] | dict[str, str]) -> str:
     near = get_close_matches(word.strip().lower(), list(there), 1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ConfigError(
-        f"invoke image: unknown {what} '{word}'; there is {', '.join(there)}{hint}", code="unknown-choice"
+        f"invoke image: unknown {what} '{word}': choose from {', '.join(there)}{hint}", code="unknown-choice"
     )
 
 
@@ -146,7 +146,7 @@ def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...
     for python in said:
         if python not in release.pythons:
             raise ImpossibleBuildError(
-                f"{release} is not built for Python {python}: it is for {', '.join(release.pythons)}",
+                f"{release} is not built for Python {python}, only for {', '.join(release.pythons)}",
                 code="impossible-build",
             )
     if kind == "builder":

@@ -34,7 +34,8 @@ class BucketTarget(PublishTarget):
             from botocore.config import Config
         except ImportError:
             raise HostError(
-                "uploading to a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
+                "uploading to uploading to a bucket needs boto3: run `python -m pip install boto3`",
+                code="boto3-missing",
             ) from None
         prefix = path.strip("/")
         # no multiple requests of its own accord: with a condition, the second would find the first one's file

@@ -80,7 +80,7 @@ class GithubApi:
             response = self.send("POST", place, data=body, headers=headers, timeout=timeout)
         if response.status_code == requests.codes.unprocessable and "already_exists" in response.text:
             raise DeliveryError(
-                f"{file.name} has appeared there meanwhile: run the command again", code="file-appeared"
+                f"{file.name} has appeared there in the meantime: run the command again", code="file-appeared"
             )
         asset = _parse_response(response, file.name)
         if asset["name"] != file.name:
@@ -110,7 +110,7 @@ def _parse_response(response: requests.Response, what: str) -> Any:
             return response.json() if response.content else None
         except ValueError:
             raise DeliveryError(
-                f"{redact_url(response.url)} answers with something else than JSON: let GITHUB_API_URL name "
+                f"{redact_url(response.url)} does not answer with JSON: set GITHUB_API_URL to the address of "
                 "GitHub's API, or unset it",
                 code="not-github",
             ) from None
@@ -121,7 +121,9 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
     if response.status_code >= _SERVER or response.headers.get("x-ratelimit-remaining") == "0":
         raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
-    raise DeliveryError(f"{told}: the token needs to write the repository's contents", code="github-refused")
+    raise DeliveryError(
+        f"{told}: the token needs write access to the repository's contents", code="github-refused"
+    )
 
 
 PUBLIC = "https://api.github.com"
@@ -148,7 +150,7 @@ class GithubReleases(PublishTarget):
         token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
         if not token:
             raise ConfigError(
-                "--to github: set GH_TOKEN or GITHUB_TOKEN to a token that may write the contents of "
+                "--to github: set GH_TOKEN or GITHUB_TOKEN to a token with write access to the contents of "
                 f"{repository}",
                 code="no-token",
             )
@@ -176,7 +178,8 @@ class GithubReleases(PublishTarget):
             assets = self._assets(release["id"]) if release else []
             if len(mine | {asset["name"] for asset in assets}) > MOST:
                 raise DeliveryError(
-                    f"{self.name}: a release has {MOST} files at most: name another tag", code="release-full"
+                    f"{self.name}: a release holds at most {MOST} files: name another tag",
+                    code="release-full",
                 )
             for asset in (one for one in assets if one["name"] in mine):
                 if asset.get("state") == "uploaded":

@@ -159,7 +159,7 @@ def _pixi_value(pin: PlatformPin, direct: Direct) -> str:
     if direct(pin):
         if len(pin.offers) > 1:
             raise ConfigError(
-                f"--direct: pixi has no markers, and {pin.package} has a wheel for each of Python "
+                f"--direct: pixi has no markers, and {pin.package} has a separate wheel for each of Python "
                 f"{', '.join(pin.pythons)}: leave --direct out, or use another tool",
                 code="pixi-needs-one-wheel",
             )
