@@ -331,14 +331,14 @@ def test_invalid_options_are_refused_and_no_password_repeated(options: ImageOpti
 def test_a_misspelt_kind_is_answered_with_the_nearest() -> None:
     with refused("unknown-choice") as refusal:
         request.make_image_request(OURS, ImageOptions("bilder"), NEW, "x86_64")
-    assert "; there is builder, runtime, devcontainer; did you mean builder?" in str(refusal.value)
+    assert ": choose from builder, runtime, devcontainer; did you mean builder?" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
     ("options", "choices"),
     [
         (ImageOptions("builder", toolkit="12.1"), "there is 9.0"),
-        (ImageOptions("runtime", ("3.10",)), "it is for 3.5, 3.6, 3.7"),
+        (ImageOptions("runtime", ("3.10",)), "only for 3.5, 3.6, 3.7"),
     ],
 )
 def test_what_a_release_does_not_have_is_refused(options: ImageOptions, choices: str) -> None:

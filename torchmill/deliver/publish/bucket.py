@@ -34,7 +34,7 @@ class BucketTarget(PublishTarget):
             from botocore.config import Config
         except ImportError:
             raise HostError(
-                "uploading to uploading to a bucket needs boto3: run `python -m pip install boto3`",
+                "uploading to a bucket needs boto3: run `python -m pip install boto3`",
                 code="boto3-missing",
             ) from None
         prefix = path.strip("/")
