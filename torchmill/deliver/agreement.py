@@ -277,7 +277,7 @@ def _read_sbom(found: Distribution, document: Mapping[str, Any]) -> tuple[str, I
 
 
 def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause for each bundled library of an SBOM that the wheel does not hold as it is said."""
+    """Yield a clause for each bundled library of an SBOM that the wheel does not hold in this form."""
     from torchmill.wheel import sbom
 
     held = sbom.recorded_digests(dist_files.read_metadata_and_record(wheel)[1])

@@ -37,29 +37,29 @@ class Product:
         return f"{self.file} is there and nothing changed" if self.kept else f"{self.file} is made"
 
 
-def find_unchanged(files: Iterable[Path], parts: ProductParts, recall: StatCache) -> Path | None:
+def find_unchanged(files: Iterable[Path], parts: ProductParts, stat_cache: StatCache) -> Path | None:
     """Return the file that was made of just these parts and is as it was then; None where there is none."""
     for file in files:
-        told = dist_files.read_manifest(file)
-        if dict(parts) in _made_of(told) and recall.digest(file) == told.get("sha256"):
+        record = dist_files.read_manifest(file)
+        if dict(parts) in _made_of(record) and stat_cache.digest(file) == record.get("sha256"):
             return file
     return None
 
 
-def write_record(file: Path, parts: ProductParts, sha256: str, told: Mapping[str, Any]) -> None:
-    """Write beside a file what it was made of, and what is `told` of it.
+def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[str, Any]) -> None:
+    """Write beside a file what it was made of, and `fields` about it.
 
     What another wheel was noted to make stays, as long as it is the same file. Raises OSError.
     """
     before = dist_files.read_manifest(file)
     others = [one for one in _made_of(before) if one.get("wheel") != parts["wheel"]]
     same = others if before.get("sha256") == sha256 else []
-    record = {"sha256": sha256, "size": file.stat().st_size, **told, MADE_OF: [*same, dict(parts)]}
+    record = {"sha256": sha256, "size": file.stat().st_size, **fields, MADE_OF: [*same, dict(parts)]}
     write_atomically(dist_files.manifest_path(file), json.dumps(record, indent=1) + "\n")
 
 
-def _made_of(told: Mapping[str, Any]) -> list[dict[str, str]]:
-    found = told.get(MADE_OF)
+def _made_of(record: Mapping[str, Any]) -> list[dict[str, str]]:
+    found = record.get(MADE_OF)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
@@ -82,7 +82,7 @@ MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a d
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """What was said of the thing that is made."""
+    """The options of a product."""
 
     number: int | None = None  # the build number of a conda package; None: that of the wheel
 

@@ -110,13 +110,13 @@ def _ours(out: Path) -> dict[str, str]:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
     try:
-        told = files.read_json_object(marker)
+        listed = files.read_json_object(marker)
     except (OSError, ValueError):
         raise DeliveryError(
             f"{out} is not a channel that torchmill wrote: name an empty or a new folder",
             code="foreign-channel",
         ) from None
-    return {name: str(digest) for name, digest in told.items() if name in set(_packages(out))}
+    return {name: str(digest) for name, digest in listed.items() if name in set(_packages(out))}
 
 
 def _refuse_others(

@@ -128,21 +128,21 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
     if cell.build.cuda is None:
         return None
     libraries = manifest.get("libraries")
-    told = libraries.get("cudnn") if isinstance(libraries, Mapping) else None
+    version = libraries.get("cudnn") if isinstance(libraries, Mapping) else None
     official = cell.release.cuda_official.get(cell.build.cuda)
-    return told or (official.cudnn if official else None)
+    return version or (official.cudnn if official else None)
 
 
 def _license(conda: CondaFacts, headers: Message) -> str | None:
-    said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
-    first = said.partition("\n")[0].strip()  # some have the whole text there
+    text = str(headers.get("License-Expression") or headers.get("License") or "").strip()
+    first = text.partition("\n")[0].strip()  # some have the whole text there
     return conda.licenses.get(first, first) if first and first != UNKNOWN else None
 
 
 def _about(headers: Message, license_: str | None, repository: str, wheel: Distribution) -> dict[str, Any]:
     urls = [line.partition(",") for line in headers.get_all("Project-URL", [])]
     pages = {label.strip().casefold(): url.strip() for label, _, url in urls}
-    told = {
+    fields = {
         "summary": headers.get("Summary"),
         "license": license_,
         "home": headers.get("Home-page") or pages.get("homepage"),
@@ -151,5 +151,5 @@ def _about(headers: Message, license_: str | None, repository: str, wheel: Distr
     }
     origin = {"wheel": wheel.file_name, "sha256": wheel.sha256}
     origin |= {key: str(wheel.manifest[key]) for key in ("tag", "commit") if wheel.manifest.get(key)}
-    found: dict[str, Any] = {key: value for key, value in told.items() if value and value != UNKNOWN}
+    found: dict[str, Any] = {key: value for key, value in fields.items() if value and value != UNKNOWN}
     return found | {"extra": {"torchmill": origin}}

@@ -75,9 +75,9 @@ def conda_variant(facts: Facts, variant: str) -> str:
 def build_string(
     facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int
 ) -> str:
-    """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, told in its name.
+    """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, in its name.
 
-    `label` is the wheel's local label; what it says beside the variant is told, too. `cudnn` is the version
+    `label` is the wheel's local label; what it says beside the variant follows, too. `cudnn` is the version
     of the library that it is compiled with, None where it is not or that is not known. Raises DeliveryError
     for a variant that names no toolkit.
     """

@@ -44,8 +44,8 @@ def from_block(base: BaseImage, stage: str = "") -> str:
     """Return the FROM of a base image, with where its digest comes from, or that it has none."""
     name = f" AS {stage}" if stage else ""
     if base.digest:
-        said = f"# {base.named}: {base.source}" if base.source else f"# {base.named}"
-        return f"{said}\nFROM {base.reference}{name}"
+        origin = f"# {base.named}: {base.source}" if base.source else f"# {base.named}"
+        return f"{origin}\nFROM {base.reference}{name}"
     lines = [f"# {base.named} has no digest here: what the name stands for can change."]
     if ":" not in base.reference.rpartition("/")[2]:
         lines.append("# hadolint ignore=DL3006")
@@ -91,8 +91,8 @@ def user_block(name: str) -> str:
 
 def has_program(command: str) -> str:
     """Return a shell command that refuses an image without a program."""
-    said = f"torchmill: the base image has no {command}: give one that has it with --base"
-    return f'{{ command -v {command} > /dev/null || {{ echo "{said}" >&2; exit 1; }}; }}'
+    refusal = f"torchmill: the base image has no {command}: give one that has it with --base"
+    return f'{{ command -v {command} > /dev/null || {{ echo "{refusal}" >&2; exit 1; }}; }}'
 
 
 def install_block(base: BaseImage, packages: Iterable[str]) -> str:
@@ -135,7 +135,7 @@ class ImagePythons:
     suite: str  # the one that the suite runs on: "3.11"
     own: tuple[str, ...]  # that the base has, or its package manager brings
     brought: tuple[str, ...]  # that uv brings
-    missing: tuple[str, ...]  # that are not to be had
+    missing: tuple[str, ...]  # that are not available
 
 
 def plan_pythons(facts: Facts, base: BaseImage, wanted: Sequence[str]) -> ImagePythons:

@@ -72,8 +72,8 @@ def require_our_folder(folder: Path) -> None:
 def _record(folder: Path) -> dict[str, dict[str, str]]:
     """Return what we wrote into a folder; nothing where it is not ours."""
     try:
-        said = files.read_json_object(folder / IMAGE_RECORD)
-        return {"top": dict.fromkeys(said["top"], ""), "written": dict(said["written"])}
+        record = files.read_json_object(folder / IMAGE_RECORD)
+        return {"top": dict.fromkeys(record["top"], ""), "written": dict(record["written"])}
     except FileNotFoundError:
         return {"top": {}, "written": {}}
     except (OSError, ValueError, TypeError, KeyError):

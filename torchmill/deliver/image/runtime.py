@@ -97,7 +97,7 @@ def _installed(
 
 
 def companion_options(facts: Facts, request: ImageRequest, names: Sequence[str]) -> tuple[str, ...]:
-    """Return what pip must be told beside the packages of these names."""
+    """Return what pip must install beside the packages of these names."""
     return tuple(
         requirement
         for one in facts.images.companions
@@ -110,7 +110,7 @@ def _final(request: ImageRequest) -> str:
     variables = {"PATH": "/opt/torch/bin:$PATH"}
     if request.toolkit:
         variables |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-    told = {
+    labels = {
         "org.opencontainers.image.title": f"{request.release} ({request.variant})",
         "org.opencontainers.image.version": request.release.version,
         "org.opencontainers.image.description": f"Run it with {ADVICE} or --ipc=host: {WHY}.",
@@ -123,7 +123,7 @@ def _final(request: ImageRequest) -> str:
             "COPY run-torch /usr/local/bin/run-torch",
             dockerfile.user_block("app"),
             dockerfile.env_block(variables),
-            dockerfile.label_block(told),
+            dockerfile.label_block(labels),
             "WORKDIR /home/app",
             f"USER {dockerfile.UID}",
             'ENTRYPOINT ["run-torch"]',

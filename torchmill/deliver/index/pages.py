@@ -261,7 +261,7 @@ def apply_yanks(
                 f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}",
                 code="unknown-version",
             )
-    kept = {named: said for named, said in before.items() if named not in change.unyank}
+    kept = {named: why for named, why in before.items() if named not in change.unyank}
     return kept | dict.fromkeys(change.yank, change.why)
 
 

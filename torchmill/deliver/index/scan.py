@@ -87,8 +87,8 @@ def _state(data: Mapping[str, Any]) -> IndexState:
     return IndexState(
         written={place: tuple(digests) for place, digests in data["written"].items()},
         wheels={
-            name: RememberedWheel(told["look"], pages.restore_entry(name, told))
-            for name, told in data["wheels"].items()
+            name: RememberedWheel(fields["look"], pages.restore_entry(name, fields))
+            for name, fields in data["wheels"].items()
         },
         yanked=dict(data["yanked"]),
     )
@@ -108,7 +108,7 @@ Note = Callable[[int, int, str], None]  # how many are read, of how many, and wh
 
 @dataclass(frozen=True, slots=True)
 class ScannedWheel:
-    """A wheel of dist/ and what the index tells of it."""
+    """A wheel of dist/ and its entry in the index."""
 
     path: Path
     look: str

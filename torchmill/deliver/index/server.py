@@ -43,8 +43,8 @@ def serve_index(_: Facts, layout: Layout, folder: str = "", port: str = "", host
         )
     # who looks at the processes sees by its folder what this one serves
     with contextlib.chdir(root), create_server(root, port, host) as server:
-        said = "\n".join(serve_greeting(root, host, server.server_address[1], known))
-        sys.stdout.write(f"{said}\n")
+        greeting = "\n".join(serve_greeting(root, host, server.server_address[1], known))
+        sys.stdout.write(f"{greeting}\n")
         sys.stdout.flush()
         try:
             server.serve_forever()
@@ -173,7 +173,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return file
 
     def end_headers(self) -> None:
-        """Say also what a page depends on, and that parts can be had."""
+        """Say also what a page depends on, and that parts are available."""
         self.send_header("Vary", "Accept")
         self.send_header("Accept-Ranges", "bytes")
         super().end_headers()

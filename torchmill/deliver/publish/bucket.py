@@ -58,13 +58,13 @@ class BucketTarget(PublishTarget):
         self._call("head_bucket")
         found = {}
         for file in files:
-            said = self._call("head_object", Key=self.prefix + file.name, ChecksumMode="ENABLED", absent={})
-            if said:
-                found[file.name] = self._digest(file, said)
+            answer = self._call("head_object", Key=self.prefix + file.name, ChecksumMode="ENABLED", absent={})
+            if answer:
+                found[file.name] = self._digest(file, answer)
         return found
 
-    def _digest(self, file: UploadFile, said: Mapping[str, Any]) -> str:
-        kept = said.get("ChecksumSHA256", "")
+    def _digest(self, file: UploadFile, answer: Mapping[str, Any]) -> str:
+        kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
         digest = hashlib.sha256()
@@ -88,17 +88,17 @@ class BucketTarget(PublishTarget):
                 IfNoneMatch="*",
             )
 
-    def _call(self, verb: str, absent: Any = None, **said: Any) -> Any:
+    def _call(self, verb: str, absent: Any = None, **parameters: Any) -> Any:
         """Call S3; returns `absent`, if that is given, where there is no such object."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return getattr(self.client, verb)(Bucket=self.bucket, **said)
+            return getattr(self.client, verb)(Bucket=self.bucket, **parameters)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if absent is not None and code in _ABSENT:
                 return absent
-            raise self._refused(code, error.response, said.get("Key", "")) from None
+            raise self._refused(code, error.response, parameters.get("Key", "")) from None
         except BotoCoreError as error:
             words = str(error).partition("\n")[0]
             raise NetworkError(
@@ -118,9 +118,9 @@ class BucketTarget(PublishTarget):
             return DeliveryError(
                 f"{self.name} does not exist: create the bucket, or name another", code="no-bucket"
             )
-        said = response.get("Error", {}).get("Message") or code
+        message = response.get("Error", {}).get("Message") or code
         return DeliveryError(
-            f"{self.name} refuses {key or 'these keys'} ({said}): they need s3:ListBucket, s3:GetObject and "
-            "s3:PutObject",
+            f"{self.name} refuses {key or 'these keys'} ({message}): they need s3:ListBucket, "
+            "s3:GetObject and s3:PutObject",
             code="upload-refused",
         )

@@ -151,7 +151,7 @@ def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetD
 
 
 def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) -> tuple[PlatformPin, ...]:
-    """Return the pins of one platform; where the variant is not to be had, those of `cpu`.
+    """Return the pins of one platform; where the variant is not available, those of `cpu`.
 
     Raises DeliveryError where there are none.
     """
@@ -202,7 +202,7 @@ def _everywhere(
     """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
     common = set.intersection(*(set(pin.pythons) for pin in pins))
     if not common:
-        said = "; ".join(
+        served = "; ".join(
             f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
         )
         ours = {python for pin in pins if pin.offers for python in pin.pythons}
@@ -212,7 +212,7 @@ def _everywhere(
             for python in sorted(ours - set(pin.pythons), key=python_key)
         ]
         raise DeliveryError(
-            f"no Python has all wheels of {stock.where} ({said}): {build_advice(facts, request, lacking)}",
+            f"no Python has all wheels of {stock.where} ({served}): {build_advice(facts, request, lacking)}",
             code="no-common-python",
         )
     usual = {python for python in common if not python.endswith("t")}

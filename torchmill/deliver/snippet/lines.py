@@ -82,8 +82,8 @@ def snippet_header(decisions: Sequence[SnippetDecision], words: Sequence[str]) -
     variants = " or ".join(decision.variant for decision in decisions)
     pythons = ", ".join(first.pythons)
     notes = dict.fromkeys(note for decision in decisions for note in decision.notes)
-    told = [f"{', '.join(first.packages)} ({variants}) for {where}; Python {pythons}", *notes, *words]
-    return [f"# {line}" for line in told]
+    lines = [f"{', '.join(first.packages)} ({variants}) for {where}; Python {pythons}", *notes, *words]
+    return [f"# {line}" for line in lines]
 
 
 def _marker(decision: SnippetDecision, pins: Sequence[PlatformPin]) -> str:

@@ -54,17 +54,17 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 def platforms_marker(some: Collection[Arch], every: Collection[Arch]) -> str:
     """Return the marker that is true on some of a project's platforms; "" where it is true on all of them.
 
-    A system is told by itself where all of its platforms are meant: so another machine of it finds out that
+    A system stands by itself where all of its platforms are meant: so another machine of it finds out that
     there is no wheel, and does not simply go without.
     """
     if {arch.name for arch in every} <= {arch.name for arch in some}:
         return ""
-    told = []
+    markers = []
     for system in dict.fromkeys(arch.system for arch in some):
         mine = [arch for arch in some if arch.system == system]
         whole = len(mine) == sum(arch.system == system for arch in every)
-        told += [_system(system)] if whole else [platform_marker(arch) for arch in mine]
-    return told[0] if len(told) == 1 else " or ".join(_grouped(one) for one in told)
+        markers += [_system(system)] if whole else [platform_marker(arch) for arch in mine]
+    return markers[0] if len(markers) == 1 else " or ".join(_grouped(one) for one in markers)
 
 
 def platform_marker(arch: Arch) -> str:
@@ -120,7 +120,7 @@ class WheelOffer:
 
     package: str
     version: Version
-    variant: str  # "cpu", "cu118"; another label where that is all that is told
+    variant: str  # "cpu", "cu118"; another label where that is all there is
     paired: str  # what else stands in the label: "torch2.11.0"; ""
     arch: str
     pythons: tuple[str, ...]  # oldest first
@@ -243,7 +243,7 @@ def find_official(
 
 @dataclass(frozen=True, slots=True)
 class SnippetDecision:
-    """What a project is told of one variant."""
+    """What a project declares for one variant."""
 
     variant: str
     platforms: tuple[Arch, ...]

@@ -114,7 +114,7 @@ def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
 def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
     """Return pixi.toml; `subdirs` is how conda calls platforms.
 
-    Raises ConfigError for a platform that has no such name, and where Pythons cannot be told apart.
+    Raises ConfigError for a platform that has no such name, and where Pythons cannot be kept apart.
     """
     first, *_ = decisions
     names = {arch.name: _subdir(subdirs, arch) for arch in first.platforms}
