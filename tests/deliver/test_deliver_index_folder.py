@@ -69,7 +69,7 @@ def _blocked(home: Home, place: Path) -> None:
     with pytest.raises(DeliveryError) as refusal:
         home.index()
     assert refusal.value.code in {"foreign-file", "foreign-folder"}
-    assert str(refusal.value).startswith(f"{place} ")
+    assert str(place) in str(refusal.value)
     assert home.look() == before
 
 
