@@ -10,7 +10,7 @@ from torchmill.build.containers import image
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.image import base_image, manylinux_image, user_image
 from torchmill.config import facts_reader
-from torchmill.config.delivery_model import ImageFacts
+from torchmill.config.facts_model import ImageFacts
 from torchmill.config.model import Facts
 
 OURS = facts_reader.read_facts(Path(__file__).parents[2] / "build_configs").images

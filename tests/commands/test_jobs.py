@@ -8,7 +8,7 @@ import pytest
 from torchmill.commands import jobs
 from torchmill.commands.jobs import Budget, CompileDemand
 from torchmill.config import matrix
-from torchmill.config.cost_model import CostRange
+from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Facts, Options
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 from torchmill.host.limits import CpuQuota, LimitReading

@@ -18,7 +18,7 @@ from torchmill.commands.toolkit import (
     provider_sources,
     requested_items,
 )
-from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.toolkit.request import ToolkitRequest

@@ -9,7 +9,7 @@ from packaging.version import Version
 from tests.support.declared import ONE, declared
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.delivery_model import CondaName
+from torchmill.config.facts_model import CondaName
 from torchmill.config.model import Facts, Host, KnownUnit, Options
 from torchmill.plan import build_plan
 

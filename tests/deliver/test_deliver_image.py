@@ -16,7 +16,7 @@ from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from torchmill.commands import image
 from torchmill.config import facts_reader
-from torchmill.config.delivery_model import BaseImage
+from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
 from torchmill.core.errors import TorchmillError

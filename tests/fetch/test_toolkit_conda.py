@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_toolkit_sources
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken, place_conda_file

@@ -9,7 +9,7 @@ import pytest
 from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitSource
 from torchmill.fetch.source.apt import BINARIES, AptArchive
 from torchmill.fetch.toolkit.debian import (
     mend_links,

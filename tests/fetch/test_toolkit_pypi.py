@@ -14,7 +14,7 @@ from tests.support.index_server import Index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_toolkit_sources
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.toolkit import pypi

@@ -12,7 +12,7 @@ import pytest
 from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
-from torchmill.config.delivery_model import ProviderPackage
+from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.errors import HostError
 from torchmill.fetch.toolkit.store import fetch_piece, make_in_store, work_folder
 from torchmill.host.provisioned import RECORD, ProvisionRecord, list_provisioned

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
 from torchmill.host import provisioned

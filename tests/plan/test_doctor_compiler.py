@@ -7,7 +7,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.delivery_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.model import Compiler, Facts, Host, Options, Rule, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import compiler

@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from tests.support.machines import file
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
+from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Cuda, Facts, Host, Options, Rule, When
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import cuda, examination

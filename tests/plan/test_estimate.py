@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.cost_model import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.model import Facts, Host, Options, Plan
 from torchmill.host.native import native_arch
 from torchmill.plan import build_plan, estimate, link_overflow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from torchmill.config.cost_model import LinkReport
+from torchmill.config.facts_model import LinkReport
 from torchmill.config.model import Facts, Release
 from torchmill.plan import estimate, link_overflow
 

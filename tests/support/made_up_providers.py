@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.machines import program
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitProvider, ToolkitRequest

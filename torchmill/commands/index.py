@@ -67,7 +67,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
         entries = [one.entry for one in wheels]
         yanked = pages.apply_yanks(before.yanked, change, entries)
         written = _pages(wheels, yanked, files, base, target)
-        state = IndexState({}, {one.entry.file: one.kept for one in wheels}, yanked)
+        state = IndexState({}, {one.entry.file: one.remembered for one in wheels}, yanked)
         contents = IndexContents(written, () if files == STAY else wheels, state)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))

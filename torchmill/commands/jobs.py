@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
-from torchmill.config.cost_model import CostRange
+from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
 from torchmill.config.model import Facts, Options, Release
 from torchmill.core import console

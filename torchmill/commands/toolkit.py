@@ -13,7 +13,7 @@ from typing import Any
 from torchmill.commands.command import CommandAnswer, TaskCommand
 from torchmill.config.arch_list import format_arch_list, unserved_capabilities
 from torchmill.config.arch_list_check import check_arch_list, find_toolkit
-from torchmill.config.delivery_model import ToolkitPart, ToolkitSource
+from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Facts
 from torchmill.core import console
 from torchmill.core.errors import ConfigError

@@ -3,9 +3,7 @@
 - arch_list: lists of compute capabilities: parse them, find GPUs by name, tell which GPUs a list serves
 - arch_list_check: check a list of compute capabilities against toolkit and release, or choose one
 - cell_lookup: find the cell that an identifier names, and explain why one cannot be built
-- cost_model: values: measured builds, compile peaks, and what predicts a link overflow
-- cost_reader: read runs.toml and linking.toml: measured builds, and facts about the link of libtorch_cuda
-- delivery_model: values: conda names, container images, and who provides toolkits
+- facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits
 - facts_reader: read build_configs/ into values; all problems are collected into one error
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - model: values: builds, plans, packages, releases, rules, toolkits, machines

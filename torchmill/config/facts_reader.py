@@ -10,22 +10,20 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config import package_reader
-from torchmill.config.cost_model import (
+from torchmill.config.facts_model import (
+    CONDA_BOUNDS,
+    BaseImage,
     CodeCompression,
+    Companion,
     CompilePeak,
+    CondaFacts,
+    CondaName,
     CostAssumptions,
+    ImageFacts,
     LinkFacts,
     LinkReport,
     MeasuredRun,
     StaticLibrary,
-)
-from torchmill.config.delivery_model import (
-    CONDA_BOUNDS,
-    BaseImage,
-    Companion,
-    CondaFacts,
-    CondaName,
-    ImageFacts,
     ToolkitPart,
     ToolkitSource,
 )

@@ -8,16 +8,14 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.cost_model import (
+from torchmill.config.facts_model import (
     CompilePeak,
+    CondaFacts,
     CostAssumptions,
     CostRange,
+    ImageFacts,
     LinkFacts,
     MeasuredRun,
-)
-from torchmill.config.delivery_model import (
-    CondaFacts,
-    ImageFacts,
     ToolkitPart,
     ToolkitSource,
 )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config.cost_model import CostRange
+from torchmill.config.facts_model import CostRange
 from torchmill.core.stat_cache import StatCache, stat_file
 from torchmill.core.units import parse_bytes
 

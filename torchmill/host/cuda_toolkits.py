@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.facts_model import ToolkitPart
 from torchmill.core.dataclass import dataclass
 from torchmill.core.files import read_text
 from torchmill.core.paths import user_cache_folder

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from torchmill.config.delivery_model import ProviderPackage
+from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.dataclass import dataclass
 
 MAGMA_NAME = "magma"

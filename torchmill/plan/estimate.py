@@ -11,7 +11,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmill.config.cost_model import CostAssumptions, CostRange, MeasuredRun
+from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.model import Facts, Plan, Release
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch

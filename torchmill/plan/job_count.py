@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torchmill.config.cost_model import CostRange
+from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Build, Facts
 from torchmill.config.rules import is_within
 from torchmill.core.units import format_bytes

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from torchmill.config.cost_model import CostRange, LinkFacts
+from torchmill.config.facts_model import CostRange, LinkFacts
 from torchmill.config.model import Facts, Release
 from torchmill.config.rules import is_within
 from torchmill.core.units import format_bytes

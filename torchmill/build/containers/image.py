@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import PLATFORMS
-from torchmill.config.delivery_model import BaseImage, ImageFacts
+from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.model import FailureCause
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.process import CommandError, capture, stream

@@ -12,7 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from torchmill.config.delivery_model import CondaFacts
+from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError

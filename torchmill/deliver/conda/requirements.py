@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from torchmill.config.delivery_model import CondaFacts
+from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from torchmill.build.containers import image
-from torchmill.config.delivery_model import BaseImage
+from torchmill.config.facts_model import BaseImage
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.deliver.image import dockerfile

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from torchmill.config.delivery_model import BaseImage
+from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import buildable_cells, python_key
 from torchmill.config.model import Facts
 from torchmill.config.rules import is_within

@@ -115,7 +115,7 @@ class ScannedWheel:
     entry: IndexEntry
 
     @property
-    def kept(self) -> RememberedWheel:
+    def remembered(self) -> RememberedWheel:
         """Return what is remembered: nothing of how it looks, where it changed just now."""
         settled = int(self.look.split()[1]) < (time.time() - stat_cache.SETTLED_SECONDS) * 1e9
         return RememberedWheel(self.look if settled else "", self.entry)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file
 from torchmill.fetch.download import connection_complaint

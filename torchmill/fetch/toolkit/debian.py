@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import disk_full_error, hash_file, report_disk_full
 from torchmill.core.process import CommandError, capture

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import hash_file
 from torchmill.core.urls import hide_password

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda, magma

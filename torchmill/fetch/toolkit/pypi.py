@@ -22,7 +22,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import NetworkError
 from torchmill.fetch.download import describe_http_error
 from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile, configured_index, project_files

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config.delivery_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchmill.config.delivery_model import ProviderPackage
+from torchmill.config.facts_model import ProviderPackage
 from torchmill.core import locks
 from torchmill.core.files import delete_paths, report_disk_full
 from torchmill.fetch.download import download_file

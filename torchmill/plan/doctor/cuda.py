@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.model import Cuda, Facts, Host, Toolkit
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned

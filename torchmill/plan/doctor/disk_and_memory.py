@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from torchmill.config.cost_model import CostRange
+from torchmill.config.facts_model import CostRange
 from torchmill.config.model import Host, Package
 from torchmill.core.units import format_bytes
 from torchmill.plan import estimate

@@ -6,7 +6,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.delivery_model import ToolkitPart
+from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.fetch.toolkit.request import (
     MAGMA,
