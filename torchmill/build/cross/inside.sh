@@ -11,7 +11,7 @@ shift 2
 serves='
 import sys
 from importlib.util import find_spec
-needed = ("nox", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "matplotlib")
+needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "matplotlib")
 sys.exit(sys.version_info < (3, 11) or not all(map(find_spec, needed)))'
 can_serve='
 import sys, venv, ensurepip

@@ -213,10 +213,7 @@ def git_folder(tree: Path) -> Path | None:
 
 
 def read_head(tree: Path) -> str | None:
-    """Return the commit that is checked out in `tree`, or None if there is none.
-
-    Starts no program unless a branch is checked out.
-    """
+    """Return the commit that is checked out in `tree`, or None if there is none. Starts no program."""
     folder = git_folder(tree)
     if folder is None:
         return None
@@ -226,9 +223,12 @@ def read_head(tree: Path) -> str | None:
         return None
     if is_commit(text):
         return text
+    import git  # slow to load, and needed only where a branch is checked out
+
     try:
-        return run_git(tree, "rev-parse", "--verify", "--quiet", "HEAD").strip()
-    except CommandError:  # a branch without commits, or no repository
+        with git.Repo(tree) as repository:
+            return git.SymbolicReference.dereference_recursive(repository, "HEAD")
+    except (ValueError, git.GitError):  # a branch without commits, or no repository
         return None
 
 
