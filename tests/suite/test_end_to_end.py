@@ -24,7 +24,9 @@ pytestmark = pytest.mark.slow
 INSTALLED = [
     one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 14)}
 ]
-PYTHONS = list(dict.fromkeys((INSTALLED[0], THIS, INSTALLED[-1])))  # each takes half a minute
+PYTHONS = list(
+    dict.fromkeys((INSTALLED[0], INSTALLED[-1]))
+)  # each takes half a minute; THIS has all the rest
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +83,7 @@ def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
     assert len(libraries) == 1
     first, *others = sorted(edges, reverse=True)
     assert first > 20
-    assert others == [3] * (len(PYTHONS) - 1), "two files that read Python's headers, and their link"
+    assert others == [3] * (len(wheels) - 1), "two files that read Python's headers, and their link"
 
 
 def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> None:
@@ -105,16 +107,6 @@ def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> No
     assert "wheel" not in installed
 
 
-def test_a_changed_switch_makes_another_wheel(sample: Sample) -> None:
-    done = sample.nox("-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0", "--label", "none")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = sample.wheels()
-    assert wheel.startswith("tinytorch-1.0.0-cp")
-    switches = sample.manifest(wheel)["switches"]
-    assert isinstance(switches, dict)
-    assert switches["USE_TINY_FAST"] == "0"
-
-
 def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -> None:
     session = f"vision-{THIS}-cpu"
     assert sample.nox("-s", session).returncode == 0
@@ -123,6 +115,10 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert "is up to date" in sample.nox("-s", session).stderr
     changed = sample.nox("-R", "-s", f"wheel-{THIS}-cpu", "--", "--set", "USE_TINY_FAST=0")
     assert changed.returncode == 0, changed.stdout + changed.stderr
+    base = next(name for name in sample.wheels() if name.startswith("tinytorch"))
+    switches = sample.manifest(base)["switches"]
+    assert isinstance(switches, dict)
+    assert switches["USE_TINY_FAST"] == "0"
     kits = sorted(sample.home.glob(".torchmill/trees/v1.0.0/*/kit"))
     assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], (
         "also where nox is to install nothing"
@@ -238,7 +234,7 @@ def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(tmp_path: Path, upstre
 
     objects = list((sample.home / ".torchmill" / "trees").rglob("*.o"))
     assert objects, "what was compiled is kept"
-    done = sample.nox("-s", session, "--", "--jobs", "1")
+    done = sample.nox("-s", session)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "reusing " in done.stdout + done.stderr
     assert len(sample.wheels()) == 1
