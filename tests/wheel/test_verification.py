@@ -128,8 +128,9 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
 
 def test_an_environment_is_a_copy_of_an_empty_one_that_is_made_again_when_damaged(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
-    (template,) = kept.iterdir()
+    shared = tmp_path.parent / "environments"
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), shared)
+    (template,) = shutil.copytree(shared, kept, symlinks=True).iterdir()
     (template / "mark").touch()
     second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
     assert (tmp_path / "second" / "mark").is_file()
