@@ -15,7 +15,7 @@ from torchmill.plan.constraints import CellConstraints
 
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})
-_BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see magma.py
+_BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see choose_magma
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
 

@@ -35,7 +35,7 @@ class CompileWork:
 def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
     """Return the work of a build by the catalogue.
 
-    `images` is how often device code is compiled (overflow.images), 0 without CUDA. None where no run
+    `images` is how often device code is compiled (count_code_images), 0 without CUDA. None where no run
     says anything.
     """
     if facts.assumed is None:
@@ -168,7 +168,7 @@ class Estimate:
 def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Estimate | None:
     """Return what carrying out a plan costs with a cold compiler cache; None where nothing is known.
 
-    `own` are the builds that the same machine has made (own.runs).
+    `own` are the builds that the same machine has made (read_own_runs).
     """
     images = (
         link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0

@@ -11,7 +11,7 @@ from torchmill.config.model import SPEED_ONLY_SWITCHES, Plan, Source
 def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:
     """Return a digest of all that is the same for every interpreter that a tree can serve.
 
-    `ground` names what the machine puts in: compilers, a toolkit, variables that are the user's.
+    `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
     """
     return _digest(
         {

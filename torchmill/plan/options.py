@@ -117,7 +117,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
 
 
 def format_options(options: Options) -> list[str]:
-    """Return the words that `parse` reads as these options; what is as ever is left out."""
+    """Return the words that `parse_options` reads as these options; defaults are left out."""
     said = {
         "--label": options.label,
         "--arch-list": options.arch_list,

@@ -164,7 +164,7 @@ def why_no_gpu(host: Host) -> str | None:
 def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) -> str:
     """Return why no GPU answers what a toolkit compiled, and what to do about it, as one sentence.
 
-    `said` is what torch answered. What is seen of the driver goes before what the words alone tell.
+    `message` is what torch answered. What is seen of the driver goes before what the words alone tell.
     """
     words = (message.strip().splitlines() or ["no GPU answers"])[0].rstrip(". ")
     for because, cure in _visible_causes(facts, host, toolkit):
