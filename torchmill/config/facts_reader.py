@@ -7,7 +7,6 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from torchmill.config import package_reader
 from torchmill.config.facts_model import (
@@ -39,7 +38,14 @@ from torchmill.config.model import (
     Package,
     Toolkit,
 )
-from torchmill.config.toml_reader import TomlTable, read_list, read_tables, read_toml, remembering
+from torchmill.config.toml_reader import (
+    TomlTable,
+    read_list,
+    read_tables,
+    read_toml,
+    remembering,
+    version_key,
+)
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 
@@ -134,13 +140,13 @@ def read_toolkits(path: Path, problems: list[str]) -> tuple[Toolkit, ...]:
         table.read(Toolkit, version=version, variant=cuda_variant(version))
         for version, table in read_tables(path, problems)
     )
-    return tuple(sorted(found, key=lambda one: _version(one.version)))
+    return tuple(sorted(found, key=lambda one: version_key(one.version)))
 
 
 def read_capabilities(path: Path, problems: list[str]) -> tuple[Capability, ...]:
     """Read the GPUs of each compute capability, oldest first; without the file none are known."""
     found = (table.read(Capability, name=name) for name, table in read_tables(path, problems, required=False))
-    return tuple(sorted(found, key=lambda one: _version(one.name)))
+    return tuple(sorted(found, key=lambda one: version_key(one.name)))
 
 
 def read_arch_names(path: Path, problems: list[str]) -> tuple[dict[str, SpecifierSet], tuple[ArchName, ...]]:
@@ -211,14 +217,6 @@ def read_linking(path: Path, problems: list[str]) -> LinkFacts | None:
         compression=file.read_each("compression", CodeCompression),
         reports=file.read_each("report", LinkReport),
     )
-
-
-def _version(text: str) -> Version:
-    """Return a version to order by; what is none stands first, and is a problem already."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0")
 
 
 def load_facts(root: Path) -> Facts:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.config.model import Cuda, Edition, Package, Release, Rule, When
 from torchmill.config.rules import is_within
-from torchmill.config.toml_reader import TomlTable, read_toml
+from torchmill.config.toml_reader import TomlTable, read_toml, version_key
 
 
 def read_package(path: Path, problems: list[str]) -> Package:
@@ -88,7 +88,7 @@ def _declared(
     """Return what a package's own file declares: with each torch goes the newest release that takes it."""
     where = f"{package.name}.toml"
     problems.extend(f"{where}: {one} stands in releases/ too; say it in one place" for one in listed)
-    editions = sorted(package.editions, key=lambda one: _number(one.version), reverse=True)
+    editions = sorted(package.editions, key=lambda one: version_key(one.version), reverse=True)
     found = []
     for base in bases:
         edition = next((one for one in editions if is_within(one.torch, base.version)), None)
@@ -181,12 +181,4 @@ def _cuda(table: TomlTable) -> Cuda:
 
 
 def _by_version(release: Release) -> tuple[Version, Version]:
-    return _number(release.version), _number(release.torch or "0")
-
-
-def _number(text: str) -> Version:
-    """Return a version to order by; what is none was told, and stands first."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0")
+    return version_key(release.version), version_key(release.torch or "0")

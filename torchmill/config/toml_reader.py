@@ -294,6 +294,11 @@ def read_list(path: Path, problems: list[str], key: str, kind: type[T]) -> tuple
     return found
 
 
+def version_key(text: str) -> Version:
+    """Return a version to order by; what is none is a problem already, and stands first."""
+    return Version(text) if is_version(text) else Version("0")
+
+
 def is_version(text: str) -> bool:
     """Tell whether a text is a version (PEP 440)."""
     try:

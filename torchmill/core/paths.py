@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
 
 GUEST = "TORCHMILL_GUEST"
+EMPTY_ENVIRONMENTS, FACTS_CACHE = "environments", "facts.json"  # in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class Layout:
     @property
     def environments(self) -> Path:
         """Return the folder of the empty environments that wheels are verified in copies of."""
-        return self.cache / "environments"
+        return self.cache / EMPTY_ENVIRONMENTS
 
     @property
     def facts_cache(self) -> Path:
         """Return the file that remembers what the TOML files of facts hold."""
-        return self.cache / "facts.json"
+        return self.cache / FACTS_CACHE
 
     @property
     def dist(self) -> Path:

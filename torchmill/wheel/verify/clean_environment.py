@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from packaging.version import Version
 
 from torchmill.core.errors import HostError, VerifyError
 from torchmill.core.process import CommandError, capture, stream
+from torchmill.core.stat_cache import digest_data, stat_file
 
 CHECK_SCRIPTS = Path(__file__).parent / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
@@ -51,9 +51,7 @@ def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | Non
     shutil.rmtree(folder, ignore_errors=True)
     if kept is None:
         return _new_environment(python, folder, log)
-    look = python.resolve().stat()
-    key = hashlib.sha256(f"{python.resolve()} {look.st_size} {look.st_mtime_ns}".encode()).hexdigest()[:16]
-    template = kept / key
+    template = kept / digest_data([str(python.resolve()), stat_file(python)])[:16]
     if not template.is_dir():
         kept.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=kept) as fresh:
