@@ -2,10 +2,10 @@
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,20 +15,23 @@ import nox
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
-from torchmill.build.cross import requested
-from torchmill.config import facts_reader, matrix, selection
-from torchmill.config.model import Facts
+from torchmill.config import selection
 from torchmill.core.errors import GpuError, HostError, TorchmillError
 from torchmill.core.paths import Layout
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
 
 if TYPE_CHECKING:
+    from torchmill.config.matrix import Cell
+    from torchmill.config.model import Facts
     from torchmill.deliver.products import Product, ProductOptions, VerifiedWheel
+
+    ReadOptions = Callable[[Sequence[str], str], tuple[ProductOptions, list[str]]]
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
 MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
+OTHER_MACHINE = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 nox.options.error_on_missing_interpreters = True
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
@@ -64,16 +67,24 @@ def install(session: nox.Session, *requirements: str) -> None:
     session.run("python", "-m", "pip", "install", "--no-compile", *requirements, silent=True)
 
 
-def add_session(facts: Facts, cell: matrix.Cell, native: str, installed: Container[str]) -> None:
+def load_cell(name: str) -> "tuple[Facts, Cell]":
+    """Return the facts and the cell of a session: to list sessions, nobody needs them."""
+    from torchmill.config import cell_lookup, facts_reader
+
+    facts = facts_reader.load_facts(ROOT)
+    selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
+    return facts, cell_lookup.find_cell(facts, name, native_arch(), selected)
+
+
+def add_session(listed: selection.MatrixSession, installed: Container[str]) -> None:
     """Register the session that makes a build, named after it."""
-    build, release = cell.build, cell.release
     # Of a missing interpreter nox would say no more than that; the matrix names it all the same.
-    python = build.python if MATRIX_ASKED or build.python in installed else False
+    python = listed.python if MATRIX_ASKED or listed.python in installed else False
 
     @nox.session(
-        name=build.identifier(native),
+        name=listed.name,
         python=python,
-        tags=[build.session, build.package, build.variant, release.tag],
+        tags=[listed.word, listed.package, listed.variant, listed.tag],
         default=MATRIX_ASKED,
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
@@ -84,8 +95,9 @@ def add_session(facts: Facts, cell: matrix.Cell, native: str, installed: Contain
 
         with reported(session):
             if not python:
-                interpreters.resolve_interpreter(build.python)
-            venv = own_environment(session, build.python)
+                interpreters.resolve_interpreter(listed.python)
+            venv = own_environment(session, listed.python)
+            facts, cell = load_cell(listed.name)
             context = create_context(ROOT, facts, cell, session.posargs, venv)
             if (base := missing_base_session(context)) is not None:
                 session.run(sys.executable, "-m", "nox", "--envdir", str(venv.parent), *base, external=True)
@@ -99,21 +111,20 @@ def add_session(facts: Facts, cell: matrix.Cell, native: str, installed: Contain
                 artifact = pipeline.build_wheel(context, install=partial(install, session), line=line)
             session.log(f"{artifact.wheel} is verified")
 
-    session.__doc__ = f"{release.package} {release.version}, Python {build.python}, {build.variant}"
+    session.__doc__ = listed.title
 
 
-def add_made_from_wheel(facts: Facts, cell: matrix.Cell, native: str, word: str, making: "Making") -> None:
+def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Making") -> None:
     """Register the session "WORD-3.10-cpu", which makes something else of the verified wheel of a build.
 
     The build's own session makes the wheel first where dist/ lacks it; what stands after -- is for that, but
     for what is read before.
     """
-    build, release = cell.build, cell.release
 
     @nox.session(
-        name=replace(build, session=word).identifier(native),
+        name=word + listed.name.removeprefix(listed.word),
         python=False,
-        tags=[word, build.package, build.variant, release.tag],
+        tags=[word, listed.package, listed.variant, listed.tag],
         default=False,
     )
     def session(session: nox.Session) -> None:
@@ -121,23 +132,37 @@ def add_made_from_wheel(facts: Facts, cell: matrix.Cell, native: str, word: str,
 
         with reported(session):
             own, rest = making.read(session.posargs, f"nox -s {session.name} --")
+            facts, cell = load_cell(listed.name)
             found = products.find_verified(ROOT, facts, cell, rest)
             if found is None:
-                first = ("-s", build.identifier(native), "--", *rest)
+                first = ("-s", listed.name, "--", *rest)
                 environments = str(session.cache_dir.parent)
                 session.run(sys.executable, "-m", "nox", "--envdir", environments, *first, external=True)
                 found = products.require_verified(ROOT, facts, cell, rest)
             session.log(str(making.make(found, own)))
 
-    session.__doc__ = f"{word} of {release.package} {release.version}, Python {build.python}, {build.variant}"
+    session.__doc__ = f"{word} of {listed.title}"
 
 
-def add_foreign_session(facts: Facts, cell: matrix.Cell, name: str) -> None:
+def add_foreign_sessions(names: Collection[str]) -> None:
+    """Register those of the named sessions that are builds for other machines."""
+    from torchmill.config import cell_lookup, facts_reader, matrix
+
+    facts = facts_reader.load_facts(ROOT)
+    selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
+    base = matrix.base_package(facts).name
+
+    def makings(cell: "Cell") -> dict[str, Making]:
+        return further(cell.build.session, dependent=cell.build.package != base)
+
+    for name, cell in cell_lookup.requested_cells(facts, selected, native_arch(), names, makings):
+        made = makings(cell).get(name.partition(f"-{cell.build.python}")[0])
+        add_foreign_session(facts, cell, name, made.read if made else read_nothing)
+
+
+def add_foreign_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOptions") -> None:
     """Register the session of another machine's build, which runs the session `name` in a container."""
-    build, release = cell.build, cell.release
-    makings = further(facts, cell).items()
-    made = {replace(build, session=word).identifier(build.arch): making for word, making in makings}
-    read = made[name].read if name in made else read_nothing
+    release = cell.release
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
@@ -187,6 +212,7 @@ def demo(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Try the newest wheels with CUDA, or those that are named after --, on the GPU of this machine."""
     from torchmill.commands.gpu import try_wheels
+    from torchmill.config import facts_reader
 
     with reported(session):
         try:
@@ -200,7 +226,7 @@ def gpu(session: nox.Session) -> None:
 class Making(NamedTuple):
     """How something else is made of a wheel: what reads its own of the words after --, and what makes it."""
 
-    read: "Callable[[Sequence[str], str], tuple[ProductOptions, list[str]]]"
+    read: "ReadOptions"
     make: "Callable[[VerifiedWheel, ProductOptions], Product]"
 
 
@@ -232,29 +258,28 @@ def conda(found: "VerifiedWheel", own: "ProductOptions") -> "Product":
     return package.make_conda_package(found, own.number)
 
 
-def further(facts: Facts, cell: matrix.Cell) -> dict[str, Making]:
-    """Return what makes something else of a cell's wheel, by the first word of its session."""
-    if cell.build.package == matrix.base_package(facts).name:
-        return {"libtorch": Making(read_nothing, libtorch), "conda": Making(read_conda, conda)}
-    return {f"conda-{cell.build.session}": Making(read_conda, conda)}
+def further(word: str, *, dependent: bool) -> dict[str, Making]:
+    """Return what makes something else of a wheel, by the first word of its session; `word` is its own."""
+    if dependent:
+        return {f"conda-{word}": Making(read_conda, conda)}
+    return {"libtorch": Making(read_nothing, libtorch), "conda": Making(read_conda, conda)}
 
 
 def main() -> None:
     """Register the matrix of the selected release on this machine."""
     try:
-        known = facts_reader.load_facts(ROOT)
-        chosen = selection.selected_release(known, Layout.of_checkout(ROOT))
-        native = native_arch()
+        tag = selection.selected_tag(Layout.of_checkout(ROOT))
         installed = interpreters.installed_interpreters()
         # without a release they are two thirds of all sessions: only who names one has them
-        named = chosen is not None or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
-        for cell in matrix.buildable_cells(known, chosen, native):
-            add_session(known, cell, native, installed)
-            for word, making in further(known, cell).items() if named and not MATRIX_ASKED else ():
-                add_made_from_wheel(known, cell, native, word, making)
-        wanted = requested.session_names(sys.argv, os.environ.get(requested.VARIABLE, ""))
-        for name, cell in requested.requested_cells(known, chosen, native, wanted, partial(further, known)):
-            add_foreign_session(known, cell, name)
+        named = tag is not None or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
+        for listed in selection.list_sessions(ROOT, native_arch(), tag):
+            add_session(listed, installed)
+            makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
+            for word, making in makings.items():
+                add_made_from_wheel(listed, word, making)
+        names = selection.session_names(sys.argv, os.environ.get("NOXSESSION", ""))
+        if any(OTHER_MACHINE.fullmatch(name) for name in names):
+            add_foreign_sessions(names)
     except TorchmillError as error:
         sys.exit(f"error: {error}")
 

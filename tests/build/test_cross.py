@@ -13,9 +13,9 @@ from torchmill.build.containers import run
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost, Mount
 from torchmill.build.context import UNSET_PATTERNS
-from torchmill.build.cross import container, requested
+from torchmill.build.cross import container
 from torchmill.build.cross.container import ContainerPlace, CrossBuild, PassedSettings
-from torchmill.config import cell_lookup, matrix
+from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
 from torchmill.host import native
@@ -25,11 +25,11 @@ OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"
 
 
 def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tuple[str, str, str]]:
-    cells = requested.requested_cells(
+    cells = cell_lookup.requested_cells(
         known,
         None,
         "x86_64",
-        requested.session_names(words),
+        selection.session_names(words),
         lambda one: further if one.build.package == "base" else (),
     )
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
@@ -50,8 +50,8 @@ def test_nothing_else_is(known: Facts, words: list[str]) -> None:
 
 def test_what_conflicts_forbid_is_none(known: Facts) -> None:
     release = matrix.find_release(known, "base", "1.0.0")
-    wanted = requested.session_names(["wheel-3.10-cu118-aarch64"])
-    assert list(requested.requested_cells(known, release, "x86_64", wanted)) == []
+    wanted = selection.session_names(["wheel-3.10-cu118-aarch64"])
+    assert list(cell_lookup.requested_cells(known, release, "x86_64", wanted)) == []
 
 
 def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:

@@ -1,12 +1,15 @@
 """Which release a command speaks of."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.refusals import refused
 from torchmill.config.model import Facts
-from torchmill.config.selection import select_release, selected_or_newest, selected_release
+from torchmill.config.selection import list_sessions, select_release, selected_or_newest, selected_release
 from torchmill.core.paths import Layout
 
 
@@ -53,3 +56,23 @@ def test_a_tag_that_left_the_facts_is_told(known: Facts, layout: Layout) -> None
     layout.selection.write_text('{"tag": "v0.0.1"}')
     with refused("unknown-release"):
         selected_release(known, layout)
+
+
+def test_sessions_are_remembered_until_facts_or_selection_change(
+    tmp_path: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "sample" / "build_configs", configs)
+    for file in configs.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    monkeypatch.setenv("TORCHMILL_CONFIGS", str(configs))
+    monkeypatch.setenv("TORCHMILL_HOME", str(layout.root))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(layout.cache))
+    monkeypatch.setattr("torchmill.core.stat_cache.SETTLED_SECONDS", -3600)  # just copied, and settled
+    before = list_sessions(ROOT, "x86_64", None)
+    with monkeypatch.context() as unread:
+        unread.setattr("torchmill.config.facts_reader.load_facts", lambda _: pytest.fail("read again"))
+        assert list_sessions(ROOT, "x86_64", None) == before
+    assert {session.tag for session in list_sessions(ROOT, "x86_64", "v1.0.0")} == {"v1.0.0", "v0.1.0"}
+    next(file for file in configs.glob("releases/*.toml") if "1.1.0" in file.name).unlink()
+    assert list_sessions(ROOT, "x86_64", None) == list_sessions(ROOT, "x86_64", "v1.0.0") != before

@@ -79,6 +79,20 @@ def test_a_memory_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None
     assert recall.lookup("it", FileStat("looks so", 0)) == "answer"
 
 
+def test_a_large_memory_keeps_what_was_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchmill.core.stat_cache.MAX_BYTES", 60)
+    look, file = FileStat("looks so", 0), tmp_path / "recall.json"
+    first = StatCache(file)
+    first.store("old", look, "x" * 30)
+    first.store("used", look, "y")
+    first.save()
+    second = StatCache(file)
+    assert second.lookup("used", look) == "y"
+    second.store("new", look, "z")
+    second.save()
+    assert [StatCache(file).lookup(what, look) for what in ("old", "used", "new")] == [None, "y", "z"]
+
+
 def test_a_program_is_asked_once_and_a_script_each_time(tmp_path: Path) -> None:
     program = tmp_path / "program"
     shutil.copy(Path(sys.executable).resolve(), program)

@@ -2,14 +2,14 @@
 
 - arch_list: lists of compute capabilities: parse them, find GPUs by name, tell which GPUs a list serves
 - arch_list_check: check a list of compute capabilities against toolkit and release, or choose one
-- cell_lookup: find the cell that an identifier names, and explain why one cannot be built
+- cell_lookup: find the cell that a name means, here or on another machine; explain why it cannot be built
 - facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits
 - facts_reader: read build_configs/ into values; all problems are collected into one error
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - model: values: builds, plans, packages, releases, rules, toolkits, machines
 - package_reader: read packages/*.toml and releases/*.toml
 - rules: match a rule's `when` against a build
-- selection: the selected release: what `invoke fetch` recorded, or TORCHMILL_TAG names
+- selection: the selected release, and the sessions that nox lists for it
 - toml_reader: read TOML tables strictly: every mistake is collected with its place, and none stops the
   reading
 """

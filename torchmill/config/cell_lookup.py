@@ -1,6 +1,7 @@
 """Find the cell that an identifier names, and explain why one cannot be built."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 
 from packaging.version import Version
@@ -10,6 +11,7 @@ from torchmill.config.matrix import (
     Cell,
     all_builds,
     base_package,
+    buildable_cells,
     find_release,
     make_cell,
     python_key,
@@ -100,6 +102,28 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:
         lines.append(f"releases that can build it: {_series(facts, others)}")
     return "\n".join(lines)
+
+
+def requested_cells(
+    facts: Facts,
+    selected: Release | None,
+    native: str,
+    names: Collection[str],
+    further: Callable[[Cell], Iterable[str]] = lambda _: (),
+) -> Iterator[tuple[str, Cell]]:
+    """Yield the cells of other machines that are among `names`, each with its session's name there.
+
+    `further` returns what else is made of a cell's wheel: "libtorch-3.10-cpu-aarch64" is "libtorch-3.10-cpu"
+    on an aarch64 machine.
+    """
+    for arch in facts.arches:
+        if arch == native or not any(name.endswith(f"-{arch}") for name in names):
+            continue
+        for cell in buildable_cells(facts, selected, arch):
+            for word in (cell.build.session, *further(cell)):
+                build = replace(cell.build, session=word)
+                if build.identifier(native) in names:
+                    yield build.identifier(arch), cell
 
 
 def selecting_tag(facts: Facts, release: Release) -> str:

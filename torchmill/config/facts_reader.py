@@ -1,6 +1,5 @@
 """Read build_configs/ into values; all problems are collected into one error."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ from torchmill.config.toml_reader import (
     version_key,
 )
 from torchmill.core.errors import ConfigError
-from torchmill.core.paths import Layout
+from torchmill.core.paths import Layout, facts_folder
 
 IMAGE_ROLES = ("manylinux", "system", "cuda", "toolkit", "python")
 MANAGERS = ("apt", "dnf", "yum")
@@ -224,9 +223,8 @@ def load_facts(root: Path) -> Facts:
 
     What the files hold is remembered in the user's cache. Raises ConfigError as `read_facts` does.
     """
-    folder = Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs"))
     with remembering(Layout.of_checkout(root).facts_cache):
-        return read_facts(folder)
+        return read_facts(facts_folder(root))
 
 
 def read_facts(folder: Path) -> Facts:

@@ -1,39 +1,98 @@
-"""The selected release: what `invoke fetch` recorded, or TORCHMILL_TAG names."""
+"""The selected release, what `invoke fetch` recorded or TORCHMILL_TAG names, and its sessions for nox.
+
+What only some of it needs is loaded there: listing sessions takes half the time without facts and matrix.
+"""
+
+from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from torchmill.config.matrix import base_package, find_release, newest_release
-from torchmill.config.model import Facts, Release
 from torchmill.core import files
 from torchmill.core.errors import SourceError
-from torchmill.core.paths import Layout
+from torchmill.core.paths import Layout, facts_folder
+
+if TYPE_CHECKING:
+    from torchmill.config.model import Facts, Release
+
+READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # what there is of facts
 
 
-def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:
-    """Return the selected release of the base package, or None when nothing is selected.
+class MatrixSession(NamedTuple):
+    """A cell that can be built, as nox lists it."""
 
-    `tag` is what the user said on the command line; it wins over the environment, and that over the
-    record. Raises UnknownReleaseError for a tag that no release has.
+    name: str  # "wheel-3.10-cpu"
+    word: str  # "wheel"
+    package: str
+    python: str
+    variant: str
+    tag: str  # of the release
+    title: str  # "torch 1.13.1, Python 3.10, cpu"
+    dependent: bool  # its package is built against another
+
+
+def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]:
+    """Return the sessions of a checkout on a machine: those of the release with a tag, or of all releases.
+
+    They are remembered for as long as facts and code look the same.
+
+    Raises ConfigError for broken facts, UnknownReleaseError for a tag that no release has.
     """
-    tag = tag or os.environ.get("TORCHMILL_TAG") or _recorded(layout)
-    return find_release(facts, base_package(facts).name, tag) if tag else None
+    from torchmill.core.stat_cache import FileStat, StatCache, stat_file
+
+    layout, folder = Layout.of_checkout(root), facts_folder(root)
+    package = Path(__file__).parents[1]
+    code = (package.glob(f"{wing}/*.py") for wing in ("config", "core"))
+    read = sorted(chain(*code, *(folder.glob(pattern) for pattern in READ)))
+    asked = FileStat(f"{arch} {tag} {' '.join(map(str, read))}", 0)
+    cache = StatCache(layout.sessions_cache)
+    text = cache.remember(
+        str(folder.absolute()), [asked, *map(stat_file, read)], lambda: _sessions(root, arch, tag)
+    )
+    cache.save()
+    return [MatrixSession(*row) for row in json.loads(text)]
 
 
-def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
-    """Return the selected release of the base package, the newest when nothing is selected.
+def _sessions(root: Path, arch: str, tag: str | None) -> str:
+    from torchmill.config import facts_reader, matrix
 
-    Raises UnknownReleaseError for a tag that no release has.
+    facts = facts_reader.load_facts(root)
+    base = matrix.base_package(facts).name
+    release = matrix.find_release(facts, base, tag) if tag else None
+    return json.dumps(
+        [
+            MatrixSession(
+                build.identifier(arch),
+                build.session,
+                build.package,
+                build.python,
+                build.variant,
+                cell.release.tag,
+                f"{cell.release}, Python {build.python}, {build.variant}",
+                build.package != base,
+            )
+            for cell in matrix.buildable_cells(facts, release, arch)
+            for build in (cell.build,)
+        ]
+    )
+
+
+def session_names(words: Iterable[str], environ_names: str = "") -> frozenset[str]:
+    """Return all that may be names of sessions; nox takes several in a word, separated by commas."""
+    return frozenset(name.strip() for word in (*words, environ_names) for name in word.split(","))
+
+
+def selected_tag(layout: Layout) -> str | None:
+    """Return the tag of the selected release: what TORCHMILL_TAG names, or else `invoke fetch` recorded.
+
+    Raises SourceError for a record that names none.
     """
-    return selected_release(facts, layout, tag) or newest_release(facts)
-
-
-def select_release(layout: Layout, release: Release) -> None:
-    """Record a release as the selected one."""
-    files.write_atomically(layout.selection, json.dumps({"tag": release.tag}) + "\n")
-
-
-def _recorded(layout: Layout) -> str | None:
+    if tag := os.environ.get("TORCHMILL_TAG"):
+        return tag
     try:
         record = json.loads(layout.selection.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -46,3 +105,27 @@ def _recorded(layout: Layout) -> str | None:
             code="selection-invalid",
         )
     return str(record["tag"])
+
+
+def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:
+    """Return the selected release of the base package, or None when nothing is selected.
+
+    `tag` is what the user said on the command line; it wins over the environment, and that over the record.
+    Raises UnknownReleaseError for a tag that no release has, SourceError for a record that names none.
+    """
+    from torchmill.config.matrix import base_package, find_release
+
+    tag = tag or selected_tag(layout)
+    return find_release(facts, base_package(facts).name, tag) if tag else None
+
+
+def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
+    """Return the selected release of the base package as `selected_release` does, or else the newest."""
+    from torchmill.config.matrix import newest_release
+
+    return selected_release(facts, layout, tag) or newest_release(facts)
+
+
+def select_release(layout: Layout, release: Release) -> None:
+    """Record a release as the selected one."""
+    files.write_atomically(layout.selection, json.dumps({"tag": release.tag}) + "\n")

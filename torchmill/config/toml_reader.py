@@ -244,20 +244,15 @@ def remembering(file: Path) -> Iterator[None]:
 
 
 def _parse(path: Path, cache: StatCache | None) -> dict[str, Any]:
-    seen = stat_file(path) if cache else None
-    if cache is None or seen is None:
+    def parse() -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    what = str(path.absolute())
-    known = cache.lookup(what, seen)
-    if known is not None:
-        with suppress(ValueError):
-            data = json.loads(known)
-            if isinstance(data, dict):
+
+    if cache is not None:
+        with suppress(TypeError, json.JSONDecodeError):  # dates, which JSON does not know; a spoiled memory
+            text = cache.remember(str(path.absolute()), [stat_file(path)], lambda: json.dumps(parse()))
+            if isinstance(data := json.loads(text), dict):
                 return data
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    with suppress(TypeError):  # dates, which JSON does not know
-        cache.store(what, seen, json.dumps(data, separators=(",", ":")))
-    return data
+    return parse()
 
 
 def read_toml(path: Path, problems: list[str], *, required: bool = True) -> TomlTable:

@@ -13,7 +13,11 @@ PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
 
 GUEST = "TORCHMILL_GUEST"
-EMPTY_ENVIRONMENTS, FACTS_CACHE = "environments", "facts.json"  # in the cache
+EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE = (
+    "environments",
+    "facts.json",
+    "sessions.json",
+)  # in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,11 @@ class Layout:
     def facts_cache(self) -> Path:
         """Return the file that remembers what the TOML files of facts hold."""
         return self.cache / FACTS_CACHE
+
+    @property
+    def sessions_cache(self) -> Path:
+        """Return the file that remembers the sessions of the matrix."""
+        return self.cache / SESSIONS_CACHE
 
     @property
     def dist(self) -> Path:
@@ -117,6 +126,11 @@ def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     """Return the folder of what all checkouts of a user share."""
     name = f"torchmill-{environ[GUEST]}" if environ.get(GUEST) else "torchmill"
     return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / name
+
+
+def facts_folder(root: Path) -> Path:
+    """Return the folder of a checkout's facts, or the one that TORCHMILL_CONFIGS names instead."""
+    return Path(os.environ.get("TORCHMILL_CONFIGS", root / "build_configs"))
 
 
 def nox_environments_folder() -> Path:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _CODE = frozenset({".py", ".cpp", ".txt"})
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.
 SETTLED_SECONDS = 2.0
-MAX_ENTRIES = 20_000  # answers, which are read in 30 ms; then all is forgotten
+MAX_BYTES = 1 << 21  # of a memory, which is read in 10 ms; of a larger one, what this run used is kept
 _packed = Struct("<qqqQ").pack
 _NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")  # Linux, macOS (two), Windows
 
@@ -46,47 +46,48 @@ class StatCache:
     def __init__(self, file: Path) -> None:
         self.file = file
         self._known: dict[str, Any] | None = None  # what -> [look, answer]
+        self._used: set[str] = set()
         self._changed = False
 
     def digest(self, path: Path | str) -> str | None:
         """Return the sha256 of a file's content; None where it cannot be read."""
-        seen = stat_file(path)
-        if seen is None:
+        try:
+            return self.remember(str(Path(path).absolute()), [stat_file(path)], lambda: hash_file(path))
+        except OSError:
             return None
-        what = str(Path(path).absolute())
-        told = self.lookup(what, seen)
-        if told is None:
-            try:
-                told = hash_file(path)
-            except OSError:
-                return None
-            self.store(what, seen, told)
-        return told
 
     def program_output(self, question: str, files: Iterable[Path | str], ask: Callable[[], str]) -> str:
         """Return what `ask` returns, asked once for as long as the files that decide it look the same.
 
         A script decides nothing, for it may lead anywhere: where one is among them, it is asked anew.
         """
-        looks = [stat_file(path) if is_native(path) else None for path in files]
-        known = [one for one in looks if one is not None]
-        if not known or len(known) < len(looks):
+        return self.remember(question, [stat_file(path) if is_native(path) else None for path in files], ask)
+
+    def remember(self, what: str, looks: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
+        """Return what `ask` returns, asked once for as long as everything that decides it looks the same.
+
+        It is asked anew where nothing decides it, or something that is not there.
+        """
+        present = [look for look in looks if look is not None]
+        if not present or len(present) < len(looks):
             return ask()
-        seen = FileStat(", ".join(one.text for one in known), max(one.since for one in known))
-        told = self.lookup(question, seen)
-        if told is None:
-            told = ask()
-            self.store(question, seen, told)
-        return told
+        seen = FileStat(", ".join(look.text for look in present), max(look.since for look in present))
+        answer = self.lookup(what, seen)
+        if answer is None:
+            answer = ask()
+            self.store(what, seen, answer)
+        return answer
 
     def lookup(self, what: str, seen: FileStat) -> str | None:
         """Return what was kept of something that looked like this; None where nothing was."""
+        self._used.add(what)
         kept = self._memory().get(what)
         return str(kept[1]) if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text else None
 
     def store(self, what: str, seen: FileStat, answer: str) -> None:
         """Keep an answer, unless what it is about changed just now."""
         if seen.settled:
+            self._used.add(what)
             self._memory()[what] = [seen.text, answer]
             self._changed = True
 
@@ -94,9 +95,12 @@ class StatCache:
         """Write what is new; where that is impossible, it is forgotten."""
         if not self._changed:
             return
-        known = self._memory() if len(self._memory()) <= MAX_ENTRIES else {}
+        text = json.dumps(self._memory(), separators=(",", ":"))
+        if len(text) > MAX_BYTES:
+            used = {what: answer for what, answer in self._memory().items() if what in self._used}
+            text = json.dumps(used, separators=(",", ":"))
         with contextlib.suppress(OSError):
-            write_atomically(self.file, json.dumps(known, separators=(",", ":")))
+            write_atomically(self.file, text)
         self._changed = False
 
     def _memory(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError, TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_json_object
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
-from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, Layout
+from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.folder import IMAGE_RECORD, require_our_folder
 from torchmill.deliver.index import scan
@@ -33,7 +33,9 @@ Finder = Callable[[], Iterable[Path]]
 TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # folders of the cache
 HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
-CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, HISTORY, provisioned.FOLDER})
+CACHE_NAMES = frozenset(
+    {*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER}
+)
 _OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
 _CHANNEL_RECORD = "torchmill-channel.json"  # which deliver/conda/channel.py writes: sha256 by path
 # What py-rattler writes into each folder of a channel, beside packages.
@@ -394,8 +396,8 @@ def find_history(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the caches of digests, of programs' answers, and of what the facts hold."""
-    for file in (place.layout.cache / STAT_CACHE, place.layout.facts_cache):
+    """Yield the caches of digests, of programs' answers, of what the facts hold, and of sessions."""
+    for file in (place.layout.cache / STAT_CACHE, place.layout.facts_cache, place.layout.sessions_cache):
         if file.is_file():
             yield stored("recall", file.name, file)
 
