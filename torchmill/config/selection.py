@@ -48,11 +48,10 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]
     package = Path(__file__).parents[1]
     code = (package.glob(f"{wing}/*.py") for wing in ("config", "core"))
     read = sorted(chain(*code, *(folder.glob(pattern) for pattern in READ)))
-    asked = FileStat(f"{arch} {tag} {' '.join(map(str, read))}", 0)
+    names = FileStat(" ".join(map(str, read)), 0)
+    key = f"{folder.absolute()} {arch} {tag}"
     cache = StatCache(layout.sessions_cache)
-    text = cache.remember(
-        str(folder.absolute()), [asked, *map(stat_file, read)], lambda: _sessions(root, arch, tag)
-    )
+    text = cache.remember(key, [names, *map(stat_file, read)], lambda: _sessions(root, arch, tag))
     cache.save()
     return [MatrixSession(*row) for row in json.loads(text)]
 
