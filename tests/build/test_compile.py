@@ -17,7 +17,7 @@ from tests.support.guards import until
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.build.compile import compiler_environment, find_replaced_hooks, languages_past_gate
 from torchmill.build.context import BuildContext
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache
 from torchmill.toolchain.guard.command import GATE
@@ -161,7 +161,7 @@ def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildCon
     assert (first / "c++").stat().st_mode & 0o111
 
 
-def with_cuda(begun: BuildContext, home: Path, compilers: str) -> BuildContext:
+def with_cuda(begun: BuildContext, home: Path, compilers: Launch) -> BuildContext:
     """Return the job as one of CUDA, with a toolkit."""
     (home / "bin").mkdir(parents=True)
     (home / "bin/nvcc").write_text("#!/bin/sh\n")
@@ -175,7 +175,7 @@ def with_cuda(begun: BuildContext, home: Path, compilers: str) -> BuildContext:
 
 @pytest.mark.parametrize(("compilers", "stands_in"), [("cmake", False), ("path", True)])
 def test_nvcc_comes_by_the_gate_by_whatever_name_it_is_asked_for(
-    begun: BuildContext, tmp_path: Path, compilers: str, stands_in: bool
+    begun: BuildContext, tmp_path: Path, compilers: Launch, stands_in: bool
 ) -> None:
     built = with_cuda(begun, tmp_path / "cuda", compilers)
     found = compiler_environment(built, guarded(built), CompilerCache(), print)

@@ -1,6 +1,7 @@
 """Facts: what loads, what each mistake in a TOML file says, and how the facts that ship agree."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from packaging.requirements import Requirement
@@ -9,8 +10,9 @@ from packaging.version import Version
 from tests.support.declared import ONE, declared
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, facts_reader, matrix
-from torchmill.config.facts_model import CondaName
+from torchmill.config.facts_model import CondaName, ImageRole, MeasuredRun
 from torchmill.config.model import Facts, Host, KnownUnit, Options
+from torchmill.config.toml_reader import read_toml
 from torchmill.plan import build_plan
 
 HOST = Host(arch="x86_64", system="linux", cores=4, memory=2**33, glibc="2.36")
@@ -144,8 +146,8 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
 
 def test_a_report_may_say_little(tmp_path: Path) -> None:
     (tmp_path / "runs.toml").write_text(RUN)
-    (run,), peaks, _ = facts_reader.read_runs(tmp_path / "runs.toml", [])
-    assert (run.wall_seconds, run.cpu_seconds, run.cores, run.peak, peaks) == (60, None, None, None, ())
+    (run,) = read_toml(tmp_path / "runs.toml", []).read_each("run", MeasuredRun)
+    assert (run.wall_seconds, run.cpu_seconds, run.cores, run.peak) == (60, None, None, None)
 
 
 def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Facts) -> None:
@@ -426,7 +428,7 @@ def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
 
 def test_shipped_images_are_complete(shipped: Facts) -> None:
     bases = shipped.images.bases
-    assert {one.role for one in bases} == set(facts_reader.IMAGE_ROLES)
+    assert {one.role for one in bases} == set(get_args(ImageRole))
     named = [(one.role, one.named, arch) for one in bases for arch in one.arches]
     assert len(named) == len(set(named))
     assert {one.toolkit for one in bases if one.toolkit} <= {one.version for one in shipped.toolkits}

@@ -5,12 +5,12 @@ import io
 from rich.console import Console
 from rich.progress import Progress
 
-from torchmill.core.console import INTERVAL_SECONDS, LiveDisplay, PlainDisplay
+from torchmill.core.console import INTERVAL_SECONDS, ProgressDisplay
 
 
 def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
     file, now = io.StringIO(), [0.0]
-    bar = PlainDisplay(file, lambda: now[0]).task("torch", 100)
+    bar = ProgressDisplay(file, lambda: now[0]).task("torch", 100)
     for done in range(1, 61):
         now[0] += 1.0
         bar.update(done, note="Receiving objects")
@@ -27,7 +27,7 @@ def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
 
 def test_a_total_may_come_late_or_never() -> None:
     file, now = io.StringIO(), [0.0]
-    bar = PlainDisplay(file, lambda: now[0]).task("torch")
+    bar = ProgressDisplay(file, lambda: now[0]).task("torch")
     for done, total in ((5, None), (6, 12), (7, None)):
         now[0] += INTERVAL_SECONDS
         bar.update(done, total)
@@ -37,7 +37,7 @@ def test_a_total_may_come_late_or_never() -> None:
 def test_a_moving_bar_leaves_its_last_words() -> None:
     file = io.StringIO()
     with Progress(console=Console(file=file, width=100), transient=True) as shown:
-        bars = LiveDisplay(shown)
+        bars = ProgressDisplay(file, live=shown)
         bar = bars.task("[torch]")  # no markup
         bar.update(3, 4, "Resolving deltas")
         assert [(task.completed, task.total) for task in shown.tasks] == [(3, 4)]

@@ -36,7 +36,7 @@ HERE = f"manylinux1_{ARCH}"
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
 CUPTI = ToolkitPart(
-    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "no profiler", ""
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "", "no profiler"
 )
 PARTS = (CUBLAS, CCCL, CUPTI)
 PACKAGES = ("nvidia-cublas-cu11==11.11.3.6.*", "nvidia-cuda-cccl-cu11==11.8.89.*")

@@ -20,7 +20,7 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitSource
-from torchmill.config.facts_reader import read_toolkit_sources
+from torchmill.config.facts_reader import read_facts
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken, place_conda_file
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -240,8 +240,7 @@ def test_without_py_rattler_the_refusal_says_how_to_get_it(
 
 
 def test_what_is_asked_of_channels_can_be_read() -> None:
-    problems: list[str] = []
-    known = read_toolkit_sources(Path(__file__).parents[2] / "build_configs/toolkit_sources.toml", problems)
+    known = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
     toolkits = [one for one in known if one.provider == "conda"]
     assert toolkits
     for one in toolkits:

@@ -3,13 +3,14 @@
 import os
 import platform
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.fetch.source.apt import BINARIES, AptArchive
 from torchmill.fetch.toolkit.debian import (
     mend_links,
@@ -38,14 +39,18 @@ tried_here = pytest.mark.skipif(
 NVCC = "#!/bin/sh\necho release 11.8, V11.8.89\n"
 
 
-def source(kind: str, *packages: str, suite: str = "bookworm") -> ToolkitSource:
+def source(kind: ToolkitKind, *packages: str, suite: str = "bookworm") -> ToolkitSource:
     return ToolkitSource("debian", kind, (), packages, ("x86_64",), (f"debian/{suite}/main",), None, "a test")
 
 
 def ask(archive: DebianArchive, wanted: ToolkitRequest, *packages: str) -> ProviderOffer:
     archive.publish()
     answer = offer(
-        wanted, [source(wanted.kind, *packages)], archive.folder / "cache", SilentProgress(), archive.etc
+        wanted,
+        [source(cast("ToolkitKind", wanted.kind), *packages)],
+        archive.folder / "cache",
+        SilentProgress(),
+        archive.etc,
     )
     assert isinstance(answer, ProviderOffer), answer
     return answer

@@ -14,8 +14,8 @@ from tests.support.index_server import Index, serving
 from tests.support.nvidia_wheels import put, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ToolkitSource
-from torchmill.config.facts_reader import read_toolkit_sources
+from torchmill.config.facts_model import ToolkitKind, ToolkitSource
+from torchmill.config.facts_reader import read_facts
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.toolkit import pypi
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
@@ -46,7 +46,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
 pytestmark = pytest.mark.skipif(not platform.libc_ver()[1], reason="the wheels are for glibc")
 
 
-def source(kind: str, *packages: str, cuda: str | None = None) -> list[ToolkitSource]:
+def source(kind: ToolkitKind, *packages: str, cuda: str | None = None) -> list[ToolkitSource]:
     versions = ("13.0",) if kind == "toolkit" else ()
     return [ToolkitSource("pypi", kind, versions, packages, (ARCH,), (), cuda, "")]
 
@@ -280,11 +280,9 @@ def test_an_index_that_does_not_answer_has_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_toolkits_of_pypi_are_pinned() -> None:
-    problems: list[str] = []
-    known = read_toolkit_sources(Path(__file__).parents[2] / "build_configs/toolkit_sources.toml", problems)
+    known = read_facts(Path(__file__).parents[2] / "build_configs").toolkit_sources
     toolkits = [one for one in known if (one.provider, one.kind) == ("pypi", "toolkit")]
     assert toolkits
-    assert problems == []
     for one in toolkits:
         pins = [Requirement(package).specifier for package in one.packages]
         assert all(str(pin).startswith("==") for pin in pins), one.versions

@@ -21,14 +21,7 @@ ROOT = Path(__file__).parents[2]
 HARMLESS = Path(__file__).parents[1] / "golden" / "harmless-build.txt"
 
 
-def _catalogue() -> tuple[FailureCause, ...]:
-    problems: list[str] = []
-    found = facts_reader.read_causes(ROOT / "build_configs" / "causes.toml", problems)
-    assert problems == []
-    return found
-
-
-CATALOGUE = _catalogue()
+CATALOGUE = facts_reader.read_facts(ROOT / "build_configs").causes
 BY_NAME = {cause.name: cause for cause in CATALOGUE}
 each_cause = pytest.mark.parametrize("cause", CATALOGUE, ids=lambda cause: cause.name)
 

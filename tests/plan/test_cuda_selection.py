@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.facts_model import ToolkitSource
+from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
 from torchmill.host import provisioned
@@ -199,7 +199,7 @@ CUDNN = ("8.5.0.96", "8.9.5.29", "9.1.0.70")
 NCCL = ("2.14.3", "2.21.5")
 
 
-def source(kind: str, *versions: str, cuda: str = "11") -> ToolkitSource:
+def source(kind: ToolkitKind, *versions: str, cuda: str = "11") -> ToolkitSource:
     return ToolkitSource("pypi", kind, versions, (f"nvidia-{kind}",), ("x86_64",), (), cuda, "test")
 
 

@@ -246,7 +246,7 @@ LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, complete=True, toolkits={
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
 CUPTI = ToolkitPart(
-    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "the profiler sees no GPU", ""
+    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU"
 )
 PARTS_SOURCES = (
     ToolkitSource("pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""),

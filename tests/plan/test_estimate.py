@@ -65,7 +65,7 @@ def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: F
 
 def test_a_range_is_not_so_wide_that_it_says_nothing(shipped: Facts) -> None:
     spread = assumed(shipped).spread
-    assert spread["own"] < spread["cpu"] < spread["cuda"] < spread["other"] <= 5
+    assert spread.own < spread.cpu < spread.cuda < spread.other <= 5
 
 
 def test_a_run_that_does_not_say_its_cores_is_still_believable(shipped: Facts) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.machines import program
 from tests.support.silent_progress import SilentProgress
-from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.config.facts_model import ProviderPackage, ToolkitKind, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitProvider, ToolkitRequest
@@ -24,11 +24,13 @@ def toolkit(folder: Path, version: str = "11.8") -> None:
         (folder / name).touch()
 
 
-def source(provider: str, kind: str = "toolkit", *versions: str, cuda: str | None = None) -> ToolkitSource:
+def source(
+    provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None
+) -> ToolkitSource:
     return ToolkitSource(provider, kind, versions, ("all",), (ARCH,), (), cuda, "test")
 
 
-def wanted(version: str = "11.8", kind: str = "toolkit", major: str | None = None) -> ToolkitRequest:
+def wanted(version: str = "11.8", kind: ToolkitKind = "toolkit", major: str | None = None) -> ToolkitRequest:
     return ToolkitRequest(kind, version, major, ARCH)
 
 

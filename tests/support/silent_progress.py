@@ -1,19 +1,19 @@
 """Progress that nobody sees."""
 
+import io
 
-class SilentBar:
+from torchmill.core.console import ProgressBar, ProgressDisplay, ThrottledOutput
+
+
+class SilentBar(ProgressBar):
     """A bar that shows nothing."""
 
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """Show nothing."""
+    def __init__(self) -> None:
+        super().__init__(ThrottledOutput(io.StringIO()), "", None, None)
 
 
-class SilentProgress:
+class SilentProgress(ProgressDisplay):
     """A display that shows no bars."""
 
-    def task(self, title: str, total: int | None = None) -> SilentBar:  # noqa: ARG002 (as ProgressDisplay)
-        """Return a bar that shows nothing."""
-        return SilentBar()
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())

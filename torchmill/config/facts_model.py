@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.core.dataclass import dataclass
+from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
+
+Scope = Literal["compile", "job"]
+Bounds = Literal["same", "major", "minor", "none"]
+SystemManager = Literal["apt", "dnf", "yum"]
+ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
+ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class MeasuredRun:
     release: str  # of the sources; of a development branch, the release that came of it
     variant: str
     machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
-    scope: str  # what `wall` covers: "compile", or "job": a checkout and containers as well
+    scope: Scope  # what `wall` covers; "job": a checkout and containers as well
     source: str
     cores: int | None = None  # that it could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
@@ -56,6 +62,16 @@ class CompilePeak:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """By which factor an estimate errs either way, after what it stands on."""
+
+    own: float  # a build of this machine
+    cpu: float
+    cuda: float
+    other: float
+
+
+@dataclass(frozen=True, slots=True)
 class CostAssumptions:
     """The terms of an estimate that no run gives by itself; each is argued for in runs.toml."""
 
@@ -64,7 +80,7 @@ class CostAssumptions:
     serial_seconds: CostRange  # of every build in which one program runs: configure, link, pack, verify
     dependent_seconds: CostRange  # the same for a package that is built against another
     job_seconds: CostRange  # that a CI job adds to its build
-    spread: Mapping[str, float]  # "own", "cpu", "cuda", "other" -> factor either way
+    spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries
     tree: CostRange  # bytes on disk for each byte of the libraries
     cached: CostRange  # bytes that a compiler cache takes in for each byte of the libraries
@@ -112,13 +128,10 @@ class LinkFacts:
     limit: Bytes  # within which everything must lie
     margin: float  # of the weight of device code, either way, as a share
     split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
-    official_compression: Mapping[str, SpecifierSet] = field(default_factory=dict)  # flag -> toolkits
+    official_compression: Mapping[str, SpecifierSet] = no_entries()  # flag -> toolkits
     static: tuple[StaticLibrary, ...] = ()
     compression: tuple[CodeCompression, ...] = ()
     reports: tuple[LinkReport, ...] = ()
-
-
-CONDA_BOUNDS = ("same", "major", "minor", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +139,7 @@ class CondaName:
     """A project of PyPI's, as conda has it."""
 
     name: str  # "pytorch"
-    bounds: str  # one of BOUNDS: what becomes of a version that is required exactly
+    bounds: Bounds = "same"  # what becomes of a version that is required exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,27 +147,25 @@ class CondaFacts:
     """All of it."""
 
     subdirs: Mapping[str, str]  # arch -> folder of a channel, "linux-64"
-    cuda: Mapping[str, str] = field(default_factory=dict)  # toolkit -> as build strings have it, "11.0.221"
-    licenses: Mapping[str, str] = field(default_factory=dict)  # as METADATA has them -> SPDX
-    compiled_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # package -> projects
-    libstdcxx: Mapping[str, str] = field(default_factory=dict)  # version of symbols, "3.4.30" -> GCC
-    names: Mapping[str, CondaName] = field(default_factory=dict)  # project on PyPI -> conda's
+    cuda: Mapping[str, str] = no_entries()  # toolkit -> as build strings have it, "11.0.221"
+    licenses: Mapping[str, str] = no_entries()  # as METADATA has them -> SPDX
+    compiled_with: Mapping[str, tuple[str, ...]] = no_entries()  # package -> projects
+    libstdcxx: Mapping[str, str] = no_entries()  # version of symbols, "3.4.30" -> GCC
+    names: Mapping[str, CondaName] = no_entries()  # project on PyPI -> conda's
 
 
 @dataclass(frozen=True, slots=True)
 class BaseImage:
     """An image that others are built on."""
 
-    role: str  # "manylinux", "system", "cuda", "toolkit", "python": see images.toml
+    role: ImageRole  # see images.toml
     image: str  # in full, without tag and digest: "docker.io/library/debian"
     tag: str  # "bookworm-slim"; "": none was said
-    digest: (
-        str  # "sha256:…" of an index of all its arches, or of the image of its only one; "": none is known
-    )
+    digest: str  # "sha256:…" of an index of all its arches, or of its only one; "": none is known
     arches: tuple[str, ...]
     distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": not known
     version: str  # how VERSION_ID begins there: "12"
-    manager: str  # "apt", "dnf", "yum"
+    manager: SystemManager
     glibc: str | None = None
     pythons: tuple[str, ...] = ()  # that it has, or that its package manager can bring
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
@@ -192,12 +203,10 @@ class ImageFacts:
     """Everything in images.toml."""
 
     bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
-    tools: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # manager -> packages of the suite itself
+    tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
     uv: str = ""  # the release of uv that brings Pythons
     uv_pythons: tuple[str, ...] = ()  # that it can bring
-    unsupported: Mapping[str, str] = field(default_factory=dict)  # word in an image's name -> why not
+    unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
 
 
@@ -206,7 +215,7 @@ class ToolkitSource:
     """One kind of thing that a provider has: what it calls it, and where it lies."""
 
     provider: str  # "conda", "debian", "pypi"
-    kind: str  # "toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma"
+    kind: ToolkitKind
     versions: tuple[str, ...]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
     packages: tuple[str, ...]  # as the provider writes them, with pins; what {…} stands for, it knows
     arches: tuple[str, ...]
@@ -239,8 +248,8 @@ class ToolkitPart:
     headers: tuple[str, ...]  # that it is there with, below the folder of headers: "cublas_v2.h"
     libraries: tuple[str, ...]  # the same, by the names that linkers ask for: "libcublas.so"
     cuda: SpecifierSet | None  # the toolkits that have it so; None: all
-    without: str  # what a build goes without that lacks it, as a clause; "": it stops
     source: str
+    without: str = ""  # what a build goes without that lacks it, as a clause; "": it stops
 
     def belongs(self, version: str) -> bool:
         """Tell whether a toolkit of some version has it."""

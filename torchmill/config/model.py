@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 
@@ -19,7 +20,7 @@ from torchmill.config.facts_model import (
     ToolkitPart,
     ToolkitSource,
 )
-from torchmill.core.dataclass import dataclass
+from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
 
 
@@ -50,19 +51,15 @@ class Rule:
     reason: str
     source: str = ""
     conflict: bool = False  # the cell is impossible, for `reason`
-    set: Mapping[str, str] = field(default_factory=dict)
-    append: Mapping[str, str] = field(
-        default_factory=dict
-    )  # flags, joined to what other rules and the user say
+    set: Mapping[str, str] = no_entries()
+    append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
-    system_packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by package manager
+    system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
     front_end: str | None = None  # "setup.py" or "pep517"
-    needs: Mapping[str, SpecifierSet] = field(default_factory=dict)  # "gcc" -> bounds outside which it fails
-    advises: Mapping[str, SpecifierSet] = field(
-        default_factory=dict
-    )  # outside them nobody is known to have built it
+    needs: Mapping[str, SpecifierSet] = no_entries()  # "gcc" -> bounds outside which it fails
+    advises: Mapping[str, SpecifierSet] = no_entries()  # outside them nobody is known to have built it
     cxx: int | None = None  # the C++ standard that it is written in
 
 
@@ -79,6 +76,9 @@ class Edition:
     commit: str | None = None
     sha256: str | None = None  # of its archive on PyPI
     date: str | None = None
+
+
+Launch = Literal["cmake", "path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class Package:
     disk: Bytes  # that a build of it needs
     rules: tuple[Rule, ...]
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: str = "cmake"  # what starts them: "cmake", by launchers; "path": what looks for them on PATH
-    debian: Mapping[str, str] = field(default_factory=dict)  # version -> source package in Debian
-    debian_fill: Mapping[str, str] = field(default_factory=dict)  # submodule path -> source package
+    compilers: Launch = "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
+    debian: Mapping[str, str] = no_entries()  # version -> source package in Debian
+    debian_fill: Mapping[str, str] = no_entries()  # submodule path -> source package
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     editions: tuple[Edition, ...] = ()  # releases that its own file declares
@@ -116,9 +116,7 @@ class Arch:
     system: str  # "linux", "macos", "windows"
     machines: tuple[str, ...]  # what platform.machine() says there
     platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
-    emulated: CostRange | None = (
-        None  # a factor: how much longer compilers take where another machine plays it
-    )
+    emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
     oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
 
 
@@ -148,9 +146,7 @@ class Capability:
     architecture: str  # "Ampere"
     gpus: tuple[str, ...]  # as their vendor names them: "GeForce RTX 3090"
     tegra: bool = False  # a system on a chip: code for another minor is not promised to run on it
-    extensions: Mapping[str, SpecifierSet] = field(
-        default_factory=dict
-    )  # "9.0a" -> releases of torch whose cpp_extension takes it
+    extensions: Mapping[str, SpecifierSet] = no_entries()  # "9.0a" -> torch whose cpp_extension takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +165,7 @@ class Cuda:
     cudnn: str | None = None
     nccl: str | None = None
     magma: str | None = None
-    capabilities: Mapping[str, str] = field(default_factory=dict)  # arch -> TORCH_CUDA_ARCH_LIST
+    capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
     requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux x86_64
 
 
@@ -189,19 +185,15 @@ class Release:
     wheel_tag: str | None  # "py3-none" where one wheel serves every Python
     source: str
     date: str | None = None  # "2022-12-15"
-    wheels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # platform tag on PyPI -> Pythons
+    wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
     glibc: str | None = None  # that the official Linux x86_64 builds were made with; their tag may say less
     cuda_pypi: str | None = None  # the toolkit of the wheels on PyPI
-    sizes: Mapping[str, int] = field(
-        default_factory=dict
-    )  # library in the Linux x86_64 wheel -> bytes, unpacked
-    partners: Mapping[str, str] = field(
-        default_factory=dict
-    )  # package that the suite does not build -> version
-    built_from: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
+    sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
+    partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
+    built_from: Mapping[str, tuple[str, ...]] = (
+        no_entries()
     )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
-    explained: Mapping[str, str] = field(default_factory=dict)  # what PyPI says otherwise -> why
+    explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
     sha256: str | None = None  # of its source archive on PyPI
 
     def __str__(self) -> str:
@@ -214,11 +206,7 @@ class Release:
         return self.torch or self.version
 
 
-PRECEDENCE = (
-    "machine",
-    "specific",
-    "general",
-)  # of causes: whatever else fails, fails of what the machine lacks
+Precedence = Literal["machine", "specific", "general"]  # whatever else fails, fails of what a machine lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +220,7 @@ class FailureCause:
     source: str
     examples: tuple[str, ...]  # lines that it must be told by
     release: SpecifierSet | None = None  # torch releases that it happens to; None: all
-    precedence: str = "specific"  # one of PRECEDENCE
+    precedence: Precedence = "specific"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +261,9 @@ class Facts:
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()
-    arch_spelling: Mapping[str, SpecifierSet] = field(
-        default_factory=dict
-    )  # "two_digits", "a", "f" -> releases of torch whose CMake takes it
+    arch_spelling: Mapping[str, SpecifierSet] = (
+        no_entries()
+    )  # "two_digits", "a" -> torch whose CMake takes it
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
@@ -342,32 +330,24 @@ class Host:
     translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
     compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
     cuda_compiler: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
-    compilers: Mapping[str, Compiler] = field(default_factory=dict)  # every one by its command: "g++-11"
-    tools: Mapping[str, str] = field(default_factory=dict)  # "ccache" -> path
-    versions: Mapping[str, str] = field(default_factory=dict)  # of tools: "ccache" -> "4.7.5"; of "macos"
-    libraries: Mapping[str, str] = field(
-        default_factory=dict
+    compilers: Mapping[str, Compiler] = no_entries()  # every one by its command: "g++-11"
+    tools: Mapping[str, str] = no_entries()  # "ccache" -> path
+    versions: Mapping[str, str] = no_entries()  # of tools: "ccache" -> "4.7.5"; of "macos"
+    libraries: Mapping[str, str] = (
+        no_entries()
     )  # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
-    packages: Mapping[str, str] = field(
-        default_factory=dict
-    )  # that were asked for -> version; "": not installed
-    toolkits: Mapping[str, str] = field(default_factory=dict)  # "11.8" -> CUDA_HOME
-    completed: Mapping[str, str] = field(
-        default_factory=dict
-    )  # those that were completed: "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"
-    lacking: Mapping[str, str] = field(
-        default_factory=dict
-    )  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
-    kept: Mapping[str, str] = field(
-        default_factory=dict
-    )  # libraries and compilers that were provisioned: "cudnn-8.5.0.96-cu11" -> folder
-    interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path
-    broken_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> shim that fails
-    headless_interpreters: Mapping[str, str] = field(default_factory=dict)  # "3.10" -> path, without Python.h
-    translated_interpreters: Mapping[str, str] = field(
-        default_factory=dict
-    )  # "3.10" -> path, made for another machine
+    packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
+    toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
+    completed: Mapping[str, str] = (
+        no_entries()
+    )  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
+    lacking: Mapping[str, str] = no_entries()  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
+    kept: Mapping[str, str] = no_entries()  # what was provisioned: "cudnn-8.5.0.96-cu11" -> folder
+    interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path
+    broken_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> shim that fails
+    headless_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, without Python.h
+    translated_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, made for another machine
     driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
     kernel_driver: str | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
@@ -424,7 +404,7 @@ class Source:
     commit: str | None
     path: Path
     verified: bool  # the commit is the recorded one, seen with our own eyes
-    submodules: Mapping[str, str] = field(default_factory=dict)  # path -> commit
+    submodules: Mapping[str, str] = no_entries()  # path -> commit
     build_backend: str | None = None  # of [build-system] in its pyproject.toml
 
 
@@ -433,7 +413,7 @@ class Options:
     """What a user may say after `--`."""
 
     label: str = "official"  # "official": +cpu; "git": +git<sha>; "none"
-    settings: Mapping[str, str] = field(default_factory=dict)  # variables for the build
+    settings: Mapping[str, str] = no_entries()  # variables for the build
     arch_list: str | None = None  # compute capabilities
     jobs: int | None = None
     memory: int | None = None  # bytes
@@ -474,10 +454,8 @@ class Plan:
     reasons: tuple[str, ...]  # of the rules that shaped it
     torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
     toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
-    libraries: Mapping[str, str] = field(
-        default_factory=dict
-    )  # "cudnn" -> "8.5.0.96": of the kept ones, where the machine has none that fits
-    kept: Mapping[str, str] = field(default_factory=dict)  # how these are called where they are kept
+    libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
+    kept: Mapping[str, str] = no_entries()  # how these are called where they are kept
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
 
 

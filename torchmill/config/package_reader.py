@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.config.model import Cuda, Edition, Package, Release, Rule, When
+from torchmill.config.model import Cuda, Edition, Package, Release, Rule
 from torchmill.config.rules import is_within
 from torchmill.config.toml_reader import TomlTable, read_toml, version_key
 
@@ -25,8 +25,7 @@ def read_package(path: Path, problems: list[str]) -> Package:
         tag=file.text("tag", "v{version}"),
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
-        rules=tuple(_rule(table) for table in file.tables("rule")),
-        compilers=file.choice("compilers", ("cmake", "path"), "cmake"),
+        rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
         debian=debian.mapping("sources"),
         debian_fill=debian.mapping("fill"),
         smoke=_smoke(file),
@@ -54,10 +53,6 @@ def _edition(table: TomlTable) -> Edition:
     if "torch" not in table.data:
         table.problem("'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'")
     return table.read(Edition, version=table.version("version"))
-
-
-def _rule(table: TomlTable) -> Rule:
-    return table.read(Rule, name=table.where, when=table.table("when").read(When))
 
 
 def read_releases(

@@ -1,15 +1,16 @@
 """Read TOML tables strictly: every mistake is collected with its place, and none stops the reading."""
 
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -39,15 +40,15 @@ class TomlTable:
     def read(self, kind: type[T], /, **given: Any) -> T:
         """Return a dataclass of what is left in the table: each field is the key of its name, of its type.
 
-        `given` are fields that are already there. A key that is missing is a problem, unless its field has
-        a default or can be empty.
+        A field `rules` of several dataclasses is `[[rule]]`. `given` are fields that are already there. A key
+        that is missing is a problem, unless its field has a default or can be empty.
         """
-        for name, reader, has_default in _readers(kind):  # type: ignore[arg-type]
+        for name, key, reader, has_default in _readers(kind):  # type: ignore[arg-type]
             if name in given:
                 continue
-            if name in self.data or not has_default:
-                given[name] = reader(self, name)
-            self.requested.append(name)
+            if key in self.data or not has_default:
+                given[name] = reader(self, key)
+            self.requested.append(key)
         self.check_unknown_keys()
         return kind(**given)
 
@@ -215,17 +216,32 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
 
 
 @cache
-def _readers(kind: Any) -> tuple[tuple[str, Callable[[TomlTable, str], Any], bool], ...]:
-    """Return of each field of a dataclass its name, how it is read, and whether it may be missing."""
-    return tuple(
-        (
-            one.name,
-            _TYPES[str(one.type)],
-            one.default is not MISSING or one.default_factory is not MISSING,
-        )
-        for one in fields(kind)
-        if str(one.type) in _TYPES
-    )
+def _readers(kind: Any) -> tuple[tuple[str, str, Callable[[TomlTable, str], Any], bool], ...]:
+    """Return of each field of a dataclass its name, its key, its reader, and whether it may be missing."""
+    names = vars(sys.modules[kind.__module__])
+    found = []
+    for one in fields(kind):
+        optional = one.default is not MISSING or one.default_factory is not MISSING
+        for key, reader in _key_and_reader(one.name, str(one.type), names):
+            found.append((one.name, key, reader, optional))
+    return tuple(found)
+
+
+def _key_and_reader(
+    name: str, annotation: str, names: Mapping[str, Any]
+) -> Iterator[tuple[str, Callable[[TomlTable, str], Any]]]:
+    """Yield how a field is read, unless only its caller can; `names` are those of its module."""
+    inner: Any = names.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
+    if annotation in _TYPES:
+        yield name, _TYPES[annotation]
+    elif words := get_args(inner):
+        yield name, lambda table, key: table.choice(key, words)
+    elif not isinstance(inner, type) or not is_dataclass(inner):
+        return
+    elif annotation in names:
+        yield name, lambda table, key: table.table(key).read(inner)
+    else:
+        yield name.removesuffix("s"), lambda table, key: table.read_each(key, inner)
 
 
 @contextmanager
@@ -272,21 +288,6 @@ def read_toml(path: Path, problems: list[str], *, required: bool = True) -> Toml
     except OSError as error:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
     return TomlTable(path.name, data, problems)
-
-
-def read_tables(path: Path, problems: list[str], *, required: bool = True) -> Iterator[tuple[str, TomlTable]]:
-    """Yield the name and the table of each entry of a TOML file."""
-    file = read_toml(path, problems, required=required)
-    for name in list(file.data):
-        yield name, file.table(name)
-
-
-def read_list(path: Path, problems: list[str], key: str, kind: type[T]) -> tuple[T, ...]:
-    """Return what a TOML file lists under one key, none without the file."""
-    file = read_toml(path, problems, required=False)
-    found = file.read_each(key, kind)
-    file.check_unknown_keys()
-    return found
 
 
 def version_key(text: str) -> Version:

@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
@@ -35,99 +35,48 @@ class ThrottledOutput:
             self.write(text())
 
 
-class ProgressBar(Protocol):
-    """One thing that takes long."""
+class ProgressDisplay:
+    """Where bars are shown: they move where there is a `live` display, else lines say how far they are."""
+
+    def __init__(self, file: TextIO, clock: Clock = time.monotonic, live: Progress | None = None) -> None:
+        self._file, self._clock, self._live = file, clock, live
+
+    def task(self, title: str, total: int | None = None) -> ProgressBar:
+        """Begin a bar."""
+        return ProgressBar(ThrottledOutput(self._file, self._clock), title, total, self._live)
+
+
+class ProgressBar:
+    """One thing that takes long: a bar that moves, or a line at its beginning, now and then, at its end."""
+
+    def __init__(self, out: ThrottledOutput, title: str, total: int | None, live: Progress | None) -> None:
+        self._out, self._title, self._total, self._live = out, title, total, live
+        self._last = ""
+        if live is not None:
+            self._number = live.add_task(title, total=total, count="", note="")
+        else:
+            out.write(title)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Say how much is done, of how much where that is known, and of what."""
-
-    def close(self) -> None:
-        """Say that it is over, well or not."""
-
-
-class ProgressDisplay(Protocol):
-    """Where bars are shown."""
-
-    def task(self, title: str, total: int | None = None) -> ProgressBar:
-        """Begin a bar."""
-
-
-class LiveDisplay:
-    """Bars that move."""
-
-    def __init__(self, shown: Progress) -> None:
-        self._shown = shown
-
-    def task(self, title: str, total: int | None = None) -> ProgressBar:
-        """Begin a bar."""
-        return LiveBar(self._shown, title, self._shown.add_task(title, total=total, count="", note=""))
-
-
-class LiveBar:
-    """A bar that moves, and leaves a line behind."""
-
-    def __init__(self, shown: Progress, title: str, number: TaskID) -> None:
-        self._shown, self._title, self._number = shown, title, number
-        self._total: int | None = None
-        self._last = ""
-
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Move it."""
         self._total = total or self._total
-        self._last = _counted(done, self._total, note)
-        self._shown.update(
-            self._number, completed=done, total=self._total, count=_count(done, self._total), note=note
-        )
+        count = f"{done}/{self._total}" if self._total else str(done) if done else ""
+        self._last = ", ".join(filter(None, (count, note)))
+        if self._live is not None:
+            self._live.update(self._number, completed=done, total=self._total, count=count, note=note)
+        else:
+            self._out.write_throttled(lambda: f"{self._title}: {self._last}")
 
     def close(self) -> None:
-        """Replace it by what it said last."""
-        self._shown.remove_task(self._number)
-        from rich.text import Text
+        """Say that it is over, well or not, and what was reached."""
+        line = f"{self._title}: {self._last}" if self._last else self._title
+        if self._live is not None:
+            from rich.text import Text
 
-        self._shown.console.print(Text(_titled(self._title, self._last)))
-
-
-class PlainDisplay:
-    """Bars where nothing can move."""
-
-    def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
-        self._file, self._clock = file, clock
-
-    def task(self, title: str, total: int | None = None) -> ProgressBar:
-        """Begin a bar with a line."""
-        return PlainBar(ThrottledOutput(self._file, self._clock), title, total)
-
-
-class PlainBar:
-    """A bar as a line at the beginning, one now and then, and one at the end."""
-
-    def __init__(self, out: ThrottledOutput, title: str, total: int | None) -> None:
-        self._out, self._title, self._total = out, title, total
-        self._last = ""
-        out.write(title)
-
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Say so, unless something was said a moment ago."""
-        self._total = total or self._total
-        self._last = _counted(done, self._total, note)
-        self._out.write_throttled(lambda: _titled(self._title, self._last))
-
-    def close(self) -> None:
-        """Say what was reached."""
-        if self._last:
-            self._out.write(_titled(self._title, self._last))
-
-
-def _count(done: int, total: int | None) -> str:
-    return f"{done}/{total}" if total else str(done) if done else ""
-
-
-def _counted(done: int, total: int | None, note: str) -> str:
-    return ", ".join(part for part in (_count(done, total), note) if part)
-
-
-def _titled(title: str, rest: str) -> str:
-    return f"{title}: {rest}" if rest else title
+            self._live.remove_task(self._number)
+            self._live.console.print(Text(line))
+        elif self._last:
+            self._out.write(line)
 
 
 @contextmanager
@@ -135,7 +84,7 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
     """Show bars for as long as the context lasts."""
     file = file or sys.stderr
     if not is_live_terminal(file):
-        yield PlainDisplay(file)
+        yield ProgressDisplay(file)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -148,8 +97,8 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
         TextColumn("{task.fields[note]}"),
         console=Console(file=file),
         transient=True,
-    ) as shown:
-        yield LiveDisplay(shown)
+    ) as live:
+        yield ProgressDisplay(file, live=live)
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

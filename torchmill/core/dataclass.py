@@ -32,6 +32,11 @@ else:
         return make
 
 
+def no_entries() -> Any:
+    """Return the default of a field that maps: nothing."""
+    return dataclasses.field(default_factory=dict)
+
+
 def _equal(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented

@@ -8,16 +8,21 @@ from pathlib import Path
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError
 
-# The variable that a suite in a container gets, which works beside that of the machine: it names its arch.
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
+GUEST = "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
+EMPTY_ENVIRONMENTS = "environments"
+FACTS_CACHE, SESSIONS_CACHE = "facts.json", "sessions.json"
 
-GUEST = "TORCHMILL_GUEST"
-EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE = (
-    "environments",
-    "facts.json",
-    "sessions.json",
-)  # in the cache
+
+class _Below:
+    """A file or folder by its name in another folder of a layout."""
+
+    def __init__(self, parent: str, name: str) -> None:
+        self._parent, self._name = parent, name
+
+    def __get__(self, layout: "Layout", _: type) -> Path:
+        return Path(getattr(layout, self._parent), self._name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +31,7 @@ class Layout:
 
     root: Path
     cache: Path
-    guest: str = (
-        ""  # the arch of a container, which shares sources and dist/ with its machine and nothing else
-    )
+    guest: str = ""  # the arch of a container: it shares sources and dist/ with its machine, nothing else
 
     @classmethod
     def of_checkout(cls, root: Path) -> "Layout":
@@ -48,70 +51,26 @@ class Layout:
             guest,
         )
 
+    # in the user's cache
+    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # in copies of which wheels are verified
+    facts_cache = _Below("cache", FACTS_CACHE)  # what the TOML files of facts hold
+    sessions_cache = _Below("cache", SESSIONS_CACHE)  # the sessions of the matrix
+    # in the checkout
+    dist = _Below("root", "dist")  # verified wheels
+    index = _Below("root", "index")  # what `invoke index` writes, unless it is told another folder
+    channel = _Below("root", "channel")  # the same of `invoke index --conda`
+    sources = _Below("root", ".torchmill/sources")  # the fetched sources of all packages
+    # below `state`
+    trees = _Below("state", "trees")  # where everything is built, a folder for each tag
+    logs = _Below("state", "logs")  # of builds
+    images = _Below("state", "images")  # what images are built of
+    demo = _Below("state", "demo")  # everything that `nox -s demo` makes
+    selection = _Below("state", "selected.json")  # the file that names the selected release
+
     @property
     def state(self) -> Path:
         """Return the folder of everything that can be made again."""
         return self.root / ".torchmill" / self.guest
-
-    @property
-    def environments(self) -> Path:
-        """Return the folder of the empty environments that wheels are verified in copies of."""
-        return self.cache / EMPTY_ENVIRONMENTS
-
-    @property
-    def facts_cache(self) -> Path:
-        """Return the file that remembers what the TOML files of facts hold."""
-        return self.cache / FACTS_CACHE
-
-    @property
-    def sessions_cache(self) -> Path:
-        """Return the file that remembers the sessions of the matrix."""
-        return self.cache / SESSIONS_CACHE
-
-    @property
-    def dist(self) -> Path:
-        """Return the folder of verified wheels."""
-        return self.root / "dist"
-
-    @property
-    def index(self) -> Path:
-        """Return the folder of the index that `invoke index` writes, unless it is told another."""
-        return self.root / "index"
-
-    @property
-    def channel(self) -> Path:
-        """Return the folder of the channel that `invoke index --conda` writes, unless it is told another."""
-        return self.root / "channel"
-
-    @property
-    def images(self) -> Path:
-        """Return the folder of what images are built of."""
-        return self.state / "images"
-
-    @property
-    def logs(self) -> Path:
-        """Return the folder of build logs."""
-        return self.state / "logs"
-
-    @property
-    def selection(self) -> Path:
-        """Return the file that names the selected release."""
-        return self.state / "selected.json"
-
-    @property
-    def demo(self) -> Path:
-        """Return the folder of everything that `nox -s demo` makes."""
-        return self.state / "demo"
-
-    @property
-    def sources(self) -> Path:
-        """Return the folder of the fetched sources of all packages."""
-        return self.root / ".torchmill" / "sources"
-
-    @property
-    def trees(self) -> Path:
-        """Return the folder in which everything is built, a folder for each tag in it."""
-        return self.state / "trees"
 
     def source(self, package: str) -> Path:
         """Return the folder of a package's fetched sources."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.dataclass import dataclass
@@ -19,7 +20,8 @@ MAKING, WHOLE = (
     ".making-",
     "whole",
 )  # begins the name of the folder of what is being made; where it lies there
-TOOLKIT, COMPILER = "toolkit", "compiler"
+TOOLKIT: Final = "toolkit"
+COMPILER: Final = "compiler"
 COMPLETED = ", completed with "  # between a toolkit that lacked parts and the packages of these
 
 

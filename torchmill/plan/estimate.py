@@ -47,13 +47,13 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     if host is None:
         return None
     if any(run.package != release.package for run in host.runs):
-        host = replace(host, spread=facts.assumed.spread["other"])
+        host = replace(host, spread=facts.assumed.spread.other)
     if not images:
         return host
     device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
     if device is None:
-        return replace(host, spread=facts.assumed.spread["other"])
-    return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread["cuda"], device.runs)
+        return replace(host, spread=facts.assumed.spread.other)
+    return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread.cuda, device.runs)
 
 
 def _are_similar(facts: Facts, one: str, other: str) -> bool:
@@ -78,7 +78,7 @@ def _weighted_mean(
         return None
     mean = sum(weight * value for weight, value, _ in weighed) / sum(weight for weight, _, _ in weighed)
     nearest = sorted(weighed, key=lambda one: -one[0])[:2]
-    return CompileWork(math.exp(mean), assumed.spread["cpu"], tuple(run for _, _, run in nearest))
+    return CompileWork(math.exp(mean), assumed.spread.cpu, tuple(run for _, _, run in nearest))
 
 
 def _work_of_run(
@@ -241,7 +241,7 @@ def _best_basis(  # noqa: PLR0917 - the terms of one decision
     if same:
         mean = math.exp(sum(math.log(cpu) for _, cpu in same) / len(same))
         return CompileWork(
-            mean, assumed.spread["own"], tuple(run for run, _ in same[:2])
+            mean, assumed.spread.own, tuple(run for run, _ in same[:2])
         ), "builds of this machine"
     if any(run.package != plan.release.package for run in known.runs):
         return known, "builds of other packages"

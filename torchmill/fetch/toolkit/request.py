@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
@@ -17,7 +17,7 @@ from torchmill.host.provisioned import COMPILER, TOOLKIT
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay
 
-MAGMA = "magma"
+MAGMA: Final = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
 # Which of some capabilities, "7.0;8.6", some code does not serve: `unserved_capabilities` with the facts.
 Unserved = Callable[[str, str], Sequence[str]]

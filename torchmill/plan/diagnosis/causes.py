@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
-from torchmill.config.model import PRECEDENCE, FailureCause
+from torchmill.config.model import FailureCause, Precedence
 from torchmill.config.rules import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
 from torchmill.plan.diagnosis import first_error
@@ -110,7 +110,7 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
 
 
 def _rank(cause: FailureCause) -> int:
-    return PRECEDENCE.index(cause.precedence)
+    return get_args(Precedence).index(cause.precedence)
 
 
 def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
