@@ -1,10 +1,9 @@
-"""Both gates, with programs that stand for compilers: what they let through, run again, and end."""
+"""The gate, with programs that stand for compilers: what they let through, run again, and end."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -24,19 +23,9 @@ CC = shutil.which("cc") or "gcc"
 
 
 @pytest.fixture(scope="session")
-def placed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def through(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
-    compiled = install.gate_program(folder / "cache", [CC])
-    assert compiled
-    return {
-        "compiled": install.place_gate(compiled, folder / "compiled/gate"),
-        "script": install.place_gate(None, folder / "script/gate"),
-    }
-
-
-@pytest.fixture(params=["compiled", "script"])
-def through(placed: dict[str, Path], request: pytest.FixtureRequest) -> Path:
-    return placed[request.param]
+    return install.place_gate(install.gate_program(folder / "cache", [CC]), folder / "tree/gate")
 
 
 @pytest.fixture
@@ -212,9 +201,8 @@ def test_a_long_path_of_the_folder_is_no_problem(through: Path, tmp_path: Path) 
         assert result(process) == (0, f"{tmp_path}\n".encode(), b"")
 
 
-def test_hundreds_at_once(placed: dict[str, Path], meeting: Meeting) -> None:
-    processes = [meeting.start(placed["compiled"], *shell("exit 0")) for _ in range(150)]
-    processes += [meeting.start(placed["script"], *shell("exit 0")) for _ in range(10)]
+def test_hundreds_at_once(through: Path, meeting: Meeting) -> None:
+    processes = [meeting.start(through, *shell("exit 0")) for _ in range(160)]
     everybody = [meeting.met() for _ in processes]
     for heard in everybody:
         heard.asked()
@@ -372,21 +360,6 @@ def test_a_compiler_that_the_guard_ended_is_no_failure_whatever_its_code(
     assert heard.asked() == question
     heard.say("go")
     assert result(process) == (0, b"", b"second\n")
-
-
-def test_both_gates_know_the_same_words() -> None:
-    words = re.findall(r'"([^"\n]+)"', install.SOURCE.read_text(encoding="utf-8"))
-    script = install.FALLBACK.read_text(encoding="utf-8")
-    listed = [
-        re.findall(r'"([^"]+)"', block)
-        for block in re.findall(r"= [{(]\n(.*?)^[})]", script, re.MULTILINE | re.DOTALL)
-    ]
-    assert len(listed) == 2
-    assert len(listed[0]) > 10
-    assert {*listed[0], *listed[1]} <= set(words)
-    compiled = re.findall(r"words\[\] = \{(.*?)\}", install.SOURCE.read_text(encoding="utf-8"), re.DOTALL)
-    known = {word for block in compiled for word in re.findall(r'"([^"]+)"', block) if not word.endswith("*")}
-    assert known == {*listed[0], *listed[1]}
 
 
 # What ends.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,11 +81,11 @@ def test_a_cache_that_cannot_be_written_makes_no_gate(tmp_path: Path) -> None:
 
 
 def test_it_is_placed_anew_at_the_same_path(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(None, tmp_path / "tree/gate")
+    there = install.place_gate(None, tmp_path / "tree/gate", [CC, "-g"])
     assert there == tmp_path / "tree/gate"
-    script = there.read_bytes()
+    first = there.read_bytes()
     assert install.place_gate(compiled, there) == there
-    assert there.read_bytes() == compiled.read_bytes() != script
+    assert there.read_bytes() == compiled.read_bytes() != first
     assert list(there.parent.iterdir()) == [there]
 
 
@@ -107,16 +106,10 @@ def test_a_tree_that_cannot_be_written_is_an_error(compiled: Path, tmp_path: Pat
         install.place_gate(compiled, tmp_path / "tree/gate")
 
 
-def test_the_script_finds_a_python_with_blanks_in_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / 'it\'s a "venv" $HOME' / ("long" * 40) / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(Path(sys.executable).resolve())
-    monkeypatch.setattr(sys, "executable", str(python))
-    there = install.place_gate(None, tmp_path / "gate")
-    done = subprocess.run([there, "sh", "-c", "exit 7", "a.c"], env=environment(), check=False)
-    assert done.returncode == 7
+def test_where_none_can_be_compiled_the_reason_is_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no-such-compiler"):
+        install.place_gate(None, tmp_path / "gate", ["no-such-compiler"])
+    assert list(tmp_path.iterdir()) == []
 
 
 # Named to CMake.

@@ -77,7 +77,8 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
-            gate = install.place_gate(install.gate_program(site.cache, site.compiler), site.tree / "gate")
+            gate = install.gate_program(site.cache, site.compiler)
+            gate = install.place_gate(gate, site.tree / "gate", site.compiler)
             (folder / "gate").symlink_to(gate)  # for who knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)

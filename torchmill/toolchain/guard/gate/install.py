@@ -16,7 +16,6 @@ from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 
 SOURCE = Path(__file__).with_name("gate.c")
-FALLBACK = Path(__file__).with_name("fallback.py")
 LAUNCHERS = tuple(
     f"CMAKE_{language}_{what}_LAUNCHER"
     for language in ("C", "CXX", "CUDA")
@@ -45,10 +44,7 @@ done
 
 
 def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
-    """Return the gate, compiled once for each version of its source; None where it cannot be.
-
-    It is kept in `cache`. A compile that fails need not mean that the build's own do: see `place_gate`.
-    """
+    """Return the gate, compiled once for each version of its source; None where `cache` can hold none."""
     maker = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
     target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
     if _runs(target):
@@ -56,30 +52,38 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
     fresh = target.with_suffix(f".{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
-        if not _runs(fresh):  # made for another machine, or kept where nothing may run
-            fresh.unlink()
-            return None
+        _compile(fresh, compiler)
         return fresh.replace(target)
-    except (CommandError, HostError, OSError):
+    except OSError:
         return None
 
 
-def place_gate(compiled: Path | None, target: Path) -> Path:
+def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("cc",)) -> Path:
     """Put the gate at `target`, and return that: a tree of CMake's keeps the path of its launcher.
 
-    Without a compiled one it is a script, which takes some hundredths of a second more for each compiler.
-    Raise OSError where the place cannot be written, or nothing there may be run.
+    Without a compiled one it is compiled there. Raise OSError where that fails, the place cannot be written,
+    or nothing there may be run.
     """
-    if compiled is not None:
-        content = compiled.read_bytes()
-    else:  # a kernel takes only a short path after #!, and no blanks
-        start = f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n'''\n"
-        content = start.encode() + FALLBACK.read_bytes()
-    files.write_atomically(target, content, 0o755)
+    if compiled is None:
+        fresh = target.with_suffix(f".{os.getpid()}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _compile(fresh, compiler)
+        return fresh.replace(target)
+    files.write_atomically(target, compiled.read_bytes(), 0o755)
     if not _runs(target):
         raise OSError(f"{target} cannot be run")
     return target
+
+
+def _compile(target: Path, compiler: Sequence[str]) -> None:
+    """Compile the gate; raise OSError where that fails, or what it makes does not run here."""
+    try:
+        capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(target), str(SOURCE)])
+    except (CommandError, HostError) as error:
+        raise OSError(f"the program before the compilers cannot be compiled: {error}") from error
+    if not _runs(target):  # made for another machine, or kept where nothing may run
+        target.unlink(missing_ok=True)
+        raise OSError(f"{target} cannot be run")
 
 
 def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
