@@ -166,7 +166,7 @@ def add_foreign_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOpti
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
     def session(session: nox.Session) -> None:
-        from torchmill.build.cross.container import CrossBuild
+        from torchmill.build.containers.cross import CrossBuild
         from torchmill.commands import cross_build
 
         with reported(session):

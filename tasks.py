@@ -77,7 +77,7 @@ COMMANDS = {
         "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
     ),
     "serve": (
-        "torchmill.commands.serve",
+        "torchmill.commands.index",
         "Serve the index that `invoke index` wrote, to this machine alone, until Ctrl-C.",
     ),
     "image": (
@@ -165,7 +165,7 @@ def _load_facts() -> Any:
 def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system."""
     from torchmill.config import selection
-    from torchmill.fetch.source.record import load_source
+    from torchmill.fetch.source.source_dir import load_source
     from torchmill.plan import system_packages
 
     facts = _load_facts()

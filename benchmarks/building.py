@@ -16,7 +16,7 @@ import stand_in
 from spent import Compilers, Spent
 
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.record import load_source
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import interpreters
 
 ROOT = Path(__file__).parents[1]

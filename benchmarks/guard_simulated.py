@@ -24,10 +24,9 @@ from guard_simulator import (
 )
 
 from torchmill.config import facts_reader
-from torchmill.plan.job_count import guarded_slots
+from torchmill.plan.build_plan import guarded_slots
 from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory, UnitExpectations, relevant_units
-from torchmill.toolchain.guard.forecast import Admit, Decision, PolicyInput, Unit
-from torchmill.toolchain.guard.policy import decide
+from torchmill.toolchain.guard.policy import Admit, Decision, PolicyInput, Unit, decide
 from torchmill.toolchain.guard.units import UnitDescription
 
 ROOT = Path(__file__).parents[1]

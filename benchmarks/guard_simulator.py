@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchmill.toolchain.guard.expectations import expect_again
-from torchmill.toolchain.guard.forecast import (
+from torchmill.toolchain.guard.policy import (
+    TEARDOWN,
     Admit,
     Decision,
     Pause,
@@ -15,8 +16,8 @@ from torchmill.toolchain.guard.forecast import (
     Resume,
     Unit,
     UnitTicket,
+    next_look,
 )
-from torchmill.toolchain.guard.policy import TEARDOWN, next_look
 
 MemoryCurve = Callable[[float], float]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torchmill.config import facts_reader
 from torchmill.host import limits
-from torchmill.plan import job_count
+from torchmill.plan import build_plan
 from torchmill.toolchain.guard import expectations
 from torchmill.toolchain.guard.session import GuardSite, guard_build
 
@@ -47,7 +47,7 @@ def main() -> None:
     )
     with guard_build(site, {}) as guard:
         start = time.monotonic()
-        slots = str(job_count.guarded_slots(asked.cores, limits.measure_memory().bytes))
+        slots = str(build_plan.guarded_slots(asked.cores, limits.measure_memory().bytes))
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
         code = subprocess.run(asked.command, env=environment, check=False).returncode
         seconds = time.monotonic() - start

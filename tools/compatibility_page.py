@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from torchmill.config import matrix, rules
+from torchmill.config import matrix
 from torchmill.config.model import Build, Facts, Release, Rule, Toolkit
 
 NOTE = """\
@@ -143,14 +143,14 @@ def _rules(facts: Facts, release: Release, python: str) -> list[Rule]:
     package = facts.packages[release.package]
     arch = ARCH if ARCH in facts.arches else next(iter(facts.arches))
     build = Build(package.name, package.session, python, "cpu", arch)
-    case = rules.make_case(facts, build, release)
-    return [rule for rule in package.rules if not rule.conflict and rules.rule_matches(rule.when, case)]
+    case = matrix.make_case(facts, build, release)
+    return [rule for rule in package.rules if not rule.conflict and matrix.rule_matches(rule.when, case)]
 
 
 def _bounds(specifiers: Iterable[SpecifierSet | None]) -> str:
     """Return what all of them ask for, without what another already says."""
     every = reduce(and_, filter(None, specifiers), SpecifierSet())
-    return matrix.format_bounds(rules.narrow_bounds(every))
+    return matrix.format_bounds(matrix.narrow_bounds(every))
 
 
 def _required(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:

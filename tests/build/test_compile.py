@@ -20,8 +20,8 @@ from torchmill.build.context import BuildContext
 from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache
+from torchmill.toolchain.guard import compiler_gate
 from torchmill.toolchain.guard.command import GATE
-from torchmill.toolchain.guard.gate import install
 from torchmill.toolchain.guard.session import GuardedBuild
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
@@ -75,7 +75,7 @@ def begun(known: Facts, tmp_path: Path) -> BuildContext:
 
 def guarded(begun: BuildContext) -> GuardedBuild:
     there = begun.tree.folder / "gate"
-    hooks = install.gate_hooks(there, {})
+    hooks = compiler_gate.gate_hooks(there, {})
     return GuardedBuild(there, begun.layout.root, None, hooks, {**hooks, "TORCHMILL_GATE": "/of/this/build"})
 
 
@@ -104,7 +104,7 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
     caching = {"CCACHE_DIR": "/cache", **launchers}
     cache = CompilerCache("ccache", "/usr/bin/ccache", "4.7.5", caching)
     there = begun.tree.folder / "gate"
-    hooks = install.gate_hooks(there, caching)
+    hooks = compiler_gate.gate_hooks(there, caching)
     guard = GuardedBuild(there, begun.layout.root, None, hooks, hooks)
     noted: list[str] = []
     assert compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
@@ -189,7 +189,10 @@ def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(begun: BuildContext, t
     built = with_cuda(begun, tmp_path / "cuda", "path")
     there = built.tree.folder / "gate"
     caching = {"CCACHE_DIR": "/cache", "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"}
-    for hooks, cached in ((install.gate_hooks(there, caching), True), (install.gate_hooks(there, {}), False)):
+    for hooks, cached in (
+        (compiler_gate.gate_hooks(there, caching), True),
+        (compiler_gate.gate_hooks(there, {}), False),
+    ):
         guard = GuardedBuild(there, built.layout.root, None, hooks, hooks)
         found = compiler_environment(built, guard, CompilerCache("ccache", "/ccache", "4.13", caching), print)
         assert ("/ccache" in Path(found["PYTORCH_NVCC"]).read_text()) is cached

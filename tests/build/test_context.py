@@ -8,7 +8,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from torchmill.build import context
-from torchmill.build.preflight import preflight
+from torchmill.build.pipeline import preflight
 from torchmill.config.model import Compiler, Facts, Options
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from tests.support import commands
 from tests.support.refusals import refused
-from torchmill.build.containers import run
+from torchmill.build.containers import cross, run
+from torchmill.build.containers.cross import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost, Mount
 from torchmill.build.context import UNSET_PATTERNS
-from torchmill.build.cross import container
-from torchmill.build.cross.container import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
@@ -87,7 +86,7 @@ def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel(
         "SCCACHE_DIR": "/home/me/sccache",
         "SSL_CERT_FILE": "",
     }
-    found = container.select_settings(environ, {}, HERE.__contains__)
+    found = cross.select_settings(environ, {}, HERE.__contains__)
     names = ["HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "TORCHMILL_CACHE", "no_proxy"]
     assert sorted(found.variables) == names
     assert found.mounts == (Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),)
@@ -105,7 +104,7 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
         "install.timeout='20'\n"
         "list.timeout='30'\n"
     )
-    found = container.select_settings({}, container.parse_pip_settings(listing), HERE.__contains__)
+    found = cross.select_settings({}, cross.parse_pip_settings(listing), HERE.__contains__)
     assert found.variables == {
         "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt",
         "PIP_EXTRA_INDEX_URL": "file:///srv/index/simple https://me:secret@index.example/simple",
@@ -118,7 +117,7 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
 
 
 def test_what_is_not_here_is_not_mounted() -> None:
-    found = container.select_settings(
+    found = cross.select_settings(
         {}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__
     )
     assert found.mounts == ()
@@ -126,7 +125,7 @@ def test_what_is_not_here_is_not_mounted() -> None:
 
 def test_a_compiler_cache_of_the_users_own_is_written_to() -> None:
     environ = {"CCACHE_DIR": "/var/ccache", "TORCHMILL_CACHE": "file:///srv/cache%20all#read-only"}
-    found = container.select_settings(environ, {}, HERE.__contains__)
+    found = cross.select_settings(environ, {}, HERE.__contains__)
     assert found.mounts == (
         Mount("/var/ccache", "/var/ccache", writable=True),
         Mount("/srv/cache all", "/srv/cache all", writable=True),
@@ -175,7 +174,7 @@ def order(
 def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
     engine, ground = ENGINES[name]
     asked = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
-    steps = run.container_commands(engine, ground, container.plan_container(asked, place(), ground))
+    steps = run.container_commands(engine, ground, cross.plan_container(asked, place(), ground))
     told = {
         "before": steps.before,
         "trial": steps.trial,
@@ -195,24 +194,24 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(shipped: Facts, 
     wheel = tmp_path / "torch-1.13.1+cpu-cp310-cp310-linux_aarch64.whl"
     wheel.touch()
     asked = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
-    found = container.plan_container(asked, place(configs=Path("/srv/facts")), LINUX)
+    found = cross.plan_container(asked, place(configs=Path("/srv/facts")), LINUX)
     assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
     assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(found.mounts)
     assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
-    assert "TORCHMILL_CONFIGS" not in container.plan_container(order(shipped), place(), LINUX).variables
+    assert "TORCHMILL_CONFIGS" not in cross.plan_container(order(shipped), place(), LINUX).variables
 
 
 def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     """One machine's folders never meet the other's; sources and wheels are everybody's."""
     home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchmill"))
-    guest = container.guest_layout(home, "aarch64")
+    guest = cross.guest_layout(home, "aarch64")
     assert guest.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
     assert guest.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
     assert (guest.sources, guest.dist) == (home.sources, home.dist)
-    made = container.required_folders(order(shipped), place(layout=home))
+    made = cross.required_folders(order(shipped), place(layout=home))
     assert guest.cache == Path("/home/me/.cache/torchmill-aarch64")
     assert {guest.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
-    found = container.plan_container(order(shipped), place(layout=home), LINUX)
+    found = cross.plan_container(order(shipped), place(layout=home), LINUX)
     writable = {one.source for one in found.mounts if one.writable}
     assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
 
@@ -221,10 +220,10 @@ def test_the_container_sees_the_layout_that_was_planned(
     shipped: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by the suite itself, the variables lead to where the folders are mounted."""
-    found = container.plan_container(order(shipped), place(), LINUX)
+    found = cross.plan_container(order(shipped), place(), LINUX)
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
-    inner, outer = Layout.of_checkout(Path("/suite")), container.guest_layout(place().layout, "aarch64")
+    inner, outer = Layout.of_checkout(Path("/suite")), cross.guest_layout(place().layout, "aarch64")
     by_target = {one.target: one.source for one in found.mounts}
     for inside, outside in ((inner.trees, outer.trees), (inner.dist, outer.dist), (inner.cache, outer.cache)):
         target = next(one for one in (inside, *inside.parents) if str(one) in by_target)
@@ -232,8 +231,8 @@ def test_the_container_sees_the_layout_that_was_planned(
 
 
 def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped: Facts) -> None:
-    one = container.plan_container(order(shipped), place(), LINUX).argv[2]
-    other = container.plan_container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
+    one = cross.plan_container(order(shipped), place(), LINUX).argv[2]
+    other = cross.plan_container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
     assert one.startswith("/torchmill/.torchmill/aarch64/suite-")
     assert one != other
 
@@ -241,22 +240,22 @@ def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped
 def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
     asked = order(shipped, "--jobs=2")
     conda = replace(asked, session="conda-3.10-cpu", own=("--build-number=3",))
-    argv = container.plan_container(conda, place(), LINUX).argv
+    argv = cross.plan_container(conda, place(), LINUX).argv
     assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
 
 
 def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
     remote = EngineHost("aarch64", rootless=False, remote=True)
     with refused("remote-container-engine"):
-        container.plan_container(order(shipped), place(), remote)
+        cross.plan_container(order(shipped), place(), remote)
 
 
 def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
     with refused("unmountable-path"):
-        container.plan_container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
+        cross.plan_container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
     with refused("unmountable-path"):
-        container.plan_container(order(shipped), place(checkout=Path('/home/me/"')), LINUX)
-    container.plan_container(order(shipped), place(checkout=Path("/home/me/a b/ü")), LINUX)
+        cross.plan_container(order(shipped), place(checkout=Path('/home/me/"')), LINUX)
+    cross.plan_container(order(shipped), place(checkout=Path("/home/me/a b/ü")), LINUX)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +263,9 @@ def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
 )
 def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
     with refused("not-in-a-container") as caught:
-        container.refuse_impossible(shipped, order(shipped, name=name))
+        cross.refuse_impossible(shipped, order(shipped, name=name))
     assert said in str(caught.value)
-    container.refuse_impossible(shipped, order(shipped))
+    cross.refuse_impossible(shipped, order(shipped))
 
 
 def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
-from torchmill.build import prepare, retarget
+from torchmill.build import prepare
 from torchmill.build.context import BuildContext
 from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
 from torchmill.config.model import Command, Facts, Source
@@ -207,7 +207,7 @@ def test_a_tree_of_which_nothing_was_written_down(old: Cell, new: Cell) -> None:
 def test_an_object_of_another_python_is_never_packed(old: Cell, new: Cell) -> None:
     old.prepare()
     old.build()
-    retarget.claim_tree(new.job.tree, new.user, new.job.venv)  # as if it had been handed over
+    prepare.claim_tree(new.job.tree, new.user, new.job.venv)  # as if it had been handed over
     with refused("foreign-object"):
         prepare.refuse_foreign_objects(new.job, new.user)
     assert new.prepare().startswith("copying the source")

@@ -13,8 +13,7 @@ from torchmill.commands.clean import removal
 from torchmill.commands.clean.removal import CleanOutcome
 from torchmill.commands.clean.stored import StoragePlace, items_of_kinds
 from torchmill.config.model import Facts
-from torchmill.deliver.image.dockerfile import ImageRecipe
-from torchmill.deliver.image.folder import write_image_folder
+from torchmill.deliver.image.dockerfile import ImageRecipe, write_image_folder
 from torchmill.deliver.index import scan
 
 ROOT = Path(__file__).parents[2]

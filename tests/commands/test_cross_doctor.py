@@ -13,8 +13,8 @@ from tests.support.commands import ROOT, run
 from tests.support.stand_in_engine import AARCH64
 from torchmill.build.containers.engine import Engine
 from torchmill.build.containers.run import EngineHost
-from torchmill.commands import cross_build, cross_doctor
-from torchmill.commands.cross_doctor import ContainerFacts
+from torchmill.commands import cross_build
+from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options
 from torchmill.host.description import load_host
@@ -35,7 +35,7 @@ def question(facts: Facts) -> CheckContext:
 
 
 def found(facts: Facts, seen: ContainerFacts) -> dict[str, Finding]:
-    return {one.subject: one for one in cross_doctor.container_findings(question(facts), seen)}
+    return {one.subject: one for one in cross_build.container_findings(question(facts), seen)}
 
 
 def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:

@@ -14,8 +14,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
-from torchmill.deliver.publish.folder import FolderTarget
-from torchmill.deliver.publish.upload_set import UploadFile
+from torchmill.deliver.publish.upload_set import FolderTarget, UploadFile
 from torchmill.wheel import dist_files, wheel_file
 
 CUDA, CPU = "tinytorch-1.13.1+cu117-py3-none-any.whl", "tinytorch-1.13.1+cpu-py3-none-any.whl"

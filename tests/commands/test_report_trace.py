@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.recorded import GIB, ran, recording, small
-from torchmill.commands.report.trace import assign_lanes, trace_events, write_trace
+from torchmill.commands.report.recording import assign_lanes, trace_events, write_trace
 from torchmill.toolchain.guard.timeline import TimelineEvent
 
 # What the format demands of each phase that is written, beside name, ph, ts, pid and tid.

@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config import matrix
+from torchmill.config.matrix import axis_conditions, is_within, make_case, rule_matches
 from torchmill.config.model import Build, Case, Compiler, Facts, Rule, When
-from torchmill.config.rules import axis_conditions, is_within, make_case, rule_matches
 
 GCC = Compiler("gcc", "12.2.0")
 

@@ -11,8 +11,8 @@ from tests.support import paper_wheels
 from tests.support.refusals import refused
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts
-from torchmill.deliver.conda import recipe
-from torchmill.deliver.conda.recipe import CondaRecipe
+from torchmill.deliver.conda import package
+from torchmill.deliver.conda.package import CondaRecipe
 from torchmill.wheel import wheel_file
 
 TOLD = {
@@ -33,7 +33,7 @@ def composed(
     if told is not None:
         whole = {**told, "sha256": wheel_file.read_wheel(wheel).sha256}
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(whole))
-    return recipe.compose_recipe(facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ)
+    return package.compose_recipe(facts, one, wheel_file.read_wheel(wheel), ["GLIBCXX_3.4.29"], environ)
 
 
 def test_the_package_of_the_recipe_is_called_as_there(shipped: Facts, tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_the_licence_is_that_of_metadata(
 
 def test_the_time_in_a_package_is_told() -> None:
     assert (
-        recipe.package_timestamp({"SOURCE_DATE_EPOCH": "1700000000"}, "2021-03-04")
+        package.package_timestamp({"SOURCE_DATE_EPOCH": "1700000000"}, "2021-03-04")
         .isoformat()
         .startswith("2023-11-14T22")
     )
-    assert recipe.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
-    assert recipe.package_timestamp({}, None).year == 1980
+    assert package.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
+    assert package.package_timestamp({}, None).year == 1980
     for wrong in ("yesterday", "-5", "9" * 12):
         with refused("invalid-epoch"):
-            recipe.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)
+            package.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)

@@ -20,7 +20,7 @@ from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
 from torchmill.core.errors import TorchmillError
-from torchmill.deliver.image import builder, folder, request, runtime
+from torchmill.deliver.image import builder, dockerfile, request, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
 
@@ -356,7 +356,7 @@ def _small_recipe(text: str, **copied: str) -> ImageRecipe:
 
 
 def _write(place: Path, recipe: ImageRecipe, sources: dict[str, Path] | None = None) -> None:
-    folder.write_image_folder(place, recipe, sources or {}, ROOT, FACTS)
+    dockerfile.write_image_folder(place, recipe, sources or {}, ROOT, FACTS)
 
 
 def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_folder_is_written_and_written_again(tmp_path: Path) -> None:
     assert (place / "wheels/a.whl").samefile(wheel)
     _write(place, _small_recipe("FROM b\n"))
     assert (place / "Dockerfile").read_text() == "FROM b\n"
-    assert sorted(entry.name for entry in place.iterdir()) == ["Dockerfile", "entry", folder.IMAGE_RECORD]
+    assert sorted(entry.name for entry in place.iterdir()) == ["Dockerfile", "entry", dockerfile.IMAGE_RECORD]
     assert wheel.read_bytes() == b"wheel"
     assert [entry.name for entry in place.parent.iterdir()] == ["image"]
 
@@ -424,6 +424,6 @@ def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_not_trusted(tmp_path: Path) -> None:
     _write(tmp_path / "image", _small_recipe("FROM a\n"))
-    (tmp_path / "image" / folder.IMAGE_RECORD).write_text("{}")
+    (tmp_path / "image" / dockerfile.IMAGE_RECORD).write_text("{}")
     with refused("record-damaged"):
         _write(tmp_path / "image", _small_recipe("FROM a\n"))

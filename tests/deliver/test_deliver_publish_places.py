@@ -4,9 +4,9 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.deliver.publish import targets
-from torchmill.deliver.publish.folder import FolderTarget
 from torchmill.deliver.publish.github import GithubReleases
 from torchmill.deliver.publish.index import IndexTarget
+from torchmill.deliver.publish.upload_set import FolderTarget
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,6 @@ from torchmill.config.matrix import find_release
 from torchmill.config.model import Facts
 from torchmill.deliver.snippet import tools
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.lines import (
-    Direct,
-    direct_if_ours,
-    never_direct,
-    python_range,
-    requirement_lines,
-    toml_array,
-    toml_inlines,
-)
 from torchmill.deliver.snippet.stock import (
     FLAT,
     INDEX,
@@ -39,6 +30,15 @@ from torchmill.deliver.snippet.stock import (
     platform_name,
     platforms_marker,
     platforms_named,
+)
+from torchmill.deliver.snippet.tools import (
+    Direct,
+    direct_if_ours,
+    never_direct,
+    python_range,
+    requirement_lines,
+    toml_array,
+    toml_inlines,
 )
 from torchmill.fetch.package_index import IndexFile
 

@@ -14,9 +14,8 @@ from torchmill.core import stat_cache
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.record import read_record
 from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import check_source, verify_source
+from torchmill.fetch.source.source_dir import check_source, read_record, verify_source
 
 
 @pytest.fixture

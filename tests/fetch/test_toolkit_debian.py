@@ -22,8 +22,8 @@ from torchmill.fetch.toolkit.debian import (
     toolkit_placer,
     unpack_packages,
 )
-from torchmill.fetch.toolkit.layout import place_files
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.store import place_files
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 CUDA, GCC = (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.fetch.toolkit.layout import (
+from torchmill.fetch.toolkit.store import (
     add_driver_stub,
     add_links,
     add_unversioned_names,

@@ -15,7 +15,7 @@ from tests.support import commands, provoked
 from tests.support.refusals import refused
 from torchmill.config import facts_reader
 from torchmill.config.model import FailureCause
-from torchmill.plan.diagnosis import causes, log_text
+from torchmill.plan import causes, first_error
 
 ROOT = Path(__file__).parents[2]
 HARMLESS = Path(__file__).parents[1] / "golden" / "harmless-build.txt"
@@ -213,7 +213,7 @@ def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
     for text in (warned, flood):
         log = tmp_path / "log"
         log.write_text(text + "c++: fatal error: Killed signal terminated program cc1plus\n")
-        found = causes.diagnose(CATALOGUE, log_text.read_log(str(log))).match
+        found = causes.diagnose(CATALOGUE, first_error.read_log(str(log))).match
         assert found is not None
         assert found.cause.name == "memory"
 

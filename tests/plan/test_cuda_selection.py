@@ -14,7 +14,7 @@ from torchmill.config.facts_model import ToolkitKind, ToolkitSource
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Compiler, Cuda, Facts, Host, Options, Plan, Rule, When
 from torchmill.host import provisioned
-from torchmill.plan import build_plan, cuda_libraries, cuda_selection, cuda_toolkit
+from torchmill.plan import build_plan, cuda_libraries, cuda_toolkit
 from torchmill.plan.constraints import CellConstraints
 
 
@@ -373,7 +373,7 @@ def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
     assert (made.set["USE_MAGMA"], made.set["MAGMA_HOME"]) == ("1", "${magma_home}")
     assert (made.libraries["magma"], made.kept["magma"]) == ("2.6.1", BOTH)
     assert (
-        cuda_selection.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"]
+        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"]
         == "/k/both"
     )
     assert not any("torch.linalg" in reason for reason in made.reasons)
@@ -450,21 +450,17 @@ def test_the_same_toolkit_as_the_official_builds_requires_what_they_require(ship
 
 
 def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped: Facts) -> None:
-    homes = cuda_selection.cuda_placeholders(
+    homes = cuda_toolkit.cuda_placeholders(
         plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST
     )
     assert homes == {"cuda_home": "/k/11.8", "cudnn_home": "/k/cudnn", "nccl_home": "/k/nccl"}
-    assert cuda_selection.cuda_placeholders(
-        plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST
-    ).keys() == {
+    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST).keys() == {
         "cudnn_home",
         "nccl_home",
     }
     bare = replace(EQUIPPED_HOST, toolkits={}, kept={})
-    assert (
-        cuda_selection.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare) == {}
-    )
-    assert cuda_selection.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cpu"), EQUIPPED_HOST) == {}
+    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), bare) == {}
+    assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cpu"), EQUIPPED_HOST) == {}
 
 
 def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipped: Facts) -> None:

@@ -12,7 +12,7 @@ from torchmill.config.facts_model import CostRange
 from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan, estimate
-from torchmill.plan.doctor import disk_and_memory, examination, system
+from torchmill.plan.doctor import examination, system
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
 
@@ -217,19 +217,19 @@ LINUX = Host("x86_64", "linux", 4, 64 * 2**30, disk=2**40, complete=True)
     ("free", "verdict"), [(None, "unknown"), (99, "failure"), (100, "warning"), (199, "warning"), (200, "ok")]
 )
 def test_a_disk_that_may_not_do_is_a_warning(free: int | None, verdict: str) -> None:
-    assert disk_and_memory.disk_finding(free, CostRange(100, 200)).verdict == verdict
+    assert system.disk_finding(free, CostRange(100, 200)).verdict == verdict
 
 
 def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> None:
     package = known.packages["base"]
     small = replace(LINUX, disk=package.disk - 1, memory=package.memory_per_job - 1)
-    assert [one.verdict for one in disk_and_memory.package_room(small, package)] == ["failure", "warning"]
-    assert [one.verdict for one in disk_and_memory.package_room(LINUX, package)] == ["ok", "ok"]
+    assert [one.verdict for one in system.package_room(small, package)] == ["failure", "warning"]
+    assert [one.verdict for one in system.package_room(LINUX, package)] == ["ok", "ok"]
     cell = cell_lookup.find_cell(
         known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
     )
     asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
-    assert [one.verdict for one in disk_and_memory.check_room(asked)] == ["failure", "warning"]
+    assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
 
 
 def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
@@ -237,7 +237,7 @@ def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
         known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0")
     )
     computed = build_plan.compute_plan(known, cell, host, options)
-    return {one.subject: one for one in disk_and_memory.check_room(CheckContext(known, cell, host, computed))}
+    return {one.subject: one for one in system.check_room(CheckContext(known, cell, host, computed))}
 
 
 def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
@@ -260,7 +260,7 @@ def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
 
 def disks(*rooms: DiskSpace) -> list[tuple[str, str, str]]:
     parts = {"tree": CostRange(1000, 3000), "kit": CostRange(500, 500), "environment": CostRange(100, 200)}
-    found = disk_and_memory.disk_findings(replace(LINUX, rooms=rooms), parts)
+    found = system.disk_findings(replace(LINUX, rooms=rooms), parts)
     return [(one.subject, one.needed, one.verdict) for one in found]
 
 
@@ -283,7 +283,7 @@ def test_each_disk_has_to_do_for_its_own_parts() -> None:
 
 
 def test_the_cure_says_how_much_is_lacking() -> None:
-    lacking = disk_and_memory.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
+    lacking = system.disk_finding(2**30, CostRange(2**31, 3 * 2**30))
     assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` makes room")
 
 
@@ -298,9 +298,7 @@ def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdic
         facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
     )
     asked = CheckContext(facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options()))
-    assert [
-        one.verdict for one in disk_and_memory.check_room(asked) if one.subject == "files on /"
-    ] == verdicts
+    assert [one.verdict for one in system.check_room(asked) if one.subject == "files on /"] == verdicts
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from textwrap import dedent
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.plan.diagnosis import first_error
-from torchmill.plan.diagnosis.first_error import BuildFailure
-from torchmill.plan.diagnosis.log_text import LogLine, read_log, telling_lines
+from torchmill.plan import first_error
+from torchmill.plan.first_error import BuildFailure, LogLine, read_log, telling_lines
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be-bom"])
@@ -37,7 +36,7 @@ def test_bytes_that_are_no_utf_8_do_not_stop_the_reading(tmp_path: Path) -> None
 
 
 def test_standard_input() -> None:
-    code = "from torchmill.plan.diagnosis.log_text import read_log; print(list(read_log('-')))"
+    code = "from torchmill.plan.first_error import read_log; print(list(read_log('-')))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         input="a\nb\n",

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from torchmill.toolchain.guard.clients import listen
+from torchmill.toolchain.guard.units import listen
 
 SOON = 30.0  # seconds for what takes a moment: generous, for machines with other things to do
 OURS = ("TORCHMILL_GATE", "TORCHMILL_GATED")

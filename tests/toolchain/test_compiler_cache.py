@@ -16,7 +16,7 @@ from torchmill.commands.report import recording
 from torchmill.config.model import Host
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import StatCache
-from torchmill.toolchain import ccache, compiler_cache, compiler_identity, remote_cache
+from torchmill.toolchain import compiler_cache, compiler_identity, remote_cache
 from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache
 
@@ -150,8 +150,8 @@ def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
 def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(
     version: str, cuda: str, cached: bool
 ) -> None:
-    program = ccache.CcacheProgram("/ccache", version, frozenset())
-    variables = ccache.nvcc_variables(program, cuda)
+    program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
+    variables = compiler_cache.nvcc_variables(program, cuda)
     assert variables == (
         {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
     )
@@ -169,9 +169,9 @@ def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
     ("version", "variable"), [("4.6.3", "CCACHE_SECONDARY_STORAGE"), ("4.7.5", "CCACHE_REMOTE_STORAGE")]
 )
 def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, variable: str) -> None:
-    program = ccache.CcacheProgram("/ccache", version, frozenset())
+    program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
     shared = remote_cache.parse_remote("http://u:p%40@example.com:8080/a/?layout=bazel#read-only")
-    variables = ccache.ccache_variables(program, Path("/root"), Path("/kept"), "1G", shared)
+    variables = compiler_cache.ccache_variables(program, Path("/root"), Path("/kept"), "1G", shared)
     assert variables[variable] == (
         "http://u:p%40@example.com:8080/a|connect-timeout=1000|operation-timeout=5000|layout=bazel|read-only"
     )
@@ -182,7 +182,7 @@ def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, vari
     [("ccache version 4.7.5\nFeatures: x\n", "4.7.5"), ("ccache version 4.12\n", "4.12"), ("ccache?", None)],
 )
 def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> None:
-    assert ccache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version == version
+    assert compiler_cache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version == version
 
 
 def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
     ]
     log += ["# c.cpp", "preprocessed_cache_hit", "remote_storage_hit"]
     found = CacheHits(
-        "ccache 4.7.5", *ccache.count_ccache_hits(f"{line}\n" for line in log), shared="redis://c"
+        "ccache 4.7.5", *compiler_cache.count_ccache_hits(f"{line}\n" for line in log), shared="redis://c"
     )
     said = "ccache 4.7.5: 2 of 3 hits (67%), 1 of them in redis://c; redis://c failed once"
     assert str(found) == said
@@ -282,7 +282,7 @@ def test_without_our_variables_it_would_not_hit(real: Host, tmp_path: Path) -> N
     variables = {"CCACHE_DIR": str(tmp_path / "kept"), "CCACHE_STATSLOG": str(log)}
     for name in ("one", "two"):
         compile_in(checkout(tmp_path / name), variables, real.tools["ccache"])
-    assert ccache.count_ccache_hits(log.read_text().splitlines())[:2] == (0, 2)
+    assert compiler_cache.count_ccache_hits(log.read_text().splitlines())[:2] == (0, 2)
 
 
 def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Path) -> None:

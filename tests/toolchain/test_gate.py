@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.gates import Meeting, environment, result
 from tests.support.guards import until
-from torchmill.toolchain.guard.gate import install
+from torchmill.toolchain.guard import compiler_gate
 
 CC = shutil.which("cc") or "gcc"
 
@@ -25,7 +25,7 @@ CC = shutil.which("cc") or "gcc"
 @pytest.fixture(scope="session")
 def through(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
-    return install.place_gate(install.gate_program(folder / "cache", [CC]), folder / "tree/gate")
+    return compiler_gate.place_gate(compiler_gate.gate_program(folder / "cache", [CC]), folder / "tree/gate")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def locked(file: Path) -> int:
 def test_a_gate_that_cannot_run_where_it_is_placed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "made").write_bytes(b"for another machine")
     with pytest.raises(OSError, match="cannot be run"):
-        install.place_gate(tmp_path / "made", tmp_path / "gate")
+        compiler_gate.place_gate(tmp_path / "made", tmp_path / "gate")
 
 
 def test_a_compiler_runs_when_the_guard_admits_it(through: Path, meeting: Meeting, tmp_path: Path) -> None:

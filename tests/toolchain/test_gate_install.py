@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.gates import Meeting, environment, result
-from torchmill.toolchain.guard.gate import install
+from torchmill.toolchain.guard import compiler_gate
 
 CC = shutil.which("cc") or "gcc"
 
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = install.gate_program(tmp_path_factory.mktemp("cache"), [CC])
+    made = compiler_gate.gate_program(tmp_path_factory.mktemp("cache"), [CC])
     assert made
     return made
 
@@ -37,65 +37,65 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
     strict = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
     compilers = [CC, *filter(None, map(shutil.which, ["gcc", "clang"]))]
     for one in compilers:
-        subprocess.run([one, *strict, "-o", tmp_path / "gate", install.SOURCE], check=True)
+        subprocess.run([one, *strict, "-o", tmp_path / "gate", compiler_gate.SOURCE], check=True)
 
 
 def test_it_is_compiled_once(tmp_path: Path) -> None:
     counting = compiler(tmp_path / "cc", f'echo run >> {tmp_path}/runs; exec {CC} "$@"')
-    first = install.gate_program(tmp_path / "cache", [str(counting)])
+    first = compiler_gate.gate_program(tmp_path / "cache", [str(counting)])
     assert first
-    assert install.gate_program(tmp_path / "cache", [str(counting)]) == first
+    assert compiler_gate.gate_program(tmp_path / "cache", [str(counting)]) == first
     assert (tmp_path / "runs").read_text() == "run\n"
-    assert install.gate_program(tmp_path / "cache", [str(counting), "-g"]) not in {None, first}
+    assert compiler_gate.gate_program(tmp_path / "cache", [str(counting), "-g"]) not in {None, first}
     assert [path.name for path in first.parent.iterdir() if "." in path.name] == []
 
 
 def test_a_gate_of_another_machine_is_compiled_again(tmp_path: Path) -> None:
-    first = install.gate_program(tmp_path, [CC])
+    first = compiler_gate.gate_program(tmp_path, [CC])
     assert first
     first.write_bytes(b"\x7fELF of another machine")
-    again = install.gate_program(tmp_path, [CC])
+    again = compiler_gate.gate_program(tmp_path, [CC])
     assert again == first
     assert subprocess.run([again, "true"], check=False, env=environment()).returncode == 0
 
 
 @pytest.mark.parametrize("words", [["no-such-compiler"], ["false"], ["sh", "-c", "exit 0"]])
 def test_a_compiler_that_makes_nothing_makes_no_gate(tmp_path: Path, words: list[str]) -> None:
-    assert install.gate_program(tmp_path, words) is None
+    assert compiler_gate.gate_program(tmp_path, words) is None
 
 
 def test_a_compiler_for_another_machine_makes_no_gate(tmp_path: Path) -> None:
     cross = compiler(
         tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"'
     )
-    assert install.gate_program(tmp_path / "cache", [str(cross)]) is None
+    assert compiler_gate.gate_program(tmp_path / "cache", [str(cross)]) is None
     assert list((tmp_path / "cache/gates").iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_makes_no_gate(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file: so it holds for root, too")
-    assert install.gate_program(tmp_path / "cache", [CC]) is None
+    assert compiler_gate.gate_program(tmp_path / "cache", [CC]) is None
 
 
 # Placed.
 
 
 def test_it_is_placed_anew_at_the_same_path(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(None, tmp_path / "tree/gate", [CC, "-g"])
+    there = compiler_gate.place_gate(None, tmp_path / "tree/gate", [CC, "-g"])
     assert there == tmp_path / "tree/gate"
     first = there.read_bytes()
-    assert install.place_gate(compiled, there) == there
+    assert compiler_gate.place_gate(compiled, there) == there
     assert there.read_bytes() == compiled.read_bytes() != first
     assert list(there.parent.iterdir()) == [there]
 
 
 def test_it_can_be_replaced_while_it_runs(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(compiled, tmp_path / "gate")
+    there = compiler_gate.place_gate(compiled, tmp_path / "gate")
     with Meeting(tmp_path / "folder") as meeting:
         process = meeting.start(there, "sh", "-c", "exit 7", "a.c")
         heard = meeting.met()
         heard.asked()
-        install.place_gate(compiled, there)
+        compiler_gate.place_gate(compiled, there)
         heard.say("go")
         assert result(process)[0] == 7
 
@@ -103,12 +103,12 @@ def test_it_can_be_replaced_while_it_runs(compiled: Path, tmp_path: Path) -> Non
 def test_a_tree_that_cannot_be_written_is_an_error(compiled: Path, tmp_path: Path) -> None:
     (tmp_path / "tree").write_text("a file")
     with pytest.raises(OSError, match="tree"):
-        install.place_gate(compiled, tmp_path / "tree/gate")
+        compiler_gate.place_gate(compiled, tmp_path / "tree/gate")
 
 
 def test_where_none_can_be_compiled_the_reason_is_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no-such-compiler"):
-        install.place_gate(None, tmp_path / "gate", ["no-such-compiler"])
+        compiler_gate.place_gate(None, tmp_path / "gate", ["no-such-compiler"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -116,13 +116,13 @@ def test_where_none_can_be_compiled_the_reason_is_in_the_error(tmp_path: Path) -
 
 GATE = Path("/tree/gate")
 
-LAUNCHERS = dict.fromkeys(install.LAUNCHERS, "/tree/gate")
+LAUNCHERS = dict.fromkeys(compiler_gate.LAUNCHERS, "/tree/gate")
 
-LINKERS = {name: "/tree/gate" for name in install.LAUNCHERS if "LINKER" in name}
+LINKERS = {name: "/tree/gate" for name in compiler_gate.LAUNCHERS if "LINKER" in name}
 
 
 def test_without_a_cache_it_launches_all() -> None:
-    assert install.gate_hooks(GATE, {}) == LAUNCHERS
+    assert compiler_gate.gate_hooks(GATE, {}) == LAUNCHERS
     assert len(LAUNCHERS) == 6
 
 
@@ -133,14 +133,14 @@ def test_behind_ccache_it_gets_what_missed() -> None:
         "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
     }
     nvcc = {"CMAKE_CUDA_COMPILER_LAUNCHER": "/tree/gate"}  # an old ccache does not take it
-    assert install.gate_hooks(GATE, caching) == LINKERS | nvcc | {"CCACHE_PREFIX": "/tree/gate"}
+    assert compiler_gate.gate_hooks(GATE, caching) == LINKERS | nvcc | {"CCACHE_PREFIX": "/tree/gate"}
     new = caching | {"CMAKE_CUDA_COMPILER_LAUNCHER": "ccache"}
-    assert install.gate_hooks(GATE, new) == LINKERS | {"CCACHE_PREFIX": "/tree/gate"}
+    assert compiler_gate.gate_hooks(GATE, new) == LINKERS | {"CCACHE_PREFIX": "/tree/gate"}
 
 
 def test_in_a_path_with_blanks_it_stands_before_ccache() -> None:
     there = Path("/my tree/gate")
-    named = install.gate_hooks(there, {"CCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "ccache"})
+    named = compiler_gate.gate_hooks(there, {"CCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "ccache"})
     assert "CCACHE_PREFIX" not in named
     assert named["CMAKE_C_COMPILER_LAUNCHER"] == "/my tree/gate;ccache"
     assert named["CMAKE_CXX_COMPILER_LAUNCHER"] == "/my tree/gate"
@@ -148,14 +148,14 @@ def test_in_a_path_with_blanks_it_stands_before_ccache() -> None:
 
 def test_sccache_keeps_its_launchers() -> None:
     caching = {"SCCACHE_DIR": "/kept", "CMAKE_C_COMPILER_LAUNCHER": "sccache"}
-    assert "CMAKE_C_COMPILER_LAUNCHER" not in install.gate_hooks(GATE, caching)
+    assert "CMAKE_C_COMPILER_LAUNCHER" not in compiler_gate.gate_hooks(GATE, caching)
 
 
 # Named to everything else.
 
 
 def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_path: Path) -> None:
-    there = install.place_gate(compiled, tmp_path / "tree/gate")
+    there = compiler_gate.place_gate(compiled, tmp_path / "tree/gate")
     for name in ("cc", "g++-12", "x86_64-linux-gnu-gcc", "gcc-ar", "ccache", "clang-format", "g++.txt"):
         compiler(tmp_path / "first" / name, f'echo first {name} "$@"')
     compiler(tmp_path / "second/cc", "echo second")
@@ -164,7 +164,7 @@ def test_stand_ins_go_through_the_gate_to_the_first_on_path(compiled: Path, tmp_
     (tmp_path / "caches").mkdir()
     (tmp_path / "caches/g++").symlink_to(tmp_path / "first/ccache")
     path = f"{tmp_path}/gone:{tmp_path}/caches:{tmp_path}/first:{tmp_path}/second:{os.environ['PATH']}"
-    changed = install.make_stand_ins(tmp_path / "tree/bin", there, None, {"PATH": path})
+    changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", there, None, {"PATH": path})
     assert changed == {"PATH": f"{tmp_path}/tree/bin:{path}"}
     made = {file.name for file in (tmp_path / "tree/bin").iterdir()}
     assert made >= {"cc", "g++-12", "x86_64-linux-gnu-gcc", "clang++"}
@@ -183,11 +183,11 @@ def test_stand_ins_are_made_anew(compiled: Path, tmp_path: Path) -> None:
     compiler(tmp_path / "path/gcc-12", "echo")
     environ = {"PATH": str(tmp_path / "path")}
     folder = tmp_path / "bin"
-    first = install.make_stand_ins(folder, compiled, None, environ)
+    first = compiler_gate.make_stand_ins(folder, compiled, None, environ)
     assert {file.name for file in folder.iterdir()} == {"gcc-11", "gcc-12"}
     old.unlink()
-    assert install.make_stand_ins(folder, compiled, None, environ) == first
-    assert install.make_stand_ins(folder, compiled, None, first)["PATH"].count(str(folder)) == 2
+    assert compiler_gate.make_stand_ins(folder, compiled, None, environ) == first
+    assert compiler_gate.make_stand_ins(folder, compiled, None, first)["PATH"].count(str(folder)) == 2
     assert {file.name for file in folder.iterdir()} == {"gcc-12"}
     assert str(tmp_path / "path/gcc-12") in (folder / "gcc-12").read_text()
 
@@ -196,7 +196,7 @@ def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path
     mine = compiler(tmp_path / "opt/clang", "echo mine")
     compiler(tmp_path / "path/clang", "echo theirs")
     environ = {"PATH": str(tmp_path / "path"), "CC": str(mine), "CXX": "clang++ -m64"}
-    changed = install.make_stand_ins(tmp_path / "bin", compiled, None, environ)
+    changed = compiler_gate.make_stand_ins(tmp_path / "bin", compiled, None, environ)
     assert set(changed) == {"PATH", "CC"}
     assert Path(changed["CC"]).name == "clang"
     assert str(mine) in Path(changed["CC"]).read_text()
@@ -206,21 +206,21 @@ def test_compilers_by_their_whole_path_get_stand_ins_of_their_own(compiled: Path
 def test_nvcc_gets_one_that_is_not_on_path(compiled: Path, tmp_path: Path) -> None:
     real = compiler(tmp_path / "cuda/bin/nvcc", "echo")
     for environ in ({"CUDA_HOME": str(tmp_path / "cuda")}, {"CUDACXX": str(real), "CUDA_HOME": "/gone"}):
-        named = install.make_nvcc_stand_in(tmp_path / "bin", compiled, None, environ)
+        named = compiler_gate.make_nvcc_stand_in(tmp_path / "bin", compiled, None, environ)
         assert set(named) == {"PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"}
         there = Path(named["PYTORCH_NVCC"])
         assert there.name == "nvcc"
         assert there.parent != tmp_path / "bin"
         assert f'exec {compiled} {real} "$@"' in there.read_text()
     for without in ({"CUDA_HOME": "/gone"}, {}):
-        assert install.make_nvcc_stand_in(tmp_path / "bin", compiled, None, without) == {}
-        assert install.surround_nvcc(tmp_path / "bin", without) == {}
+        assert compiler_gate.make_nvcc_stand_in(tmp_path / "bin", compiled, None, without) == {}
+        assert compiler_gate.surround_nvcc(tmp_path / "bin", without) == {}
 
 
 def test_nvcc_without_dependency_flags_is_not_cached(compiled: Path, tmp_path: Path) -> None:
     compiler(tmp_path / "cuda/bin/nvcc", 'echo "nvcc $CCACHE_DISABLE" "$@"')
     cache = compiler(tmp_path / "ccache", 'shift; echo "cached $CCACHE_DEPEND" "$@"')
-    named = install.make_nvcc_stand_in(
+    named = compiler_gate.make_nvcc_stand_in(
         tmp_path / "bin", compiled, str(cache), {"CUDA_HOME": str(tmp_path / "cuda")}
     )
 
@@ -247,8 +247,8 @@ def test_the_toolkit_around_the_stand_in_is_the_real_one(compiled: Path, tmp_pat
     (there / "include").symlink_to(tmp_path)  # of another toolkit, with which the tree was built before
     (there / "bin/gone").symlink_to(tmp_path / "gone")
     for _ in range(2):
-        install.make_nvcc_stand_in(folder, compiled, None, environ)
-        assert install.surround_nvcc(folder, environ) == {"CUDA_HOME": str(there)}
+        compiler_gate.make_nvcc_stand_in(folder, compiled, None, environ)
+        assert compiler_gate.surround_nvcc(folder, environ) == {"CUDA_HOME": str(there)}
         assert {path.name for path in there.iterdir()} == {"bin", "include"}
         assert {path.name for path in (there / "bin").iterdir()} == {"nvcc", "ptxas"}
         assert (there / "include/cuda.h").read_text() == "new"
@@ -257,10 +257,10 @@ def test_the_toolkit_around_the_stand_in_is_the_real_one(compiled: Path, tmp_pat
 
 
 def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:
-    there = install.place_gate(None, tmp_path / "my tree/gate")
+    there = compiler_gate.place_gate(None, tmp_path / "my tree/gate")
     compiler(tmp_path / "my path/cc", 'echo ran "$@"')
     path = f"{tmp_path}/my path:{os.environ['PATH']}"
-    changed = install.make_stand_ins(tmp_path / "my tree/bin", there, None, {"PATH": path})
+    changed = compiler_gate.make_stand_ins(tmp_path / "my tree/bin", there, None, {"PATH": path})
     done = subprocess.run(
         ["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True
     )
@@ -299,7 +299,7 @@ class Cached:
 
     def __init__(self, folder: Path, compiled: Path) -> None:
         self.folder = folder
-        self.gate = install.place_gate(compiled, folder / "tree/gate")
+        self.gate = compiler_gate.place_gate(compiled, folder / "tree/gate")
         self.ccache = shutil.which("ccache")
         if self.ccache is None:
             pytest.skip("ccache is not installed")
@@ -308,7 +308,9 @@ class Cached:
 
     def variables(self) -> dict[str, str]:
         """Return what the hooks add, and what makes ccache ours."""
-        return self.caching | {"CCACHE_PREFIX": install.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]}
+        return self.caching | {
+            "CCACHE_PREFIX": compiler_gate.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]
+        }
 
     def direct(self, variables: dict[str, str]) -> bytes:
         """Compile with slots, none of which is free: it ends only where it comes to no gate."""
@@ -350,7 +352,7 @@ def test_the_gate_changes_no_key(compiled: Path, tmp_path: Path) -> None:
 def test_stand_ins_cache_compiles_and_gate_links(compiled: Path, tmp_path: Path) -> None:
     cached = Cached(tmp_path, compiled)
     variables = cached.variables()
-    changed = install.make_stand_ins(tmp_path / "tree/bin", cached.gate, cached.ccache, os.environ)
+    changed = compiler_gate.make_stand_ins(tmp_path / "tree/bin", cached.gate, cached.ccache, os.environ)
     (tmp_path / "main.c").write_text("int a(void); int main(void) { return a(); }\n")
     with Meeting(tmp_path / "folder") as meeting:
         for words in (["-c", "a.c"], ["-c", "main.c"], ["a.o", "main.o", "-o", "main"]):

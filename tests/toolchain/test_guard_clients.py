@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.toolchain.guard.clients import (
+from torchmill.toolchain.guard.units import (
     LONGEST_COMMAND_BYTES,
     GateClient,
     GateGone,

@@ -17,7 +17,7 @@ from torchmill.toolchain.guard.expectations import (
     expect_again,
     relevant_units,
 )
-from torchmill.toolchain.guard.forecast import MIB, Unit
+from torchmill.toolchain.guard.policy import MIB, Unit
 from torchmill.toolchain.guard.units import UnitDescription
 
 KNOWN = (

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from torchmill.toolchain.guard.forecast import (
+from torchmill.toolchain.guard.policy import (
     FOREVER,
     MIB,
+    SOONEST,
+    WAIT_LIMIT_SECONDS,
     Admit,
     MemoryForecast,
     Pause,
@@ -18,9 +20,11 @@ from torchmill.toolchain.guard.forecast import (
     Unit,
     UnitForecast,
     UnitTicket,
+    decide,
+    next_look,
     reserved_bytes,
+    spare_tokens,
 )
-from torchmill.toolchain.guard.policy import SOONEST, WAIT_LIMIT_SECONDS, decide, next_look, spare_tokens
 
 GIB = 1024 * MIB
 

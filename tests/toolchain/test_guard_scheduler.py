@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.guards import MIB, SOON, until
-from torchmill.toolchain.guard.clients import GateClient, GateGone, StartRequest, UnitEnded, UnitStarted
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import (
@@ -23,7 +22,14 @@ from torchmill.toolchain.guard.scheduler import (
     UnitScheduler,
 )
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
-from torchmill.toolchain.guard.units import describe_unit
+from torchmill.toolchain.guard.units import (
+    GateClient,
+    GateGone,
+    StartRequest,
+    UnitEnded,
+    UnitStarted,
+    describe_unit,
+)
 
 PLENTY = RoomReading(headroom=8192 * MIB, cores=2.0, falling=0.0, rising=0.0, late=0.0)
 

@@ -12,7 +12,6 @@ import pytest
 from tests.support.recorded import GIB, moment, ran, small
 from torchmill.config.model import KnownUnit
 from torchmill.toolchain.guard import server
-from torchmill.toolchain.guard.clients import listen
 from torchmill.toolchain.guard.command import GuardCommand, GuardStarter, parse_command
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
@@ -35,6 +34,7 @@ from torchmill.toolchain.guard.timeline import (
     format_record,
     parse_record,
 )
+from torchmill.toolchain.guard.units import listen
 
 ORDERS = GuardCommand(
     folder="/run/ä b",

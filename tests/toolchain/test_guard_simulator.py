@@ -19,8 +19,7 @@ from guard_simulator import (
     simulate_build,
 )
 
-from torchmill.toolchain.guard.forecast import MIB, Admit, Decision, PolicyInput, Unit
-from torchmill.toolchain.guard.policy import decide
+from torchmill.toolchain.guard.policy import MIB, Admit, Decision, PolicyInput, Unit, decide
 
 GIB = 1024 * MIB
 

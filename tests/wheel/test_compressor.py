@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchmill.wheel.pack.compressor import MemberCache, _group_files
-from torchmill.wheel.pack.zip_writer import BLOCK_BYTES, MemberSource
+from torchmill.wheel.pack.zip_archive import BLOCK_BYTES, MemberSource
 
 CONTENT = hashlib.sha256(b"what it holds").digest()
 PARTS = [b"compressed " * 1000, b"bytes" * 400000]

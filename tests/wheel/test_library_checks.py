@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.support import tiny_wheels as tiny
-from torchmill.wheel.verify import library_checks
+from torchmill.wheel.verify import static_checks
 
 
 def called(wheel: Path, folder: Path, platform: str) -> Path:
@@ -21,12 +21,12 @@ def called(wheel: Path, folder: Path, platform: str) -> Path:
 
 @tiny.needs_compiler
 def test_a_true_tag_is_not_contradicted(torch_wheel: Path) -> None:
-    assert library_checks.tag_problems(torch_wheel) == []
+    assert static_checks.tag_problems(torch_wheel) == []
 
 
 @tiny.needs_compiler
 def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
-    found = library_checks.tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
+    found = static_checks.tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
     newer = f"GLIBC_2.17 of libc.so.6, which is newer than manylinux_2_5_{tiny.ARCH}"
     assert any(one.startswith("tinytorch/lib/libtiny.so needs") and newer in one for one in found)
 
@@ -34,27 +34,27 @@ def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_pat
 @tiny.needs_compiler
 def test_each_of_several_tags_is_judged(torch_wheel: Path, tmp_path: Path) -> None:
     both = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
-    assert library_checks.platform_tags(called(torch_wheel, tmp_path, both).name) == tuple(both.split("."))
-    assert library_checks.tag_problems(called(torch_wheel, tmp_path, both))
+    assert static_checks.platform_tags(called(torch_wheel, tmp_path, both).name) == tuple(both.split("."))
+    assert static_checks.tag_problems(called(torch_wheel, tmp_path, both))
 
 
 @tiny.needs_compiler
 def test_a_tag_of_another_machine_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
-    found = library_checks.tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_36_{other}"))
+    found = static_checks.tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_36_{other}"))
     assert any(f"not for {other}" in one for one in found)
 
 
 @tiny.needs_compiler
 def test_the_plain_tag_promises_a_machine(torch_wheel: Path, tmp_path: Path) -> None:
-    found = library_checks.tag_problems(called(torch_wheel, tmp_path, "linux_riscv64"))
+    found = static_checks.tag_problems(called(torch_wheel, tmp_path, "linux_riscv64"))
     assert found
     assert all(one.endswith("not for riscv64") for one in found)
 
 
 @tiny.needs_compiler
 def test_a_tag_of_another_c_library_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
-    found = library_checks.tag_problems(called(torch_wheel, tmp_path, f"musllinux_1_2_{tiny.ARCH}"))
+    found = static_checks.tag_problems(called(torch_wheel, tmp_path, f"musllinux_1_2_{tiny.ARCH}"))
     told = f"needs libc.so.6 of glibc, which systems of musllinux_1_2_{tiny.ARCH} do not have"
     assert any(told in one for one in found)
 
@@ -69,7 +69,7 @@ def test_names_that_no_folder_takes_are_told(
         library = next(name for name in archive.namelist() if name.endswith(".so"))
         for name in more:
             archive.writestr(name, archive.read(library))
-    (clause,) = library_checks.tag_problems(strange)
+    (clause,) = static_checks.tag_problems(strange)
     assert clause.startswith("its libraries cannot be extracted (File ")
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_library_is_named_as_the_wheel_names_it(torch_wheel: Path, tmp
     with ZipFile(broken, "a") as archive:
         library = next(name for name in archive.namelist() if name.endswith(".so"))
         archive.writestr("tinytorch/broken.so", archive.read(library)[:100])
-    (clause,) = library_checks.tag_problems(broken)
+    (clause,) = static_checks.tag_problems(broken)
     assert clause.startswith("tinytorch/broken.so: not a sound ELF file")
 
 
@@ -88,17 +88,17 @@ def test_a_damaged_library_is_named_as_the_wheel_names_it(torch_wheel: Path, tmp
 def test_of_tags_that_promise_nothing_nothing_is_said(
     torch_wheel: Path, tmp_path: Path, platform: str
 ) -> None:
-    assert library_checks.tag_problems(called(torch_wheel, tmp_path, platform)) == []
+    assert static_checks.tag_problems(called(torch_wheel, tmp_path, platform)) == []
 
 
 @tiny.needs_compiler
 def test_what_cannot_be_read_is_told(torch_wheel: Path, tmp_path: Path) -> None:
-    unknown = library_checks.tag_problems(called(torch_wheel, tmp_path, "manylinux_2_5_pdp11"))
+    unknown = static_checks.tag_problems(called(torch_wheel, tmp_path, "manylinux_2_5_pdp11"))
     assert len(unknown) == 1
     assert "pdp11" in unknown[0]
     cut = called(torch_wheel, tmp_path, tiny.PLATFORM)
     cut.write_bytes(cut.read_bytes()[:-100])
-    (clause,) = library_checks.tag_problems(cut)
+    (clause,) = static_checks.tag_problems(cut)
     assert "not a sound zip archive" in clause
 
 
@@ -124,7 +124,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def problems(site: Path, *names: str) -> list[str]:
-    return library_checks.linking_problems(site, names, tiny.PLATFORM)
+    return static_checks.linking_problems(site, names, tiny.PLATFORM)
 
 
 @tiny.needs_compiler
@@ -179,4 +179,4 @@ def test_an_import_must_not_need_the_driver(site: Path, away: Path) -> None:
 
 @tiny.needs_compiler
 def test_other_platforms_are_left_alone(site: Path) -> None:
-    assert library_checks.linking_problems(site, ["tinytorch/_C.so"], "win_amd64") == []
+    assert static_checks.linking_problems(site, ["tinytorch/_C.so"], "win_amd64") == []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from torchmill.core.errors import ConfigError
-from torchmill.wheel.pack.policy import (
+from torchmill.wheel.pack.bundling import (
     DRIVER_LIBRARY,
     INTERPRETER_LIBRARY,
     SystemNeeds,

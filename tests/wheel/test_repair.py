@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import tiny_wheels as tiny
 from tests.support.refusals import refused
-from torchmill.wheel.pack import elf, policy
+from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import hashed_name, system_search
 from torchmill.wheel.pack.repair import repair_wheel
 from torchmill.wheel.pack.staging import unpack_wheel
@@ -139,7 +139,7 @@ def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw
 
 def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
     machine = facts(raw.outside / "liblens.so.1").machine
-    promised = policy.platform_target(tiny.PLATFORM)
+    promised = bundling.platform_target(tiny.PLATFORM)
     here = {
         name: path for name, path in system_search().cached if path.is_file() and not promised.on_system(name)
     }

@@ -13,7 +13,7 @@ from tests.support.refusals import refused
 from torchmill.core.errors import BuildError
 from torchmill.wheel.pack.staging import StagedWheel, stage_wheel, unpack_wheel
 from torchmill.wheel.pack.wheel_writer import pack_wheel
-from torchmill.wheel.pack.zip_writer import BLOCK_BYTES
+from torchmill.wheel.pack.zip_archive import BLOCK_BYTES
 
 METADATA = "Metadata-Version: 2.1\nName: Tiny-Torch\nVersion: 1.0+cpu\n"
 

@@ -13,7 +13,7 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
 from tests.support import told_wheels
-from torchmill.wheel import builder, statement
+from torchmill.wheel import statement
 
 CI = {
     "GITHUB_SERVER_URL": "https://github.com",
@@ -43,7 +43,7 @@ def test_the_library_of_in_toto_takes_it(told: dict[str, Any]) -> None:
     slsa = json_format.Parse(predicate, provenance_pb2.Provenance())
     assert slsa.build_definition.build_type == statement.BUILD_TYPE
     assert slsa.build_definition.external_parameters["tag"] == "v1.13.1"
-    assert slsa.run_details.builder.id == builder.LOCAL_BUILDER
+    assert slsa.run_details.builder.id == statement.LOCAL_BUILDER
     assert len(slsa.build_definition.resolved_dependencies) == 11
 
 
@@ -113,14 +113,14 @@ def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
     for word in ("builder", "origins", "options"):
         del told[word]
     made = statement.compose_statement(told)
-    assert made["predicate"]["runDetails"]["builder"]["id"] == builder.LOCAL_BUILDER
+    assert made["predicate"]["runDetails"]["builder"]["id"] == statement.LOCAL_BUILDER
     assert "uri" not in depends(made)["bundled library libgomp.so.1.0.0"]
 
 
 def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
-    assert builder.describe_builder({}) == {"id": builder.LOCAL_BUILDER, "torchmill": "0.1.0"}
-    assert builder.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
-    made = statement.compose_statement(told | {"builder": builder.describe_builder(CI)})["predicate"][
+    assert statement.describe_builder({}) == {"id": statement.LOCAL_BUILDER, "torchmill": "0.1.0"}
+    assert statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
+    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})["predicate"][
         "runDetails"
     ]
     assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
@@ -130,5 +130,5 @@ def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) ->
 def test_outside_its_checkout_the_suite_has_no_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "_PROJECT", tmp_path / "pyproject.toml")
-    assert builder.suite_version() == "unknown"
+    monkeypatch.setattr(statement, "_PROJECT", tmp_path / "pyproject.toml")
+    assert statement.suite_version() == "unknown"

@@ -18,18 +18,18 @@ import pytest
 
 from tests.support import tiny_wheels as tiny
 from tests.support.refusals import refused
-from torchmill.wheel.pack import zip_writer
+from torchmill.wheel.pack import zip_archive
 from torchmill.wheel.pack.wheel_writer import PackedWheel, pack_wheel
-from torchmill.wheel.pack.zip_writer import BLOCK_BYTES
+from torchmill.wheel.pack.zip_archive import BLOCK_BYTES
 
 INFO = "tiny-1.0.dist-info"
-CODECS = sorted(zip_writer.available_codecs())
+CODECS = sorted(zip_archive.available_codecs())
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 PACK = """
 import re, sys
 from pathlib import Path
-from torchmill.wheel.pack import wheel_writer, zip_writer
-codec = zip_writer.available_codecs()["zlib"]
+from torchmill.wheel.pack import wheel_writer, zip_archive
+codec = zip_archive.available_codecs()["zlib"]
 wheel_writer.pack_wheel(Path(sys.argv[1]), Path(sys.argv[2]), cache_folder=Path(sys.argv[3]), codec=codec)
 # of this process alone; rusage counts the parent's too
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -152,7 +152,7 @@ def large(tree: Path) -> Path:
 def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
     large: Path, tmp_path: Path, name: str
 ) -> None:
-    codec, members = zip_writer.available_codecs()[name], tmp_path / "members"
+    codec, members = zip_archive.available_codecs()[name], tmp_path / "members"
 
     def packed(name: str, threads: int, members: Path | None) -> PackedWheel:
         return pack_wheel(large, tmp_path / name, threads=threads, cache_folder=members, codec=codec)
@@ -224,7 +224,7 @@ def test_a_store_without_room_only_makes_it_slower(large: Path, tmp_path: Path) 
         check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    roomy = pack_wheel(large, tmp_path / "roomy.whl", codec=zip_writer.available_codecs()["zlib"])
+    roomy = pack_wheel(large, tmp_path / "roomy.whl", codec=zip_archive.available_codecs()["zlib"])
     assert (tmp_path / "full.whl").read_bytes() == roomy.path.read_bytes()
 
 

@@ -14,8 +14,8 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from torchmill.wheel.pack import zip_writer
-from torchmill.wheel.pack.zip_writer import (
+from torchmill.wheel.pack import zip_archive
+from torchmill.wheel.pack.zip_archive import (
     BLOCK_BYTES,
     MemberSource,
     ZipMember,
@@ -24,12 +24,12 @@ from torchmill.wheel.pack.zip_writer import (
 )
 
 
-def blocks(codec: zip_writer.Codec, path: Path, size: int, offset: int = 0) -> list[bytes]:
+def blocks(codec: zip_archive.Codec, path: Path, size: int, offset: int = 0) -> list[bytes]:
     """Return the compressed blocks of a file."""
     return [compress() for compress in block_tasks(codec, MemberSource("x", path, size, 0o644, offset))]
 
 
-CODECS = sorted(zip_writer.available_codecs())
+CODECS = sorted(zip_archive.available_codecs())
 WORDS = [b"at::", b"Tensor", b"const", b"&", b"self", b"\0\0\0\0", b"int64_t", b";\n"]
 
 
@@ -53,7 +53,7 @@ def inflated(data: bytes) -> bytes:
     "size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345]
 )
 def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
-    path, data, codec = tmp_path / "file", text(size), zip_writer.available_codecs()[name]
+    path, data, codec = tmp_path / "file", text(size), zip_archive.available_codecs()[name]
     path.write_bytes(data)
     packed = blocks(codec, path, size)
     assert len(packed) == max(1, -(-size // BLOCK_BYTES))
@@ -66,7 +66,7 @@ def test_where_the_bytes_lie_makes_no_difference(tmp_path: Path, size: int) -> N
     alone, among = tmp_path / "alone", tmp_path / "among"
     alone.write_bytes(text(size))
     among.write_bytes(b"before" * 10000 + text(size) + b"behind" * 10000)
-    codec = zip_writer.best_codec()
+    codec = zip_archive.best_codec()
     assert blocks(codec, alone, size) == blocks(codec, among, size, 60000)
 
 
@@ -74,14 +74,14 @@ def test_every_codec_counts_the_same_checksum() -> None:
     data = text(BLOCK_BYTES)
     counted = {
         codec.module.crc32(memoryview(data)[9:], zlib.crc32(data[:9]))
-        for codec in zip_writer.available_codecs().values()
+        for codec in zip_archive.available_codecs().values()
     }
-    assert counted == {zlib.crc32(data)} == {zip_writer.crc32(data)}
+    assert counted == {zlib.crc32(data)} == {zip_archive.crc32(data)}
 
 
 @pytest.mark.parametrize("name", CODECS)
 def test_a_block_refers_back_to_the_one_before(tmp_path: Path, name: str) -> None:
-    path, codec = tmp_path / "file", zip_writer.available_codecs()[name]
+    path, codec = tmp_path / "file", zip_archive.available_codecs()[name]
     noise = random.Random(1).randbytes(30000)  # noqa: S311 - the same every time
     path.write_bytes(bytes(BLOCK_BYTES - len(noise)) + noise + noise)
     assert len(blocks(codec, path, BLOCK_BYTES + len(noise))[-1]) < 3000
@@ -90,19 +90,19 @@ def test_a_block_refers_back_to_the_one_before(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", CODECS)
 def test_what_cannot_be_compressed_hardly_grows(name: str) -> None:
     noise = random.Random(2).randbytes(BLOCK_BYTES)  # noqa: S311 - the same every time
-    packed = zip_writer.available_codecs()[name].compress(noise)
+    packed = zip_archive.available_codecs()[name].compress(noise)
     assert inflated(packed) == noise
     assert len(packed) - len(noise) < len(noise) >> 6  # what the archive reckons with
 
 
 def test_the_best_codec_is_the_first_and_says_what_it_is() -> None:
-    assert zip_writer.best_codec() is next(iter(zip_writer.available_codecs().values()))
-    assert str(zip_writer.available_codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
-    assert list(zip_writer.available_codecs())[-1] == "zlib"
+    assert zip_archive.best_codec() is next(iter(zip_archive.available_codecs().values()))
+    assert str(zip_archive.available_codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
+    assert list(zip_archive.available_codecs())[-1] == "zlib"
 
 
 def test_blocks_take_the_levels_in_turn(tmp_path: Path) -> None:
-    mixed = zip_writer.Codec("zlib", "1", (9, 0, 0), zlib)
+    mixed = zip_archive.Codec("zlib", "1", (9, 0, 0), zlib)
     path, size = tmp_path / "file", 5 * BLOCK_BYTES
     path.write_bytes(text(size))
     packed = [len(block) > BLOCK_BYTES for block in blocks(mixed, path, size)]

@@ -15,14 +15,12 @@ from torchmill.build.tree import fill_placeholders
 from torchmill.core.errors import BuildError, MemoryBuildError, TorchmillError
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, stream
-from torchmill.plan.build_plan import usable_memory
-from torchmill.plan.diagnosis import causes
-from torchmill.plan.job_count import count_jobs, guarded_slots, largest_compile
+from torchmill.plan import causes
+from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
-from torchmill.toolchain.guard import jobserver, units
+from torchmill.toolchain.guard import compiler_gate, jobserver, units
 from torchmill.toolchain.guard.expectations import relevant_units
-from torchmill.toolchain.guard.gate import install
 from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
 from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
@@ -50,13 +48,13 @@ def compiler_environment(
     if guard.fifo is not None:
         found |= jobserver.jobserver_environment(guard.fifo, found)
     # the gate stands behind these
-    cached = {name: cache.variables[name] for name in install.LAUNCHERS if name in cache.variables}
+    cached = {name: cache.variables[name] for name in compiler_gate.LAUNCHERS if name in cache.variables}
     leading = {**cached, **guard.hooks}
     past = list(find_replaced_hooks(leading, found))
     configured = context.tree.build / "CMakeCache.txt"
     if configured.is_file():  # by a run that may have had no gate
         text = configured.read_text(encoding="utf-8", errors="replace")
-        if languages := languages_past_gate(text, {leading[name] for name in install.LAUNCHERS}):
+        if languages := languages_past_gate(text, {leading[name] for name in compiler_gate.LAUNCHERS}):
             tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
             past.append(f"{tree} (delete it for the guard to see those compilers)")
     for sentence in past:
@@ -73,11 +71,11 @@ def _stand_ins(
     """Return what leads compilers that have no launcher to the gate, behind the cache if that supports it."""
     folder = context.tree.folder / "bin"
     by_path = context.package.compilers == "path"
-    variables = install.make_stand_ins(folder, gate, cache.program or None, environ) if by_path else {}
+    variables = compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ) if by_path else {}
     if context.plan.build.cuda:  # also where CMake has launchers: some libraries in the tree have makefiles
         launcher = cache.program if "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables else None
-        variables |= install.make_nvcc_stand_in(folder, gate, launcher, environ)
-        variables |= install.surround_nvcc(folder, environ) if by_path else {}
+        variables |= compiler_gate.make_nvcc_stand_in(folder, gate, launcher, environ)
+        variables |= compiler_gate.surround_nvcc(folder, environ) if by_path else {}
     return variables
 
 

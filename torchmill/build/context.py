@@ -15,11 +15,11 @@ from torchmill.core.errors import SourceError
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
-from torchmill.fetch.source.record import load_source
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host
-from torchmill.plan import build_plan, cuda_selection, keys, wheel_name
-from torchmill.plan.base_requirement import PYPI
+from torchmill.plan import build_plan, cuda_toolkit, wheel_name
+from torchmill.plan.build_plan import PYPI
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
 from torchmill.toolchain import compiler_cache
@@ -95,7 +95,7 @@ class BuildContext:
     @cached_property
     def tree_key(self) -> str:
         """Return the digest of everything that can change what is the same for every interpreter."""
-        return keys.tree_key(self.plan, self.source, self.facts.patches, self.machine_inputs)
+        return build_plan.tree_key(self.plan, self.source, self.facts.patches, self.machine_inputs)
 
     @cached_property
     def environment_key(self) -> str:
@@ -103,12 +103,12 @@ class BuildContext:
         named = self.options.torch  # a wheel, or PyPI's; None: ours
         wheel = base_wheel(self) if named is None else Path(named) if named and named != PYPI else None
         digest = (wheel and self.stat_cache.digest(wheel)) or ""
-        return keys.environment_key(self.plan, {**self.tools, "base": digest})
+        return build_plan.environment_key(self.plan, {**self.tools, "base": digest})
 
     @cached_property
     def compile_key(self) -> str:
         """Return the digest of everything that can change what is compiled."""
-        return keys.compile_key(self.tree_key, self.environment_key, self.plan)
+        return build_plan.compile_key(self.tree_key, self.environment_key, self.plan)
 
     @property
     def wheel(self) -> Path:
@@ -134,7 +134,7 @@ class BuildContext:
             "patches": str(self.facts.patches),
             "PATH": os.environ.get("PATH", os.defpath),
         }
-        return found | cuda_selection.cuda_placeholders(self.plan, self.host)
+        return found | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 
 def create_context(

@@ -12,7 +12,7 @@ from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
 from torchmill.core.files import list_contents
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.record import read_record
+from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
 from torchmill.host.disk_usage import list_children, nearest_existing
 

@@ -1,20 +1,25 @@
 """The main job: one cell from its plan to the verified wheel in dist/."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from torchmill.build import disk_space
 from torchmill.build.context import BuildContext
-from torchmill.build.preflight import preflight
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
 from torchmill.core import locks
+from torchmill.core.errors import HostError
 from torchmill.core.files import report_disk_full
 from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
+from torchmill.plan.cuda_toolkit import describe_passed_over
+from torchmill.plan.doctor import examination
+from torchmill.toolchain import remote_cache
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Artifact:
@@ -52,3 +57,26 @@ def _hold_cell(context: BuildContext) -> Iterator[None]:
             yield
         finally:
             context.stat_cache.save()
+
+
+def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
+    """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
+
+    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
+    """
+    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
+    machine = examination.survey_host(context.facts, context.host, os.environ)
+    machine = disk_space.with_disk_space(
+        machine, context.facts, context.layout, context.folders, context.source
+    )
+    if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
+        note(sentence)
+    findings = examination.examine_build(context.facts, context.cell, machine, context.plan, context.source)
+    if not examination.can_start(findings):
+        lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
+        raise HostError(
+            f"{context.plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready"
+        )
+    for one in findings:
+        if one.verdict == "warning":
+            note(one.sentence())

@@ -1,20 +1,24 @@
-"""Make the tree of a cell ready to compile: reuse the existing one where possible, else make a fresh copy."""
+"""Make a tree ready to compile: a fresh copy, the old one, or that of another interpreter, retargeted."""
 
 import contextlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from torchmill.build import machine_inputs, retarget
+from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext, build_environment
-from torchmill.build.tree import copy_source, fill_placeholders
-from torchmill.core import files
+from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
+from torchmill.core import ninja
 from torchmill.core.errors import BuildError
+from torchmill.core.files import write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source import fetcher
-from torchmill.host.environments import Install, TreeUser
+from torchmill.host.environments import Install, TreeUser, read_tree_user
 from torchmill.plan import estimate
 
 
@@ -39,9 +43,9 @@ def prepare_tree(
     with fetcher.hold_source(context.layout, context.source):
         copy_source(tree, context.source)
     if context.shares_tree:
-        retarget.claim_tree(tree, user, context.venv)
+        claim_tree(tree, user, context.venv)
     _run_preparations(context)
-    files.write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))
+    write_atomically(tree.patched_file, json.dumps(_differing_sources(context, {})))
     tree.key_file.write_text(key, encoding="utf-8")
 
 
@@ -75,10 +79,10 @@ def list_shared_tools(folder: Path) -> list[str]:
 def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
     """Delete from a prepared tree what is out of date; return why that is impossible, else None."""
     tree = context.tree
-    if retarget.has_future_objects(tree):
+    if has_future_objects(tree):
         return "object files are dated in the future (was the clock set back?)"
     if changed := _changed_inputs(context):
-        deleted = retarget.delete_outdated_objects(tree, changed) if context.shares_tree else None
+        deleted = delete_outdated_objects(tree, changed) if context.shares_tree else None
         what = f"{_first_of(changed)} changed"
         if deleted is None:
             return what
@@ -91,7 +95,7 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
     if not context.shares_tree:
         note(f"reusing {tree.folder}")
         return None
-    deleted = retarget.retarget_tree(tree, user, context.venv)
+    deleted = retarget_tree(tree, user, context.venv)
     if deleted is None:
         return "no record of which objects depend on the Python that used it last"
     less = f", recompiling {deleted} objects that depend on Python" if deleted else ""
@@ -123,10 +127,8 @@ def _changed_inputs(context: BuildContext) -> list[str]:
     """
     digests = _read_digests(context.tree.external_inputs_file)
     own = tuple(f"{folder}/" for folder in (context.tree.folder, context.venv))
-    recorded = retarget.read_recorded_inputs(context.tree.source) or ()
-    late = retarget.inputs_newer_than_objects(
-        recorded, lambda file: file not in digests and not file.startswith(own)
-    )
+    recorded = read_recorded_inputs(context.tree.source) or ()
+    late = inputs_newer_than_objects(recorded, lambda file: file not in digests and not file.startswith(own))
     return sorted({*machine_inputs.find_changed_inputs(digests, context.stat_cache), *late})
 
 
@@ -174,13 +176,13 @@ def record_external_inputs(context: BuildContext, user: TreeUser, began: float) 
     )
     own = tuple(f"{folder}/" for folder in user.folders)
     lasting = {path: digest for path, digest in read.items() if not path.startswith(own)}
-    files.write_atomically(context.tree.external_inputs_file, json.dumps(lasting))
+    write_atomically(context.tree.external_inputs_file, json.dumps(lasting))
     return read
 
 
 def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
     """Raise BuildError where an object was compiled with the headers of another interpreter."""
-    foreign = retarget.find_foreign_object(retarget.read_recorded_inputs(context.tree.source) or (), user)
+    foreign = find_foreign_object(read_recorded_inputs(context.tree.source) or (), user)
     if foreign is not None:
         context.tree.key_file.unlink()  # the next run begins with a fresh tree
         raise BuildError(
@@ -188,3 +190,157 @@ def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
             "another Python: run the same command again to start with a fresh tree",
             code="foreign-object",
         )
+
+
+RecordedInputs = Sequence[tuple[str, Sequence[str]]]  # an object, and all files that were read for it
+
+OBJECTS = (".o", ".obj")
+PYTHON_HEADERS = ("/Python.h", "/pyconfig.h")  # what reads these depends on Python, wherever they lie
+CLOCK_SKEW_SECONDS = 2.0  # that a file system's clock may be ahead of ours
+# Made by setuptools, scikit-build-core and CMake for one interpreter, at places that all interpreters use.
+_MADE_FOR_ONE = (
+    *("build/lib.*", "build/temp.*", "build/bdist.*", "*.egg-info", "build/.skbuild-info.json"),
+    "*/lib/python3.*",
+)
+_SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
+
+
+def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
+    """Make a tree in which nothing depends on an interpreter the user's, whose environment is `venv`."""
+    fresh = tree.env.with_name(f"{tree.env.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(venv)
+    fresh.replace(tree.env)
+    write_atomically(tree.interpreter_file, user.to_json())
+
+
+def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
+    """Make a tree the user's, whose environment is `venv`; return how many objects were deleted.
+
+    None: nobody recorded what depends on the former user, and the tree must be made anew. It may be
+    interrupted at any time: until all is done the tree is nobody's, and the next run begins again.
+    """
+    former = read_tree_user(tree.interpreter_file)
+    if former is None:
+        return None
+    if former.identity == user.identity and tree.env.is_symlink() and tree.env.readlink() == venv:
+        return 0
+    write_atomically(tree.interpreter_file, replace(former, identity="").to_json())
+    recorded = read_recorded_inputs(tree.source)
+    if recorded is None and any(_files(tree.source, lambda name: name.endswith(OBJECTS))):
+        return None
+    own = tuple(f"{folder}/" for folder in former.folders)
+    stale = _readers(recorded or (), lambda file: file.startswith(own) or file.endswith(PYTHON_HEADERS))
+    _forget(tree, stale)
+    for path in _files(tree.source, lambda name: _SOABI.search(name) is not None):
+        path.unlink()
+    claim_tree(tree, user, venv)
+    return len(stale)
+
+
+def delete_outdated_objects(tree: BuildTree, changed: Collection[str]) -> int | None:
+    """Delete the objects that read files which changed since; return how many there were.
+
+    None: others than compilers whose inputs are recorded read them (a library was linked, make or FindCUDA
+    compiled something), and the tree must be made anew.
+    """
+    recorded = read_recorded_inputs(tree.source) or ()
+    outputs, setuptools = {output for output, _ in recorded}, f"{tree.build / 'temp.'}"
+    objects = map(str, _files(tree.source, lambda name: name.endswith(OBJECTS)))
+    unrecorded = any(path not in outputs and not path.startswith(setuptools) for path in objects)
+    if unrecorded or not set(changed) <= {file for _, files in recorded for file in files}:
+        return None
+    stale = _readers(recorded, set(changed).__contains__)
+    _forget(tree, stale)
+    return len(stale)
+
+
+def _readers(recorded: RecordedInputs, matches: Callable[[str], bool]) -> list[str]:
+    """Return the objects for which a file that matches was read."""
+    matching = set(filter(matches, {file for _, files in recorded for file in files}))
+    return [output for output, files in recorded if not matching.isdisjoint(files)]
+
+
+def _forget(tree: BuildTree, objects: Collection[str]) -> None:
+    """Delete objects, what was made of them, and CMake's cache."""
+    for one in objects:
+        Path(one).unlink()
+    for path in [one for pattern in _MADE_FOR_ONE for one in tree.source.glob(pattern)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (tree.build / "CMakeCache.txt").unlink(missing_ok=True)
+    # Whatever the clock says, ninja shall take it for older than what CMake remembers next.
+    if (manifest := tree.build / "build.ninja").exists():
+        os.utime(manifest, (1, 1))
+
+
+def read_recorded_inputs(source: Path) -> RecordedInputs | None:
+    """Return what was read for each existing object that ninja compiled below a folder, as absolute paths.
+
+    None: ninja compiled nothing in the folder, or its log cannot be read.
+    """
+    logs = list(_files(source, lambda name: name == ".ninja_deps"))
+    try:
+        return [one for log in logs for one in _absolute(log)] if logs else None
+    except (OSError, ValueError):
+        return None
+
+
+def _absolute(log: Path) -> Iterator[tuple[str, list[str]]]:
+    seen: dict[str, str] = {}  # a header is named once for each object that read it
+
+    def absolute(path: str) -> str:
+        if path not in seen:
+            seen[path] = os.path.normpath(os.path.join(log.parent, path))  # noqa: PTH118 (thousands)
+        return seen[path]
+
+    for output, files in ninja.read_dependencies(log).items():
+        if os.path.exists(absolute(output)):  # noqa: PTH110 (thousands)
+            yield absolute(output), [absolute(path) for path in files]
+
+
+def inputs_newer_than_objects(recorded: RecordedInputs, matches: Callable[[str], bool]) -> set[str]:
+    """Return those of the matching files that changed after an object read them.
+
+    A package manager sets the date of a file, but nobody can set when it was written.
+    """
+    newer = set[str]()
+    written: dict[str, int] = {}  # when each file was, in nanoseconds; 0 where it is gone, or does not match
+    for output, files in recorded:
+        compiled = _times(output)[0]
+        for file in files:
+            if file not in written:
+                written[file] = _times(file)[1] if matches(file) else 0
+            if written[file] > compiled:
+                newer.add(file)
+    return newer
+
+
+def _times(path: str) -> tuple[int, int]:
+    """Return the date of a file, which anybody may set, and when it was written, in nanoseconds."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 (thousands)
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ctime_ns
+
+
+def find_foreign_object(recorded: RecordedInputs, user: TreeUser) -> tuple[str, str] | None:
+    """Return an object, and the Python.h of another interpreter that was read for it; None without any."""
+    for output, files in recorded:
+        for file in files:
+            folder, name = os.path.split(file)
+            if name == "Python.h" and os.path.realpath(folder) not in user.headers:
+                return output, file
+    return None
+
+
+def has_future_objects(tree: BuildTree) -> bool:
+    """Tell whether something was compiled later than now: the clock was set back, and ninja goes by it."""
+    now = time.time() + CLOCK_SKEW_SECONDS
+    compiled = _files(tree.build, lambda name: name.endswith((*OBJECTS, ".so", ".a", ".dylib")))
+    return any(path.lstat().st_mtime > now for path in compiled)
+
+
+def _files(folder: Path, matches: Callable[[str], bool]) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names if matches(name))

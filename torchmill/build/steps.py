@@ -28,9 +28,9 @@ from torchmill.core.process import capture
 from torchmill.core.stat_cache import digest_data
 from torchmill.host import environments
 from torchmill.host.environments import Install
-from torchmill.plan import base_requirement
+from torchmill.plan import build_plan
 from torchmill.toolchain.guard.timeline import BuildAccount
-from torchmill.wheel import builder, dist_files
+from torchmill.wheel import dist_files, statement
 from torchmill.wheel.pack import bundling, licences, metadata, repair, staging, wheel_writer
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.verify import device_code, static_checks, verification
@@ -72,7 +72,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             prepare.refuse_foreign_objects(context, user)
     own = capture([str(context.python), "-m", "pip", "list", "--format=freeze"]).split()
     said = {
-        "builder": builder.describe_builder(os.environ),
+        "builder": statement.describe_builder(os.environ),
         "requirements": sorted({*own, *prepare.list_shared_tools(context.tree.kit)}),
         "edges": built.edges,
         "cpu_seconds": round(built.cpu, 1),
@@ -90,7 +90,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
 
 def find_links(context: BuildContext) -> list[str]:
     """Return pip's option that leads to our own wheels, where a package is not built against PyPI's."""
-    ours = context.plan.torch is not None and context.options.torch != base_requirement.PYPI
+    ours = context.plan.torch is not None and context.options.torch != build_plan.PYPI
     return ["--find-links", str(context.layout.dist)] if ours else []
 
 

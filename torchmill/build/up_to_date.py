@@ -16,7 +16,7 @@ from torchmill.core import files
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
 from torchmill.wheel import dist_files
-from torchmill.wheel.pack import zip_writer
+from torchmill.wheel.pack import zip_archive
 
 STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
@@ -209,7 +209,7 @@ def _pack_inputs(context: BuildContext, raw: str) -> dict[str, str]:
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(context.stat_cache, "wheel/pack"),
-        "tools that pack": digest_data([*packers, str(zip_writer.best_codec())]),
+        "tools that pack": digest_data([*packers, str(zip_archive.best_codec())]),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
 

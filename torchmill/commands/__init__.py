@@ -5,19 +5,16 @@ Only `noxfile.py` and `tasks.py` import it.
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - clean/: `invoke status` and `invoke clean`
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the run
-- doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their
-  fixes
+- doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them
-- index: `invoke index`: write a static package index of the wheels in dist/, or a conda channel
+- index: `invoke index`, `invoke serve`: write a static index or a conda channel, and show it
 - jobs: `invoke jobs`: what limits memory and processors here, and how many compilers may run
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built
 - plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it
-- publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace
-  nothing
+- publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing
 - report/: `invoke report`
 - snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip or pixi
-- toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without
-  root
+- toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
 """

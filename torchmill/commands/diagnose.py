@@ -6,8 +6,8 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.plan.diagnosis import causes
-from torchmill.plan.diagnosis.log_text import read_log
+from torchmill.plan import causes
+from torchmill.plan.first_error import read_log
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "", json: bool = False) -> CommandOutput:

@@ -20,7 +20,7 @@ from torchmill.config.model import Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environments_folder
-from torchmill.fetch.source.record import load_source
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import description, measurement
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
@@ -100,7 +100,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         )
     cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
     if layout is not None and _needs_container(facts, cell, host):
-        from torchmill.commands.cross_doctor import examine_way_into_container
+        from torchmill.commands.cross_build import examine_way_into_container
 
         findings = examine_way_into_container(facts, layout, host, cell, options)
     else:
@@ -124,9 +124,9 @@ def _folders(layout: Layout, cell: Cell, host: Host) -> BuildFolders:
 def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
     if cell.build.arch == host.arch:
         return False
-    from torchmill.build.cross import container
+    from torchmill.build.containers import cross
 
-    return container.has_containers(facts.arches[cell.build.arch])
+    return cross.has_containers(facts.arches[cell.build.arch])
 
 
 def show_examination(  # noqa: PLR0917 - every one is an option

@@ -17,7 +17,7 @@ from torchmill.config.model import Facts
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import CHECKOUT, Layout
-from torchmill.deliver.image import builder, folder, request, runtime
+from torchmill.deliver.image import builder, dockerfile, request, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, PURPOSES, ImageOptions, ImageRequest
 from torchmill.host.native import native_arch
@@ -53,7 +53,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
     lines = [f"note: {note}" for note in recipe.notes]
     with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
         sources = {path.name: path for path in wheels}
-        folder.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
+        dockerfile.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
         if with_engine is None:
             lines.append(f"{place}: written")
             if wanted.kind != "devcontainer":

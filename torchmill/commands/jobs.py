@@ -16,7 +16,7 @@ from torchmill.core.units import format_bytes
 from torchmill.host import limits
 from torchmill.host.limits import CpuQuota, LimitReading
 from torchmill.host.native import native_arch, native_system
-from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots, largest_compile
+from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
 from torchmill.plan.options import options_of_task
 
 FEW = 4  # variants are named one by one

@@ -11,7 +11,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.record import load_source
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
 from torchmill.plan import estimate, render

@@ -10,7 +10,6 @@ from torchmill.config.model import Arch, Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.lines import direct_if_ours, never_direct
 from torchmill.deliver.snippet.stock import (
     SnippetDecision,
     SnippetRequest,
@@ -20,7 +19,7 @@ from torchmill.deliver.snippet.stock import (
     platforms_named,
     read_stock,
 )
-from torchmill.deliver.snippet.tools import snippet_tools
+from torchmill.deliver.snippet.tools import direct_if_ours, never_direct, snippet_tools
 from torchmill.host import native
 
 

@@ -7,9 +7,6 @@
 - facts_reader: read build_configs/ into values; all problems are collected into one error
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - model: values: builds, plans, packages, releases, rules, toolkits, machines
-- package_reader: read packages/*.toml and releases/*.toml
-- rules: match a rule's `when` against a build
 - selection: the selected release, and the sessions that nox lists for it
-- toml_reader: read TOML tables strictly: every mistake is collected with its place, and none stops the
-  reading
+- toml_reader: read TOML tables strictly: every mistake is collected with its place
 """

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
-from torchmill.config.matrix import newest_release
+from torchmill.config.matrix import is_within, newest_release
 from torchmill.config.model import Capability, Facts, Gpu
-from torchmill.config.rules import is_within
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import ConfigError
 

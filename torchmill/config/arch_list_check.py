@@ -15,9 +15,8 @@ from torchmill.config.arch_list import (
     parse_arch_list,
     ptx_runs,
 )
-from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, newest_release
+from torchmill.config.matrix import Cell, ReleaseTerms, format_bounds, is_within, newest_release
 from torchmill.config.model import Facts, Gpu, Host, Release, Toolkit
-from torchmill.config.rules import is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 
 

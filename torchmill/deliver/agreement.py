@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import parse_json_object, read_json_object
 from torchmill.core.units import format_bytes
-from torchmill.wheel import builder, dist_files, wheel_file
+from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
 
 MOST_DIFFERENCES = 8  # of one document that are named
@@ -137,7 +137,7 @@ class AgreementVerdict:
 
 def examine_wheel(wheel: Path) -> AgreementVerdict:
     """Return the checks of a wheel: it is read to its end, several times."""
-    from torchmill.wheel.verify import library_checks
+    from torchmill.wheel.verify import static_checks
 
     try:
         found = wheel_file.read_wheel(wheel)
@@ -148,7 +148,7 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
         )
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
-    tags = library_checks.platform_tags(wheel.name)
+    tags = static_checks.platform_tags(wheel.name)
     promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
     promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
     manifest, expected = _check_manifest(found)
@@ -157,7 +157,7 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
             "wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"
         ),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
-        AgreementCheck("tags", promise, tuple(library_checks.tag_problems(wheel))),
+        AgreementCheck("tags", promise, tuple(static_checks.tag_problems(wheel))),
         manifest,
         _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
         _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, _read_sbom),
@@ -188,7 +188,7 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, ExpectedDocume
     if wrong:
         return check, None
     try:
-        ours = manifest.get("builder", {}).get("torchmill") == builder.suite_version()
+        ours = manifest.get("builder", {}).get("torchmill") == statement.suite_version()
         documents = dist_files.compose_documents(manifest, found.path)
         return check, ExpectedDocuments(documents, Reference("the manifest", complete=ours))
     except DAMAGED as error:

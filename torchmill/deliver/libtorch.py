@@ -21,10 +21,10 @@ from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
 from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native
-from torchmill.plan import cuda_selection
-from torchmill.wheel.pack import elf, staging, wheel_writer, zip_writer
+from torchmill.plan import cuda_toolkit
+from torchmill.wheel.pack import elf, staging, wheel_writer, zip_archive
 from torchmill.wheel.pack.compressor import open_compressor
-from torchmill.wheel.pack.zip_writer import ZipWriter
+from torchmill.wheel.pack.zip_archive import ZipWriter
 from torchmill.wheel.verify import clean_environment
 
 PROJECTS = Path(__file__).parent / "consumers"
@@ -195,7 +195,7 @@ def _parts(found: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
         **products.wheel_parts(found.wheel, stat_cache),
         "facts": digest_data([*named, found.facts.arches[build.arch].system, build.arch, found.plan.toolkit]),
         "code": digest_code(stat_cache, "deliver/libtorch.py", "deliver/consumers", "wheel/pack"),
-        "tools": str(zip_writer.best_codec()),
+        "tools": str(zip_archive.best_codec()),
     }
 
 
@@ -236,4 +236,4 @@ def _cuda_home(found: VerifiedWheel) -> str | None:
     if found.plan.toolkit is None:
         return None
     host = measurement.measure_host(found.layout.root)
-    return cuda_selection.cuda_placeholders(found.plan, host).get("cuda_home", "/usr/local/cuda")
+    return cuda_toolkit.cuda_placeholders(found.plan, host).get("cuda_home", "/usr/local/cuda")

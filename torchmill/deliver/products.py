@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.fetch.source.record import load_source
+from torchmill.fetch.source.source_dir import load_source
 from torchmill.plan import build_plan
 from torchmill.plan.options import parse_options
 from torchmill.wheel import dist_files

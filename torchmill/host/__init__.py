@@ -1,16 +1,14 @@
 """What this machine has and allows.
 
 - compilers: the C++ compilers of a machine, and which one a build would use
-- cuda_toolkits: find the CUDA toolkits of a machine, in the usual places and through environment modules,
-  and their parts
+- cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
 - description: describe a machine as TOML, and read such a description
 - disk_usage: how much disk space files take, counting hard links once
 - environments: the virtual environment of a cell: what it was made for and what is installed in it
 - gpu_driver: the GPUs of a machine and their driver
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
-- limits: the memory and processors that this process may use: physical, control groups (v1 and v2),
-  ulimit, Slurm
+- limits: the memory and processors that this process may use: control groups, ulimit, Slurm
 - measurement: measure this machine: read what can be read, run the rest in parallel
 - native: this machine's system and architecture, and those of an executable file
 - programs: run a machine's tools for their versions, and list its installed system packages

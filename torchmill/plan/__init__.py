@@ -1,16 +1,13 @@
 """Decisions: pure functions of facts, host and options; nothing is touched.
 
-- base_requirement: which version of torch a dependent package is built against
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
+- causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - constraints: what the rules of a cell demand of compilers and libraries, and why
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
-- cuda_selection: choose toolkit, host compiler and libraries of a build with CUDA together
-- cuda_toolkit: which CUDA toolkit and which host compiler a build uses
-- diagnosis/: from a build's log to the cause of its failure
+- cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure
 - estimate: estimate time, memory and disk of a build from measured builds
-- job_count: how many compilers may run at a time
-- keys: digests of everything that can change a tree, an environment, or what is compiled
+- first_error: read build logs, and find the first real error in one
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill

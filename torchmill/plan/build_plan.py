@@ -1,17 +1,34 @@
-"""Compute the plan of a cell: everything a session will do, without touching anything."""
+"""Compute the plan of a cell, its number of jobs, and the digests of all that changes what it makes."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from torchmill.config.matrix import Cell
-from torchmill.config.model import Command, Facts, Host, Options, Package, Plan, Rule, Source
-from torchmill.config.rules import is_within, rule_matches
-from torchmill.plan import base_requirement, cuda_selection, wheel_name
-from torchmill.plan.cuda_selection import CudaSelection
-from torchmill.plan.job_count import count_jobs, largest_compile
+from torchmill.config.facts_model import CostRange
+from torchmill.config.matrix import Cell, find_release, is_within, rule_matches, supported_cells
+from torchmill.config.model import (
+    SPEED_ONLY_SWITCHES,
+    Build,
+    Command,
+    Facts,
+    Host,
+    Options,
+    Package,
+    Plan,
+    Release,
+    Rule,
+    Source,
+)
+from torchmill.core.errors import ConfigError
+from torchmill.core.units import format_bytes
+from torchmill.plan import cuda_toolkit, wheel_name
+from torchmill.plan.cuda_toolkit import CudaSelection
+from torchmill.plan.wheel_name import local_label
 
 
 def build_variables(
@@ -72,11 +89,11 @@ def compute_plan(
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
     """
     build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
-    using = cuda_selection.select_cuda(facts, cell, host, options, source.provider if source else "git")
+    using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     commit = source.commit if source else release.commit
     version = wheel_name.wheel_version(facts, cell, options.label, commit)
-    torch = base_requirement.base_version(facts, cell, options)
+    torch = base_version(facts, cell, options)
     options = replace(options, arch_list=using.arch_list)
     parallel = _unguarded_jobs(facts, cell, host, options)
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": using.requires}
@@ -140,7 +157,7 @@ def _requirements(
     kit = [str(merged.pop(name)) for name in map(canonicalize_name, package.kit) if name in merged]
     lines = [str(requirement) for requirement in merged.values()]
     if package.after and torch:
-        lines.append(base_requirement.base_pip_requirement(package.after, torch, options))
+        lines.append(base_pip_requirement(package.after, torch, options))
     return tuple(kit), tuple(lines)
 
 
@@ -173,3 +190,143 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
         # the wheel is packed again when it is repaired: compressing it here would be for nothing
         argv = ("${python}", "setup.py", "bdist_wheel", "--compression", "stored", "--dist-dir", "${raw}")
     return Command("build the wheel", argv)
+
+
+PYPI = "PyPI"
+_PYPI_HAS_CUDA = ("linux", "x86_64")  # where the wheels on PyPI are those of the release's `cuda_pypi`
+
+
+def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
+    """Return the exact version of the package that a dependent one is built against, None for the base.
+
+    Raises ConfigError where PyPI's wheel has another CUDA than the cell.
+    """
+    package = facts.packages[cell.build.package]
+    if package.after is None or cell.release.torch is None:
+        return None
+    base = find_release(facts, package.after, cell.release.torch)
+    if options.torch == PYPI:
+        _check_pypi_cuda(facts, cell, base)
+        return base.version
+    if options.torch:
+        return str(parse_wheel_filename(Path(options.torch).name)[1])
+    system = facts.arches[cell.build.arch].system
+    return base.version + local_label(cell.build, system, options.label, base.commit)
+
+
+def base_pip_requirement(base: str, version: str, options: Options) -> str:
+    """Return what pip installs, to build against it, of the package `base`.
+
+    To pip "==" means any local label too, and it prefers those: "===" is PyPI's very wheel.
+    """
+    if options.torch == PYPI:
+        return f"{base}==={version}"
+    return options.torch or f"{base}=={version}"
+
+
+def _check_pypi_cuda(facts: Facts, cell: Cell, base: Release) -> None:
+    """Raise ConfigError for a CUDA build against a wheel on PyPI that is known to have another toolkit."""
+    build, arch = cell.build, facts.arches[cell.build.arch]
+    if build.cuda in {None, base.cuda_pypi} or (arch.system, arch.name) != _PYPI_HAS_CUDA:
+        return
+    fitting = [
+        one.build.identifier(build.arch)
+        for one in supported_cells(facts, cell.release, build.arch)
+        if one.possible and one.build.python == build.python and one.build.cuda == base.cuda_pypi
+    ]
+    has = f"CUDA {base.cuda_pypi}" if base.cuda_pypi else "an unknown version of CUDA"
+    instead = f"build {' or '.join(fitting)}, or omit" if fitting else "omit"
+    raise ConfigError(
+        f"--torch PyPI: {base} on PyPI is built with {has}, but {build.identifier(build.arch)} is for "
+        f"CUDA {build.cuda}: {instead} --torch",
+        code="pypi-torch-cuda-mismatch",
+    )
+
+
+def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]) -> str:
+    """Return a digest of all that is the same for every interpreter that a tree can serve.
+
+    `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
+    """
+    return _digest(
+        {
+            "set": {name: value for name, value in plan.set.items() if name not in SPEED_ONLY_SWITCHES},
+            "kit": plan.kit,
+            "patches": [(patches / patch).read_text(encoding="utf-8") for patch in plan.patches],
+            "prepare": [command.argv for command in plan.prepare],
+            "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
+            "ground": dict(machine_inputs),
+        }
+    )
+
+
+def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
+    """Return a digest of what an environment is made for.
+
+    `tools` names the interpreter, and the wheel that a dependent package is built against.
+    """
+    return _digest({"python": plan.build.python, "requirements": plan.requirements, "tools": dict(tools)})
+
+
+def compile_key(tree: str, environment: str, plan: Plan) -> str:
+    """Return a digest of all that can change what one interpreter's build compiles in a tree."""
+    commands = [command.argv for command in plan.compile]
+    return _digest({"tree": tree, "environment": environment, "compile": commands})
+
+
+def _digest(parts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """A number of jobs and what it follows from."""
+
+    count: int
+    reason: str
+
+
+def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
+    """Return the bytes that the largest compiles of a build of a release take, low and high.
+
+    Where no table says so, it is the package's memory per job.
+    """
+    found = [
+        peak.memory
+        for peak in facts.peaks
+        if peak.package == build.package
+        and is_within(peak.release, version)
+        and is_within(peak.cuda, build.cuda)
+    ]
+    per_job = float(facts.packages[build.package].memory_per_job)
+    return max(found, key=lambda memory: memory.high, default=CostRange(per_job / 2, per_job))
+
+
+def guarded_slots(cores: int, memory: int) -> int:
+    """Return how many compilers a guarded build may start, within `memory` in bytes.
+
+    Most of them wait: the more there are to choose from, the better those that run fit together. But each may
+    be at its preprocessor, which no gate holds where a cache asks for it.
+    """
+    return max(1, min(4 * cores + 2, memory // PREPROCESSOR_BYTES))
+
+
+def count_jobs(cores: int, memory: int, per_job: int, options_jobs: int | None = None) -> JobCount:
+    """Return the jobs that `cores` and `memory` carry, at least one; what a user asks for wins.
+
+    `memory` and `per_job`, what the largest compiler takes, are in bytes.
+    """
+    carried = memory // per_job if per_job > 0 else cores
+    room = f"{format_bytes(memory)} of memory at {format_bytes(per_job)} a job"
+    if options_jobs is not None:
+        count = max(1, options_jobs)
+        excess = f", more than the {carried} that {room} carries" if count > carried else ""
+        return JobCount(count, f"{count} as asked{excess}")
+    if carried < 1:
+        return JobCount(1, f"1, the least possible, although {room} is short")
+    if carried < cores:
+        return JobCount(carried, f"{carried} because of memory ({room}) though there are {cores} cores")
+    return JobCount(max(1, cores), f"{max(1, cores)} because of the cores ({room} would carry {carried})")

@@ -7,9 +7,16 @@ from operator import and_
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.matrix import Cell, find_release, format_bounds
+from torchmill.config.matrix import (
+    Cell,
+    find_release,
+    format_bounds,
+    is_within,
+    make_case,
+    narrow_bounds,
+    rule_matches,
+)
 from torchmill.config.model import Compiler, Facts, Rule
-from torchmill.config.rules import is_within, make_case, narrow_bounds, rule_matches
 
 _Effect = Callable[[Rule], Mapping[str, SpecifierSet]]
 

@@ -6,9 +6,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.matrix import Cell
+from torchmill.config.matrix import Cell, axis_conditions, make_case, rule_matches
 from torchmill.config.model import Cuda, Facts, Host
-from torchmill.config.rules import axis_conditions, make_case, rule_matches
 from torchmill.config.toml_reader import is_version
 from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
 from torchmill.plan.constraints import CellConstraints

@@ -16,7 +16,7 @@ from torchmill.config.model import Facts, Plan, Release
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow
-from torchmill.plan.job_count import largest_compile
+from torchmill.plan.build_plan import largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 
 DAYS_PER_YEAR = 365.25

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torchmill.config.facts_model import CostRange, LinkFacts
+from torchmill.config.matrix import is_within
 from torchmill.config.model import Facts, Release
-from torchmill.config.rules import is_within
 from torchmill.core.units import format_bytes
 
 RISK_LEVELS = ("none", "possible", "likely")

@@ -7,7 +7,7 @@ from string import Template
 from typing import Any
 
 from torchmill.config.model import Command, Facts, Host, Package, Plan
-from torchmill.plan import cuda_selection
+from torchmill.plan import cuda_toolkit
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _cuda_lines(plan: Plan, host: Host) -> Iterator[str]:
     instead = "" if plan.toolkit == plan.build.cuda else f" in place of {plan.build.cuda}"
     said = {"cuda_home": f"CUDA {plan.toolkit}{instead}"}
     said |= {f"{name}_home": f"{name} {version}" for name, version in plan.libraries.items()}
-    there = cuda_selection.cuda_placeholders(plan, host)
+    there = cuda_toolkit.cuda_placeholders(plan, host)
     if plan.toolkit in host.completed and "cuda_home" in there:
         there["cuda_home"] += f" ({host.completed[plan.toolkit]})"
     for place, what in said.items():
@@ -107,7 +107,7 @@ def _home_exports(plan: Plan, host: Host) -> str:
     """Return the exports of the folders that only a machine knows, where they are not exported already."""
     usual = {f"{name}_home": "/usr" for name in plan.libraries}
     usual |= {"cuda_home": "/usr/local/cuda"} if plan.toolkit else {}
-    found = usual | cuda_selection.cuda_placeholders(plan, host)
+    found = usual | cuda_toolkit.cuda_placeholders(plan, host)
     return "\n".join(f"export {name}=${{{name}:-{_double_quote(folder)}}}" for name, folder in found.items())
 
 
@@ -171,12 +171,12 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
 
 def _platform_libraries(tag: str) -> str:
     """Return the shell word for the libraries that stay outside: the platform's, or all of this system's."""
-    from torchmill.wheel.pack import policy
+    from torchmill.wheel.pack import bundling
 
-    if tag.startswith(policy.PLAIN_LINUX_PREFIX):
+    if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES
     return shlex.quote(
-        "|".join(sorted(re.escape(name) for name in policy.platform_target(tag).policy.whitelist))
+        "|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist))
     )
 
 

@@ -4,9 +4,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from torchmill.config.matrix import Cell, buildable_cells
+from torchmill.config.matrix import Cell, buildable_cells, make_case, rule_matches
 from torchmill.config.model import Facts, Release
-from torchmill.config.rules import make_case, rule_matches
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.host.native import native_arch
 

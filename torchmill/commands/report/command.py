@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
-from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording
-from torchmill.commands.report.trace import write_trace
+from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording, write_trace
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.files import read_json_object

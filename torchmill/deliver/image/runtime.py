@@ -9,9 +9,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from torchmill.build.containers import image
-from torchmill.config.matrix import paired_release
+from torchmill.config.matrix import is_within, paired_release
 from torchmill.config.model import Facts, Release
-from torchmill.config.rules import is_within
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.image import dockerfile
 from torchmill.deliver.image.dockerfile import ImageRecipe

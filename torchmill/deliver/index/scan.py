@@ -161,7 +161,7 @@ def stat_wheel(path: Path) -> str:
 
 
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
-    from torchmill.wheel.verify import library_checks
+    from torchmill.wheel.verify import static_checks
 
     wheel = wheel_file.read_wheel(path)
     known = before.entry if before else None
@@ -175,7 +175,7 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
             f"number or another version, or say --replace {found.name}=={found.version}",
             code="wheel-replaced",
         )
-    if wrong := [*wheel_file.wheel_problems(path), *library_checks.tag_problems(path)]:
+    if wrong := [*wheel_file.wheel_problems(path), *static_checks.tag_problems(path)]:
         more = f" (and {len(wrong) - MOST} more)" if len(wrong) > MOST else ""
         raise DeliveryError(
             f"{path}: {'; '.join(wrong[:MOST])}{more}: build or fetch it again, or leave it out",

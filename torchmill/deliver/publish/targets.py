@@ -47,7 +47,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
 
 
 def _folder(to: str, scheme: str) -> PublishTarget:
-    from torchmill.deliver.publish.folder import FolderTarget
+    from torchmill.deliver.publish.upload_set import FolderTarget
 
     if scheme:
         return FolderTarget(Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path)))

@@ -1,8 +1,11 @@
-"""The files to publish, what a target of them is, and which of them it already has."""
+"""The files to publish, what a target of them is and has already; a folder as a target."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from torchmill.core.errors import DeliveryError
+from torchmill.core.files import hash_file, report_disk_full
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 
@@ -91,3 +95,67 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
             code="file-exists",
         )
     return [file for file in every if file.name not in there]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderTarget(PublishTarget):
+    """A folder of this machine, which is made where it is missing."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Return its path."""
+        return str(self.path)
+
+    def existing(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
+        """Return the sha256 of the files that it has. Raises DeliveryError where it is no folder."""
+        if self.path.exists() and not self.path.is_dir():
+            raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")
+        found = {}
+        for path in (self.path / file.name for file in files):
+            if path.is_file():
+                try:
+                    found[path.name] = hash_file(path)
+                except OSError as error:
+                    raise DeliveryError(
+                        f"{path} cannot be read ({error.strerror or error})", code="not-readable"
+                    ) from None
+            elif path.is_symlink() or path.exists():
+                raise DeliveryError(
+                    f"{path} is not a file: remove it, or name another folder", code="target-occupied"
+                )
+        return found
+
+    def upload(self, file: UploadFile) -> None:
+        """Copy a file; it appears whole, and never in the place of another."""
+        target = self.path / file.name
+        fresh = self.path / f".{file.name}.{os.getpid()}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with report_disk_full(self.path):
+                shutil.copyfile(file.path, fresh)
+            _appear(fresh, target)
+        except FileExistsError:
+            raise DeliveryError(
+                f"{target} has appeared in the meantime: run the command again", code="file-appeared"
+            ) from None
+        except OSError as error:
+            raise DeliveryError(
+                f"cannot write to {self.path} ({error.strerror or error})", code="not-writable"
+            ) from None
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+
+
+def _appear(fresh: Path, target: Path) -> None:
+    """Give a file its name unless that is taken; a disk without links cannot say so in one step."""
+    try:
+        target.hardlink_to(fresh)
+    except FileExistsError:
+        raise
+    except OSError:
+        if target.exists():
+            raise FileExistsError from None
+        fresh.rename(target)

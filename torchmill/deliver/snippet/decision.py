@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, Cell, make_cell, python_key
+from torchmill.config.matrix import CPU, Cell, make_case, make_cell, python_key, rule_matches
 from torchmill.config.model import Arch, Build, Facts, Release
-from torchmill.config.rules import make_case, rule_matches
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.snippet import stock
 from torchmill.deliver.snippet.stock import (

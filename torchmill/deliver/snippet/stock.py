@@ -12,9 +12,8 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config.matrix import CPU, python_key
+from torchmill.config.matrix import CPU, is_within, python_key
 from torchmill.config.model import Arch, Facts, Release
-from torchmill.config.rules import is_within
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout

@@ -10,14 +10,16 @@ from torchmill.config.model import Source
 from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.git_command import is_commit
-from torchmill.fetch.source.record import FetchRecord, read_record, refresh_record
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.source.source_dir import (
     WAIT_TIMEOUT_SECONDS,
+    FetchRecord,
     SourceDir,
     hold_folder,
     moved_clause,
+    read_record,
     refetch_command,
+    refresh_record,
     refuse_changes,
     refuse_unrecorded,
 )
@@ -118,9 +120,9 @@ def _fetch(
 
         return debian.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
     if request.origin == PYPI:
-        from torchmill.fetch.source import pypi
+        from torchmill.fetch.source import archive
 
-        return pypi.fetch_pypi(request, slot, progress)
+        return archive.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
     return local.fetch_local(request, request.origin, slot, progress)

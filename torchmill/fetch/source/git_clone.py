@@ -33,9 +33,8 @@ from torchmill.fetch.source.git_command import (
     read_submodule_pins,
     show_git_progress,
 )
-from torchmill.fetch.source.record import list_fetched
 from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir
+from torchmill.fetch.source.source_dir import SourceDir, list_fetched
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay

@@ -20,11 +20,11 @@ from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file
 from torchmill.fetch.download import connection_complaint
-from torchmill.fetch.toolkit import layout, magma
+from torchmill.fetch.toolkit import magma, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
-from torchmill.wheel.pack import zip_reader
+from torchmill.wheel.pack import zip_archive
 
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 
@@ -51,7 +51,7 @@ def place_conda_file(path: str) -> str | None:
 
     Packages have their files below the prefix (CUDA 11) or below `targets/<machine>-linux` (from 12 on).
     """
-    if zip_reader.leaves_folder(path):
+    if zip_archive.leaves_folder(path):
         return None
     parts = PurePosixPath(path).parts
     if parts[0] == "targets":
@@ -113,8 +113,8 @@ def _fill(
         with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
             _unpack(_file(piece, cache, bar), piece.name, folder, place)
     if request.kind == TOOLKIT:
-        layout.add_links(folder, request.arch)
-        layout.add_driver_stub(folder)
+        store.add_links(folder, request.arch)
+        store.add_driver_stub(folder)
 
 
 def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
@@ -198,7 +198,7 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies
         fixed = {str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None}
-        layout.place_files(root, home, lambda path: None if path in fixed else place(path))
+        store.place_files(root, home, lambda path: None if path in fixed else place(path))
         licences = root / "info/licenses"
         if licences.is_dir():
             shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)

@@ -33,7 +33,6 @@ from torchmill.fetch.source.apt import (
 )
 from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
 from torchmill.fetch.toolkit import magma
-from torchmill.fetch.toolkit.layout import Place, complete_toolkit, place_files, try_compiler
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     ProviderOffer,
@@ -41,7 +40,7 @@ from torchmill.fetch.toolkit.request import (
     ToolkitRequest,
     version_begins,
 )
-from torchmill.fetch.toolkit.store import downloads_folder
+from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, try_compiler
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 if TYPE_CHECKING:

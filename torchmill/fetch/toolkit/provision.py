@@ -15,7 +15,6 @@ from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSo
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda, magma
-from torchmill.fetch.toolkit.layout import TARGETS
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     ProviderOffer,
@@ -27,7 +26,7 @@ from torchmill.fetch.toolkit.request import (
     parts_supply,
     refusal_message,
 )
-from torchmill.fetch.toolkit.store import downloads_folder, make_in_store
+from torchmill.fetch.toolkit.store import TARGETS, downloads_folder, make_in_store
 from torchmill.host.cuda_toolkits import (
     FoundToolkit,
     format_part_names,

@@ -26,11 +26,11 @@ from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import NetworkError
 from torchmill.fetch.download import describe_http_error
 from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile, configured_index, project_files
-from torchmill.fetch.toolkit import layout, provision
+from torchmill.fetch.toolkit import provision, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
-from torchmill.wheel.pack import zip_reader
+from torchmill.wheel.pack import zip_archive
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay
@@ -138,7 +138,7 @@ def place_wheel_member(member: str, libraries: str) -> str | None:
     kept, apart for each package.
     """
     parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts  # as in the packages of CUDA 11.7
-    if member.endswith("/") or zip_reader.leaves_folder(member) or _PYTHON & set(parts):
+    if member.endswith("/") or zip_archive.leaves_folder(member) or _PYTHON & set(parts):
         return None
     for depth, part in enumerate(parts[: _DEEPEST + 1]):
         if part in _HEADS and 0 < depth < len(parts) - 1:
@@ -187,10 +187,10 @@ def _fill(
         with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
             unpack_wheel(fetch_piece(piece, cache, bar), folder, libraries)
     if request.kind == TOOLKIT:
-        layout.add_links(folder, request.arch)
-        layout.add_driver_stub(folder)
+        store.add_links(folder, request.arch)
+        store.add_driver_stub(folder)
     else:
-        layout.add_unversioned_names(folder / libraries)
+        store.add_unversioned_names(folder / libraries)
 
 
 def _glibc() -> Glibc:

@@ -1,17 +1,23 @@
-"""Place downloads and toolkits in the user's cache; each appears complete or not at all."""
+"""Place downloads and toolkits in the user's cache, each complete or not at all, with the links they need."""
 
 from __future__ import annotations
 
+import json
 import os
+import platform
+import re
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage
-from torchmill.core import locks
+from torchmill.core import locks, process
+from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, report_disk_full
+from torchmill.core.process import CommandError, capture
 from torchmill.fetch.download import download_file
 from torchmill.host.provisioned import (
     FOLDER,
@@ -85,3 +91,174 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
             finally:
                 shutil.rmtree(whole, ignore_errors=True)
     return ProvisionedFolder(name, arch, final, record)
+
+
+Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
+_COMPILERS = ("cc", "gcc", "clang")
+_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
+_DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
+_RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
+_STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+
+
+def place_files(root: Path, home: Path, place: Place) -> None:
+    """Move the files of an unpacked package to where they belong, then the links that lead to such files."""
+    paths = (Path(folder, name) for folder, inner, names in os.walk(root) for name in (*inner, *names))
+    for path in sorted(paths, key=lambda one: (one.is_symlink(), one)):
+        name = path.relative_to(root)
+        target = place(str(name))
+        if target is None or (path.is_dir() and not path.is_symlink()):
+            continue
+        new = home / target
+        if path.is_symlink():
+            linked = Path("/", name.parent, path.readlink())  # of an absolute link only that counts
+            to = place(os.path.normpath(linked)[1:])
+            if to is None or to == target or os.path.lexists(new):
+                continue  # conda has each library twice: the prefix' own folder links to the target's
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.symlink_to(os.path.relpath(home / to, new.parent))
+        else:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(new)
+
+
+def add_driver_stub(home: Path) -> None:
+    """Make `lib64/stubs/libcuda.so` of what the headers declare, unless the toolkit has one.
+
+    Raises HostError where no C compiler makes it.
+    """
+    stub = home / "lib64/stubs/libcuda.so"
+    if stub.exists():
+        return
+    texts = [file.read_text(errors="replace") for file in sorted((home / "include").glob("cuda*.h"))]
+    compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    if compiler is None:
+        raise HostError(
+            "the stub of the driver's library needs a C compiler, and this machine has none: install gcc",
+            code="no-c-compiler",
+        )
+    stub.parent.mkdir(parents=True, exist_ok=True)
+    code = stub.with_suffix(".c")
+    code.write_text(stub_source(driver_functions(texts)), encoding="utf-8")
+    # a fixed soname, as the driver's own library has it, and nothing that differs from run to run
+    flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id=none")
+    try:
+        process.capture([compiler, *flags, "-o", str(stub), str(code)])
+    except CommandError as error:
+        raise HostError(
+            f"{compiler} could not make the stub of the driver's library ({error.output.strip()[-200:]}): "
+            "install gcc, and run the command again",
+            code="driver-stub-failed",
+        ) from None
+    finally:
+        code.unlink()
+
+
+def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
+    """Return the functions of the driver that headers declare, under all names that code may ask for."""
+    found = set()
+    for text in headers:
+        found |= set(_DECLARED.findall(text)) | set(_RENAMED.findall(text))
+        for form, name in _STREAMED.findall(text):
+            found |= {name, f"{name}_{form.lower()}"}
+    return tuple(sorted(found))
+
+
+def stub_source(names: Iterable[str]) -> str:
+    """Return C code of functions that return CUDA_ERROR_STUB_LIBRARY."""
+    return "".join(f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in names)
+
+
+TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine
+_LINKED = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
+
+
+def add_links(home: Path, arch: str) -> None:
+    """Add the links that are missing to a toolkit whose libraries are in `lib64`."""
+    _link(home / "lib", "lib64")
+    target = home / "targets" / TARGETS[arch]
+    target.mkdir(parents=True, exist_ok=True)
+    for name, real in _LINKED.items():
+        if (home / real).is_dir():
+            _link(target / name, f"../../{real}")
+    if (home / "include/cupti.h").exists():
+        _link_cupti(home)
+    add_unversioned_names(home / "lib64")
+
+
+def _link_cupti(home: Path) -> None:
+    """Put the profiling interface where torch's build looks for it first."""
+    (home / "extras/CUPTI").mkdir(parents=True, exist_ok=True)
+    for name in ("include", "lib64"):
+        _link(home / "extras/CUPTI" / name, f"../../{name}")
+
+
+def add_unversioned_names(folder: Path) -> None:
+    """Give each library of a folder the name by which linkers ask for it: libcudart.so."""
+    for file in sorted(folder.glob("lib*.so.*")):
+        _link(folder / f"{file.name.partition('.so.')[0]}.so", file.name)
+
+
+def _link(link: Path, to: str) -> None:
+    if not link.exists() and not link.is_symlink():
+        link.symlink_to(to)
+
+
+# Settings of nvcc for a toolkit that is one folder.
+_PROFILE = """\
+TOP = $(_HERE_)/..
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+LD_LIBRARY_PATH += $(TOP)/lib64:
+PATH += $(TOP)/nvvm/bin:$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64/stubs" "-L$(TOP)/lib64"
+CUDAFE_FLAGS +=
+PTXAS_FLAGS +=
+"""
+_TRIAL = """\
+#include <stdexcept>
+#include <string>
+#include <vector>
+int main() {
+  std::vector<std::string> words(3, "whole");
+  try { throw std::runtime_error(words.at(2)); }
+  catch (const std::exception& error) { return words[0] != error.what(); }
+}
+"""
+
+
+def complete_toolkit(folder: Path, version: str, arch: str) -> None:
+    """Add what the packages of a distribution leave out.
+
+    That is nvcc's settings, the toolkit's version, and the profiling interface and other parts where NVIDIA
+    has them.
+    """
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/nvcc.profile").write_text(_PROFILE, encoding="utf-8")
+    content = {"cuda": {"name": "CUDA SDK", "version": version}}
+    (folder / "version.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+    add_links(folder, arch)
+    _link_cupti(folder)
+
+
+def try_compiler(program: Path, arch: str, what: str) -> None:
+    """Raise HostError if a compiler makes no program that runs here; another machine's is not tried."""
+    if arch != platform.machine():
+        return
+    with tempfile.TemporaryDirectory(
+        dir=program.parents[1]
+    ) as place:  # programs may be kept from running in /tmp
+        trial, made = Path(place, "trial.cpp"), Path(place, "trial")
+        trial.write_text(_TRIAL, encoding="utf-8")
+        try:
+            capture([str(program), "-O1", "-o", str(made), str(trial)])
+            capture([str(made)])
+        except CommandError as error:
+            complaint = next(
+                (line for line in error.output.splitlines() if "error" in line.lower()), str(error)
+            )
+            raise HostError(
+                f"{what} does not work on this machine ({complaint.strip()}): install the machine's own "
+                "with its package manager",
+                code="compiler-does-not-work",
+            ) from None

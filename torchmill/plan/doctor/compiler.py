@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from torchmill.config.matrix import format_bounds
+from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import Compiler, Toolkit
-from torchmill.config.rules import is_within
 from torchmill.plan.constraints import Constraint
 from torchmill.plan.cuda_toolkit import (
     best_compiler,
@@ -16,7 +15,7 @@ from torchmill.plan.cuda_toolkit import (
     nvcc_takes,
     variables_for_compiler,
 )
-from torchmill.plan.doctor import remedy
+from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict, install_hint
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
@@ -98,7 +97,7 @@ def compiler_cure(context: CheckContext) -> str:
     major = _major(context)
     if major is None:
         return ""
-    if with_cuda and (brought := remedy.compiler_command(context, f"gcc-{major}")):
+    if with_cuda and (brought := finding.compiler_command(context, f"gcc-{major}")):
         return brought
     host = context.host
     packages = [name.format(major=major) for name in _PACKAGES.get(host.manager or "", (f"gcc {major}",))]

@@ -11,9 +11,8 @@ from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.plan import cuda_libraries, link_overflow
-from torchmill.plan.cuda_selection import cell_with_toolkit
-from torchmill.plan.cuda_toolkit import usable_toolkits
-from torchmill.plan.doctor import remedy
+from torchmill.plan.cuda_toolkit import cell_with_toolkit, usable_toolkits
+from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import (
     CheckContext,
     Finding,
@@ -68,7 +67,7 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     because = (
         f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     )
-    cure = remedy.toolkit_command(context, cuda)
+    cure = finding.toolkit_command(context, cuda)
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"
         cure = install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
@@ -94,7 +93,7 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     called = _DISPLAY_NAMES[name]
     if home is None:
         without = f"`{context.session} -- --set {_WITHOUT[name]}" if _can_be_without(context, name) else ""
-        cure = remedy.library_command(context, name, version) or ""
+        cure = finding.library_command(context, name, version) or ""
         seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else absence_text(host)
         return Finding(called, found, version, absence_verdict(host), cure, without if host.complete else "")
@@ -181,7 +180,7 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     if verdict == "unknown":
         return Finding("MAGMA", found, needed, verdict)
     because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(context)])
-    return Finding("MAGMA", found, needed, verdict, remedy.magma_command(context, theirs) or "", because)
+    return Finding("MAGMA", found, needed, verdict, finding.magma_command(context, theirs) or "", because)
 
 
 def _unserving(context: CheckContext) -> Iterator[str]:
@@ -217,7 +216,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     lacks = lacking_parts(context.facts, host, cuda)
     if not lacks:
         return
-    cure = remedy.completion_command(context, cuda, lacks)
+    cure = finding.completion_command(context, cuda, lacks)
     found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
     if any(not part.without for part in lacks):
         yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure", cure)

@@ -18,7 +18,7 @@ from torchmill.host.interpreters import interpreter_remedy
 from torchmill.host.programs import make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
-from torchmill.plan.doctor import compiler, cuda, disk_and_memory, gpu_driver, system
+from torchmill.plan.doctor import compiler, cuda, gpu_driver, system
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict
 
 _CHECKS = (
@@ -29,7 +29,7 @@ _CHECKS = (
     cuda.check_toolkit_parts,
     gpu_driver.check_driver,
     system.check_system,
-    disk_and_memory.check_room,
+    system.check_room,
 )
 
 
@@ -92,7 +92,7 @@ def _findings(facts: Facts, host: Host, release: Release | None) -> Iterator[Fin
     yield from gpu_driver.driver_mismatch(host)
     yield from gpu_driver.forward_compatibility(host)
     yield from _gpus(facts, host)
-    yield from disk_and_memory.package_room(host, package)
+    yield from system.package_room(host, package)
 
 
 def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:

@@ -9,7 +9,7 @@ from torchmill.config import arch_list, matrix
 from torchmill.config.arch_list import capability_key, how_served, parse_arch_list
 from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
 from torchmill.core.errors import ConfigError
-from torchmill.plan.diagnosis.causes import diagnose
+from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.

@@ -12,7 +12,7 @@ from fnmatch import translate
 from pathlib import Path, PurePosixPath
 
 from torchmill.config.model import KnownUnit
-from torchmill.toolchain.guard.forecast import MIB, Unit
+from torchmill.toolchain.guard.policy import MIB, Unit
 from torchmill.toolchain.guard.units import UnitDescription
 
 _BUSY_TIMEOUT_SECONDS = 1.0  # seconds for which another build's writing is waited for

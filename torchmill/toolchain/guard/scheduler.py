@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from torchmill.core.units import format_bytes
 from torchmill.host import limits
 from torchmill.toolchain.guard import policy, units
-from torchmill.toolchain.guard.clients import GateClient, GateMessage, StartRequest, UnitEnded, UnitStarted
 from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, expect_again
-from torchmill.toolchain.guard.forecast import (
+from torchmill.toolchain.guard.jobserver import TokenPool
+from torchmill.toolchain.guard.policy import (
     Admit,
     Decision,
     Pause,
@@ -24,9 +24,15 @@ from torchmill.toolchain.guard.forecast import (
     Unit,
     UnitTicket,
 )
-from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
-from torchmill.toolchain.guard.units import UnitDescription
+from torchmill.toolchain.guard.units import (
+    GateClient,
+    GateMessage,
+    StartRequest,
+    UnitDescription,
+    UnitEnded,
+    UnitStarted,
+)
 
 RISE_FACTOR = 1.05  # of what it had when that was noted last
 SHORTEST_PACE_SECONDS = 0.01  # that a pace is measured over: within less, a few pages would be a flood

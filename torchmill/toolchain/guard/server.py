@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from torchmill.toolchain.guard.clients import GateClient
 from torchmill.toolchain.guard.command import GuardStarter
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
 from torchmill.toolchain.guard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
+from torchmill.toolchain.guard.units import GateClient
 
 BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it
 FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them

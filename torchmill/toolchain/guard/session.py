@@ -17,9 +17,8 @@ from queue import SimpleQueue
 from torchmill.config.model import KnownUnit
 from torchmill.core import process
 from torchmill.core.paths import CHECKOUT
-from torchmill.toolchain.guard import jobserver, units
+from torchmill.toolchain.guard import compiler_gate, jobserver, units
 from torchmill.toolchain.guard.command import GATE, GuardCommand
-from torchmill.toolchain.guard.gate import install
 from torchmill.toolchain.guard.server import READY
 from torchmill.toolchain.guard.timeline import BuildAccount, Record, TimelineEvent, parse_record
 
@@ -77,8 +76,8 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
-            gate = install.gate_program(site.cache, site.compiler)
-            gate = install.place_gate(gate, site.tree / "gate", site.compiler)
+            gate = compiler_gate.gate_program(site.cache, site.compiler)
+            gate = compiler_gate.place_gate(gate, site.tree / "gate", site.compiler)
             (folder / "gate").symlink_to(gate)  # for who knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)
@@ -87,7 +86,7 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
             build = GuardedBuild()
             build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
         else:
-            hooks = install.gate_hooks(gate, caching)
+            hooks = compiler_gate.gate_hooks(gate, caching)
             environment = {**hooks, GATE: str(folder)}
             build = GuardedBuild(gate, folder, fifo, hooks, environment, guard.account, guard.messages)
         yield build

@@ -24,8 +24,8 @@ from typing import IO, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from torchmill.host import limits
-from torchmill.wheel.pack import zip_writer
-from torchmill.wheel.pack.zip_writer import (
+from torchmill.wheel.pack import zip_archive
+from torchmill.wheel.pack.zip_archive import (
     BLOCK_BYTES,
     Codec,
     ContentDigest,
@@ -166,7 +166,7 @@ class Compressor:
     ) -> Iterator[tuple[str, ContentDigest]]:
         """Add the files to the archive in their order, and yield the name and digest of each."""
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
-        self._digests = {file.name: self.pool.submit(zip_writer.digest_source, file) for file in large}
+        self._digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
         batches = (partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
         ready = self._in_order(batches)
@@ -192,7 +192,7 @@ class Compressor:
         if cached is not None:
             self.copied_bytes += archive.add_parts(member, cached)
         else:
-            parts = self._in_order(zip_writer.block_tasks(self.codec, file))
+            parts = self._in_order(zip_archive.block_tasks(self.codec, file))
             archive.add_parts(member, self.cache.store(content.sha256, parts))
         return content
 
@@ -200,7 +200,7 @@ class Compressor:
         self, files: Sequence[MemberSource]
     ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
         """Read small files and compress each. Return whether the batch was cached, and the members."""
-        contents = list(zip_writer.read_sources(files))
+        contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
         joined = b"".join(self.cache.find(key) or ()) if worthwhile else b""
@@ -231,7 +231,7 @@ def open_compressor(
     cache_folder: Path | None, codec: Codec | None = None, threads: int | None = None
 ) -> Iterator[Compressor]:
     """Start the threads of a compressor: by default as many as this process may use processors."""
-    codec = codec or zip_writer.best_codec()
+    codec = codec or zip_archive.best_codec()
     threads = min(threads or limits.measure_cores().count, MAX_THREADS)
     pool = ThreadPoolExecutor(threads)
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchmill.core.errors import HostError, VerifyError
 from torchmill.core.files import hash_file
-from torchmill.wheel.pack import elf, policy
+from torchmill.wheel.pack import bundling, elf
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.pack.staging import StagedWheel
 
@@ -98,7 +98,7 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
     slices = {name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)}
     if problems := [each for name in slices for each in slice_problems(name, slices[name], macos, machines)]:
         raise VerifyError(
-            f"{policy.first_problems(problems)}: build on that system, or for it, with "
+            f"{bundling.first_problems(problems)}: build on that system, or for it, with "
             "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
             code="newer-than-tag",
         )

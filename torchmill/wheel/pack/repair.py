@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.core.errors import VerifyError
-from torchmill.wheel.pack import bundling, elf, elf_edit, licences, macos, metadata, policy
-from torchmill.wheel.pack.bundling import BundledLibrary, Graft, LibrarySearch, PlainLinuxTarget
+from torchmill.wheel.pack import bundling, elf, elf_edit, licences, macos, metadata
+from torchmill.wheel.pack.bundling import (
+    INTERPRETER_LIBRARY,
+    PLAIN_LINUX_PREFIX,
+    BundledLibrary,
+    Graft,
+    LibrarySearch,
+    PlainLinuxTarget,
+    PlatformTarget,
+)
 from torchmill.wheel.pack.elf import ElfInfo
 from torchmill.wheel.pack.elf_edit import ElfEdit
-from torchmill.wheel.pack.policy import INTERPRETER_LIBRARY, PLAIN_LINUX_PREFIX, PlatformTarget
 from torchmill.wheel.pack.staging import StagedWheel
 
 
@@ -52,7 +59,7 @@ def repair_wheel(
         return RepairResult(bundled, edited, notes=licences.copy_licences(staged, bundled))
     search = bundling.system_search(folders)
     plain, arch = platform_tag.startswith(PLAIN_LINUX_PREFIX), platform_tag.removeprefix(PLAIN_LINUX_PREFIX)
-    target = PlainLinuxTarget(platform_tag, arch, search) if plain else policy.platform_target(platform_tag)
+    target = PlainLinuxTarget(platform_tag, arch, search) if plain else bundling.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
     edited = tuple(sorted(graft.path_in_wheel(path) for path in _edit_files(graft)))
@@ -128,13 +135,13 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> 
 def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
     """Return the oldest tag that holds. Raises VerifyError where the target's own does not."""
     files = {path: info for path in graft.files if (info := elf.read_elf(path)) is not None}  # as edited
-    needs = list(policy.system_needs(graft.staged.root, files, target, graft.own))
-    if problems := policy.policy_problems(target, needs):
-        oldest = policy.oldest_target(target, needs)
+    needs = list(bundling.system_needs(graft.staged.root, files, target, graft.own))
+    if problems := bundling.policy_problems(target, needs):
+        oldest = bundling.oldest_target(target, needs)
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise VerifyError(
-            f"{policy.first_problems(problems)}: {meets}build on a system as old as {target.tag}, or with "
+            f"{bundling.first_problems(problems)}: {meets}build on a system as old as {target.tag}, or with "
             "`--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
-    return policy.lowest_tag(target, needs)
+    return bundling.lowest_tag(target, needs)

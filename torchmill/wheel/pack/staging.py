@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError
 from torchmill.core.files import report_unwritable
-from torchmill.wheel.pack import zip_reader
-from torchmill.wheel.pack.zip_writer import MemberSource
+from torchmill.wheel.pack import zip_archive
+from torchmill.wheel.pack.zip_archive import MemberSource
 
 EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
@@ -84,7 +84,7 @@ def _unstaged_members(
     with raw.open("rb", buffering=READ_AHEAD_BYTES) as archive:
         for info in members:
             if _can_stay(info) and info.filename not in edited:
-                start = zip_reader.data_offset(archive, info)
+                start = zip_archive.data_offset(archive, info)
                 archive.seek(start)
                 if archive.read(MAGIC_BYTES) not in BINARY_MAGICS:
                     mode = PROGRAM_MODE if info.external_attr >> 16 & stat.S_IXUSR else FILE_MODE
@@ -104,7 +104,7 @@ def read_headers(path: Path) -> Message:
 def _can_stay(info: ZipInfo) -> bool:
     """Tell whether a member is a file that is not compressed and not in a folder that is always edited."""
     name = info.filename
-    stored = info.compress_type == ZIP_STORED and not info.flag_bits & zip_reader.ENCRYPTED_FLAG
+    stored = info.compress_type == ZIP_STORED and not info.flag_bits & zip_archive.ENCRYPTED_FLAG
     complete = info.compress_size == info.file_size
     is_file = normpath(name) == name  # the name of a folder ends with a slash
     return stored and complete and is_file and not name.partition("/")[0].endswith(EDITED_FOLDERS)
@@ -118,14 +118,14 @@ def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> Sta
         for member, count in Counter(info.filename for info in infos).items():
             if count > 1:
                 raise BadZipFile(f"{member} is in it {count} times")
-        if problem := next(filter(None, map(zip_reader.unsafe_member, infos)), None):
+        if problem := next(filter(None, map(zip_archive.unsafe_member, infos)), None):
             raise BuildError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
         unstaged = () if edited is None else tuple(_unstaged_members(raw, infos, edited))
         left = {file.name for file in unstaged}
         targets = [(info, f"{into}/{info.filename}") for info in infos if info.filename not in left]
         with report_unwritable(into):
-            zip_reader.extract_members(raw, targets, EXTRACT_THREADS)
-    except (OSError, *zip_reader.ARCHIVE_ERRORS) as error:
+            zip_archive.extract_members(raw, targets, EXTRACT_THREADS)
+    except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
         raise BuildError(f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel") from None
     dist_info = find_dist_info(into, raw.name)
     metadata = read_headers(dist_info / "METADATA")

@@ -17,7 +17,7 @@ from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.files import hash_file, report_unwritable
 from torchmill.wheel.pack import staging
 from torchmill.wheel.pack.compressor import Compressor, open_compressor
-from torchmill.wheel.pack.zip_writer import Codec, MemberSource, ZipWriter
+from torchmill.wheel.pack.zip_archive import Codec, MemberSource, ZipWriter
 
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it

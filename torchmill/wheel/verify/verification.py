@@ -13,7 +13,7 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Package, Plan
 from torchmill.core.errors import VerifyError
 from torchmill.wheel.pack.bundling import is_bundled
-from torchmill.wheel.verify import clean_environment, device_code, library_checks, static_checks
+from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
 from torchmill.wheel.verify.device_code import DeviceCode
 
@@ -58,8 +58,8 @@ def verify_wheel(
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
     own = (name for name in names if not is_bundled(Path(name).name))
     code = device_code.read_device_code_of_files(site, own)
-    tag = library_checks.platform_tags(wheel.name)[0]
-    linking = library_checks.linking_problems(site, names, tag)
+    tag = static_checks.platform_tags(wheel.name)[0]
+    linking = static_checks.linking_problems(site, names, tag)
     _require(wheel, [*linking, *_gpu_code_problems(code, plan, targets)])
     script = f"{package.checks}_checks.py"
     checks = clean_environment.run_checks(venv, script, check_expectations(plan, package), log)

@@ -17,7 +17,7 @@ from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
 from torchmill.core.paths import GUEST, Layout
-from torchmill.plan.base_requirement import PYPI
+from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import format_options
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")

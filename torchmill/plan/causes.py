@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
+from torchmill.config.matrix import is_within
 from torchmill.config.model import FailureCause, Precedence
-from torchmill.config.rules import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
-from torchmill.plan.diagnosis import first_error
-from torchmill.plan.diagnosis.first_error import BuildFailure
-from torchmill.plan.diagnosis.log_text import LogLine
+from torchmill.plan import first_error
+from torchmill.plan.first_error import BuildFailure, LogLine
 
 # Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
 _TROUBLE_WORDS = (
