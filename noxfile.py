@@ -16,7 +16,8 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchmill.config import selection
-from torchmill.core.errors import GpuError, HostError, TorchmillError
+from torchmill.core.errors import GpuError, HostError
+from torchmill.core.exits import as_torchmill_error, is_of_runner
 from torchmill.core.paths import Layout
 from torchmill.host import interpreters
 from torchmill.host.native import native_arch
@@ -41,11 +42,13 @@ os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv s
 
 @contextmanager
 def reported(session: nox.Session) -> Iterator[None]:
-    """End a session with one message where our own errors stop it."""
+    """End a session with one message, whatever stops it."""
     try:
         yield
-    except TorchmillError as error:
-        session.error(str(error))
+    except Exception as error:
+        if is_of_runner(error):
+            raise
+        session.error(str(as_torchmill_error(error)))
 
 
 def own_environment(session: nox.Session, python: str) -> Path:
@@ -280,8 +283,8 @@ def main() -> None:
         names = selection.session_names(sys.argv, os.environ.get("NOXSESSION", ""))
         if any(OTHER_MACHINE.fullmatch(name) for name in names):
             add_foreign_sessions(names)
-    except TorchmillError as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
+        sys.exit(f"error: {as_torchmill_error(error)}")
 
 
 main()

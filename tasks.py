@@ -17,7 +17,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, Task
 
 from torchmill.commands.command import TaskCommand
-from torchmill.core.errors import exit_with_error, print_now
+from torchmill.core.exits import exit_with_error, print_now
 from torchmill.core.paths import Layout
 
 ROOT = Path(__file__).parent

@@ -18,7 +18,7 @@ from torchmill.build import prepare
 from torchmill.build.context import BuildContext
 from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
 from torchmill.config.model import Command, Facts, Source
-from torchmill.core.files import report_disk_full
+from torchmill.core.files import report_unwritable
 from torchmill.host.environments import TreeUser
 
 PROGRAM = "#!/bin/sh\necho 'cmake version 3.31'\n"
@@ -266,9 +266,9 @@ def test_a_copy_is_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    with refused("disk-full"), report_disk_full(tmp_path):
+    with refused("disk-full"), report_unwritable(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(PermissionError), report_disk_full(tmp_path):
+    with pytest.raises(PermissionError), report_unwritable(tmp_path):
         raise PermissionError
 
 

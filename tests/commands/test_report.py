@@ -131,7 +131,7 @@ def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
 
 def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with refused("unwritable-report"):
+    with refused("not-writable"):
         draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
 
 

@@ -24,7 +24,6 @@ from torchmill.wheel.pack.staging import StagedWheel
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 rattler_build = pytest.importorskip("rattler_build", reason="needs py-rattler-build")
-zstandard = pytest.importorskip("zstandard", reason="needs zstandard")
 extract = pytest.importorskip("rattler.package_streaming").extract
 stand_ins = pytest.importorskip("tests.support.conda_stand_ins")
 
@@ -244,7 +243,7 @@ def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -
     whole = tmp_path / "whole.conda"
     stamp = datetime(2020, 1, 1, tzinfo=UTC)
     told = {f"info/licenses/{name}": text for name, text in found.items()}
-    package.add_info_files(package.packages_folder(made) / SUBDIR / TORCH, whole, told, stamp, zstandard)
+    package.add_info_files(package.packages_folder(made) / SUBDIR / TORCH, whole, told, stamp)
     extract(whole, tmp_path / "package")
     assert (tmp_path / "package/info/licenses/fmt/LICENSE").read_bytes() == b"of fmt"
     assert (tmp_path / "package/info/tests/tests.yaml").exists()

@@ -130,7 +130,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def ask(place: object, cache: Path, version: str = "") -> ProviderOffer | ProviderRefusal:
-    return magma.user_magma(str(place), ["magma-cu118"]).offer(
+    return magma.user_magma(str(place), ["magma-cu118"], "").offer(
         ToolkitRequest("magma", version, "11.8", ARCH), (), cache, SilentProgress()
     )
 
@@ -234,4 +234,4 @@ def test_paths_differ_from_names_of_providers() -> None:
     ]  # fmt: skip
     for asked in ([], ["cudnn-cu11"], ["magma-cu118", "magma-cu121"]):
         with refused("only-magma-from-a-place"):
-            magma.user_magma("/opt/magma", asked)
+            magma.user_magma("/opt/magma", asked, "")

@@ -198,5 +198,5 @@ def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with refused("host-file-not-writable"):
+    with refused("not-writable"):
         save_host(FULL, tmp_path)

@@ -4,6 +4,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -155,7 +156,7 @@ def release(tag: str, commit: str | None) -> Release:
     )
 
 
-def request(forge: Forge, tag: str = "v1", **more: str | None) -> SourceRequest:
+def request(forge: Forge, tag: str = "v1", **more: Any) -> SourceRequest:
     """Return a request for a release of the forge's pytorch/torch, of its true commit."""
     commit = more.pop("commit", forge.commits.get(tag))
     return SourceRequest(package(forge.url("pytorch/torch")), release(tag, commit), **more)

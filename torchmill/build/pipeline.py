@@ -13,7 +13,7 @@ from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
 from torchmill.core import locks
 from torchmill.core.errors import HostError
-from torchmill.core.files import report_disk_full
+from torchmill.core.files import report_unwritable
 from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
@@ -51,7 +51,7 @@ def _hold_cell(context: BuildContext) -> Iterator[None]:
     with (
         locks.hold_lock(context.outputs.folder, identifier),
         environments.hold_environment(context.venv, identifier),
-        report_disk_full(context.outputs.folder),
+        report_unwritable(context.outputs.folder),
     ):
         try:
             yield

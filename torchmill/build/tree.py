@@ -10,7 +10,7 @@ from string import Template
 
 from torchmill.config.model import Source
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import report_disk_full
+from torchmill.core.files import report_unwritable
 
 
 class BuildTree:
@@ -61,7 +61,7 @@ def copy_source(tree: BuildTree, source: Source) -> None:
         note.unlink(missing_ok=True)
     if tree.source.exists():
         shutil.rmtree(tree.source)
-    with report_disk_full(tree.folder):
+    with report_unwritable(tree.folder):
         shutil.copytree(source.path, tree.source, symlinks=True, copy_function=_clone)
 
 

@@ -4,7 +4,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Facts, Source
 from torchmill.core import console
-from torchmill.core.errors import print_now
+from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
 from torchmill.fetch.source.request import source_requests
@@ -19,13 +19,14 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     ref: str = "",
     mirror: str = "",
     from_: str = "",
+    sha256: str = "",
 ) -> str:
     """Fetch a release and its submodules, verify the commit, and select the release."""
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
     with console.show_progress() as progress:
         releases = matrix.partner_releases(facts, release, names)
-        for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_):
+        for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256):
             print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
     selection.select_release(layout, release)
     return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
@@ -49,6 +50,7 @@ FETCH = TaskCommand(
         "ref": "a branch or commit to check out instead of the tag",
         "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
         "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
+        "sha256": "what the archive given with --from must have",
     },
     repeated=("package",),
 )

@@ -47,6 +47,7 @@ class ToolkitOptions:
     channel: str = ""
     complete: str = ""
     arch_list: str = ""
+    sha256: str = ""
 
 
 def _refuse(reason: str) -> ConfigError:
@@ -136,7 +137,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, ToolkitProvider]:
     from torchmill.fetch.toolkit import conda, debian, magma, pypi
 
     if magma.is_place(options.provider):
-        return {magma.PROVIDER: magma.user_magma(options.provider, options.libraries)}
+        return {magma.PROVIDER: magma.user_magma(options.provider, options.libraries, options.sha256)}
     providers: dict[str, ToolkitProvider] = {"conda": conda, "debian": debian, "pypi": pypi}
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
@@ -168,10 +169,14 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     channel: str = "",
     complete: str = "",
     arch_list: str = "",
+    sha256: str = "",
     json: bool = False,
 ) -> str:
     """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
-    options = ToolkitOptions(list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list)
+    libraries = tuple(library or ())
+    options = ToolkitOptions(
+        list_, cuda, libraries, compiler, from_, channel, complete, arch_list, sha256.lower()
+    )
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
@@ -307,6 +312,7 @@ TOOLKIT = TaskCommand(
         "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
         "from_": "only from this provider: conda, debian, pypi; for MAGMA also a folder, an archive or its "
         "URL",
+        "sha256": "what the archive of MAGMA given with --from must have",
         "channel": "take it from this conda channel",
         "json": "print JSON",
     },

@@ -11,8 +11,8 @@ from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError, DeliveryError, HostError
-from torchmill.core.files import write_atomically
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.files import report_unwritable, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
 from torchmill.deliver.agreement import AgreementVerdict
@@ -95,15 +95,9 @@ def write_missing(wheels: Iterable[Path]) -> None:
             documents = {}
         for suffix, content in documents.items():
             file = dist_files.document_path(wheel, suffix)
-            try:
+            with report_unwritable(file):
                 if not file.exists():
                     write_atomically(file, content)
-            except OSError as error:
-                raise HostError(
-                    f"{file}: cannot be written ({error.strerror or error}): see whose the folder is and how "
-                    "much room there is",
-                    code="unwritable-document",
-                ) from None
 
 
 VERIFY = TaskCommand(

@@ -2,7 +2,8 @@
 
 - console: progress bars and tables: moving on a terminal, a line now and then in a log
 - dataclass: dataclasses for values, quick to load
-- errors: every error that a user can act on, with its exit code and a stable code; tasks end with its message
+- errors: every error that a user can act on, with its exit code and a stable code
+- exits: how a command ends: whatever is raised becomes one message and an exit code, never a traceback
 - files: write files atomically, hash them, read JSON objects strictly, and delete folders safely
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - ninja: read ninja's progress and its record of files read

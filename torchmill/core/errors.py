@@ -1,10 +1,4 @@
-"""Every error that a user can act on, with its exit code and a stable code; tasks end with its message."""
-
-import functools
-import os
-import sys
-from collections.abc import Callable
-from typing import Any
+"""Every error that a user can act on, with its exit code and a stable code."""
 
 
 class TorchmillError(Exception):
@@ -99,32 +93,7 @@ class InterruptedBuildError(TorchmillError):
     exit_code = 130
 
 
-TaskBody = Callable[..., None]
+class UnforeseenError(TorchmillError):
+    """Something that nobody foresaw: a mistake in torchmill."""
 
-
-def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> TaskBody:
-    """Return `body` such that an error of ours raises what `ended` makes of its message and exit code."""
-
-    @functools.wraps(body)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
-            body(*args, **kwargs)
-            print(end="", flush=True)  # noqa: T201 - else it is Python's end that meets a pipe without a reader
-        except TorchmillError as error:
-            raise ended(f"error: {error}", error.exit_code) from None
-        except BrokenPipeError:
-            _close_stdout()
-
-    return wrapper
-
-
-def print_now(what: object) -> None:
-    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on."""
-    try:
-        print(what, flush=True)  # noqa: T201 - what tasks print
-    except BrokenPipeError:
-        _close_stdout()
-
-
-def _close_stdout() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    exit_code = 70  # EX_SOFTWARE of sysexits.h

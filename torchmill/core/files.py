@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
+import platform
 import shutil
+import sys
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -18,7 +22,21 @@ from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = ("not-writable", "see whose it is, or let another folder be used")
+_TAKEN = ("not-writable", "see what has that name, or let another folder be used")
+# what the system refuses for reasons of the machine, not of the file: the code to show, and what helps
+_REFUSALS = {
+    **dict.fromkeys(_DISK_FULL, ("disk-full", "")),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _CLOSED),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG), _TAKEN),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), ("disk-failed", "the disk, or its server, fails")),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("too-many-files", "raise the limit (`ulimit -n 4096`)")),
+    errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),
+}
+
+
+_MARK_LENGTH = 8  # hexadecimal digits
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
@@ -26,15 +44,61 @@ def write_atomically(file: Path, content: str | bytes, mode: int | None = None) 
 
     Its folder is made where that is missing. Raise OSError where it cannot be written: what was there stays.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with fresh_path(file) as fresh:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
         if mode is not None:
             fresh.chmod(mode)
         fresh.replace(file)
+
+
+@contextlib.contextmanager
+def fresh_path(target: Path) -> Iterator[Path]:
+    """Give a hidden name beside `target`, in a folder that is made, for what is to take its place.
+
+    What is still there at the end goes, and at the beginning what a run that was killed left there.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    start = f".{target.name}."
+    delete_paths(one for one in target.parent.iterdir() if one.name.startswith(start) and _is_abandoned(one))
+    fresh = target.with_name(f"{start}{_machine_mark()}-{os.getpid()}")
+    try:
+        yield fresh
     finally:
-        fresh.unlink(missing_ok=True)  # there is one only where something failed
+        delete_paths([fresh])
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Tell whether the run that wrote a path of `fresh_path` has ended; a day says so of other machines'."""
+    mark, _, number = path.name.rpartition(".")[2].partition("-")
+    if len(mark) != _MARK_LENGTH or not number.isdecimal():
+        return False
+    if mark != _machine_mark():
+        with contextlib.suppress(OSError):
+            return time.time() - path.lstat().st_mtime > _DAY
+        return False
+    return int(number) != os.getpid() and not _process_exists(int(number))
+
+
+def _process_exists(number: int) -> bool:
+    if sys.platform == "win32":  # where a signal would end it
+        import psutil
+
+        return psutil.pid_exists(number)
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+@functools.cache
+def _machine_mark() -> str:
+    """Return what stands for this machine, and the container in it: numbers of processes are its own."""
+    space = Path("/proc/self/ns/pid")
+    held = os.readlink(space) if os.path.lexists(space) else ""  # noqa: PTH115
+    return f"{zlib.crc32(f'{platform.node()} {held}'.encode()):0{_MARK_LENGTH}x}"
 
 
 def read_text(file: Path) -> str:
@@ -105,7 +169,6 @@ def _refuse(constant: str) -> NoReturn:
 
 DELETED_NAME = ".gone-"  # begins the name of what was put away and is not deleted yet
 DELETED_KEY = "key"  # says that a tree is complete, so it goes first
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _DAY = 86400  # seconds; what was put away longer ago is nobody's, whoever has that number now
 DELETE_GRACE_SECONDS = 0.2  # seconds within which another status or clean is done with a lock
 
@@ -133,7 +196,7 @@ def _hold_each(lock: Path) -> Iterator[None]:
     except PermissionError:
         raise
     except (Timeout, OSError) as error:
-        if getattr(error, "errno", None) in _FULL and not lock.exists():
+        if getattr(error, "errno", None) in _DISK_FULL and not lock.exists():
             yield  # where no lock can be made, nobody has one, and here room is wanted
             return
         raise BusyError(str(lock), code="locked") from None
@@ -228,36 +291,72 @@ def trim_folder(folder: Path, limit: int) -> int:
 
 
 @contextlib.contextmanager
-def report_disk_full(where: Path) -> Iterator[None]:
-    """Raise HostError where what is done inside fills the disk of `where`."""
+def report_unwritable(where: Path, wanted: int = 0) -> Iterator[None]:
+    """Raise HostError where the system refuses what is done inside: a full disk, a folder closed to us.
+
+    `where` is what is written, `wanted` the bytes that it will have, where that is known. What a library
+    raises, and what connections do, passes.
+    """
     try:
         yield
     except shutil.Error as error:  # copytree gathers what went wrong, as text
-        if "No space left" in str(error) or "quota exceeded" in str(error):
-            raise disk_full_error(where) from None
+        if (refusal := read_refusal(str(error), where, wanted)) is None:
+            raise
+        raise refusal from None
+    except (ConnectionError, TimeoutError):
         raise
     except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise disk_full_error(where) from None
-        raise
+        if not is_of_system(error):
+            raise
+        raise machine_error(error, where, wanted) from None
 
 
-@contextlib.contextmanager
-def report_unwritable(where: Path) -> Iterator[None]:
-    """Raise HostError where what is done inside cannot write `where`: most often the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        problem = f"{where}: cannot be written ({error.strerror or error})"
-        raise HostError(f"{problem}: free some space or choose another folder", code="disk-full") from error
+def read_refusal(text: str, where: Path, wanted: int = 0) -> HostError | None:
+    """Return the error to show where a program's output says that the system refused it something."""
+    number = next(
+        (one for one in _REFUSALS if _REFUSALS[one] != _TAKEN and os.strerror(one).lower() in text.lower()),
+        None,
+    )
+    return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted)
 
 
-def disk_full_error(where: Path) -> HostError:
-    """Return the error for a disk without room."""
+def is_of_system(error: BaseException) -> bool:
+    """Tell whether the system refused something; what gzip, ssl or requests raise may be an OSError too."""
+    return isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins"
+
+
+def machine_error(error: OSError, where: Path | None, wanted: int = 0) -> HostError:
+    """Return the error to show where the system refused something in `where`, if that is known."""
+    named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
+    if error.errno in _DISK_FULL:
+        return disk_full_error(where or named or Path.cwd(), wanted, error.errno)
+    code, advice = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
+    return HostError(f"{named or 'the system'}: {error.strerror or error}: {advice}", code=code)
+
+
+def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) -> HostError:
+    """Return the error for a disk without room for `wanted` bytes (0: unknown); `number` is the system's."""
     existing = next(folder for folder in (where, *where.parents) if folder.exists())
-    free = format_bytes(shutil.disk_usage(existing).free)
+    free, files = shutil.disk_usage(existing).free, _free_files(existing)
+    why = f"the disk of {where} is full ({format_bytes(free)} free" + (
+        f", {format_bytes(wanted)} wanted)" if wanted else ")"
+    )
+    if number == errno.EFBIG:
+        why = f"{where} would be larger than files may be here (`ulimit -f`)"
+    elif number == errno.EDQUOT:
+        why = f"your quota on the disk of {where} is used up (`quota -s`)"
+    elif files == 0:
+        why = f"the disk of {where} can hold no more files, though {format_bytes(free)} are free (`df -i`)"
     return HostError(
-        f"the disk of {where} is full ({free} free): make room (`invoke status` shows what builds keep, "
-        "`invoke clean` removes it), and run the command again to go on",
+        f"{why}: make room (`invoke status` shows what builds keep, `invoke clean` removes it), and run the "
+        "command again to go on",
         code="disk-full",
     )
+
+
+def _free_files(folder: Path) -> int | None:
+    """Return how many more files the disk of a folder can hold; None where it does not say."""
+    if not hasattr(os, "statvfs"):
+        return None
+    seen = os.statvfs(folder)
+    return seen.f_favail if seen.f_files else None  # some make files as they are needed, and count none

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from torchmill.core.errors import NetworkError, SourceError
-from torchmill.core.files import hash_file, report_disk_full
+from torchmill.core.files import hash_file, report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
 
@@ -66,7 +66,7 @@ def _download(
             headers["If-Range"] = mark.read_text(encoding="utf-8")
     try:
         with (
-            report_disk_full(target.parent),
+            report_unwritable(target.parent),
             http_session() as session,
             session.get(url, headers=headers, stream=True, timeout=_READ_TIMEOUT_SECONDS) as response,
         ):

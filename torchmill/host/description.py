@@ -9,6 +9,7 @@ from typing import Any
 from torchmill.config.model import Compiler, Gpu, Host
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import report_unwritable
 from torchmill.host.native import ARCHES, SYSTEMS
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
@@ -47,14 +48,9 @@ def load_host(path: Path) -> Host:
 
 
 def save_host(host: Host, path: Path) -> None:
-    """Write a host to a file that `load_host` reads; raise ConfigError where it cannot be written."""
-    try:
+    """Write a host to a file that `load_host` reads. Raises HostError where it cannot be written."""
+    with report_unwritable(path):
         path.write_text(describe_host(host), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written ({error.strerror}): name a file in a folder that you may write to",
-            code="host-file-not-writable",
-        ) from error
 
 
 def describe_host(host: Host) -> str:

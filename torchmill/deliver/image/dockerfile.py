@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torchmill.config.matrix import buildable_cells, is_within, python_key
 from torchmill.config.model import Facts
 from torchmill.core import files
 from torchmill.core.errors import DeliveryError
+from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
 from torchmill.plan.system_packages import INSTALL_COMMANDS
@@ -205,18 +205,16 @@ def write_image_folder(
     Raises DeliveryError where the folder holds what is not ours, or cannot be written.
     """
     require_our_folder(folder)
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        fresh.mkdir(parents=True)
+    with (
+        report_unwritable(folder),
+        fresh_path(folder) as fresh,
+        fresh_path(folder.with_name(f"{folder.name}.old")) as old,
+    ):
+        fresh.mkdir()
         _fill(fresh, recipe, sources, suite, facts)
-        _swap(fresh, folder)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise DeliveryError(
-            f"cannot write {folder} ({reason}): name another with --into", code="not-writable"
-        ) from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
 
 
 def require_our_folder(folder: Path) -> None:
@@ -286,15 +284,6 @@ def _copy_suite(target: Path, suite: Path, facts: Path) -> None:
             target.mkdir(exist_ok=True)
             shutil.copyfile(source, target / name)
     shutil.copytree(facts, target / FACTS, ignore=UNWANTED)
-
-
-def _swap(fresh: Path, folder: Path) -> None:
-    """Put a folder in place of another."""
-    old = folder.with_name(f".{folder.name}.old.{os.getpid()}")
-    if folder.exists():
-        folder.rename(old)
-    fresh.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sha256(content: bytes) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from torchmill.core.errors import DeliveryError
-from torchmill.core.files import hash_file, report_disk_full
+from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 
@@ -130,23 +128,20 @@ class FolderTarget(PublishTarget):
     def upload(self, file: UploadFile) -> None:
         """Copy a file; it appears whole, and never in the place of another."""
         target = self.path / file.name
-        fresh = self.path / f".{file.name}.{os.getpid()}"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with report_disk_full(self.path):
-                shutil.copyfile(file.path, fresh)
-            _appear(fresh, target)
-        except FileExistsError:
-            raise DeliveryError(
-                f"{target} has appeared in the meantime: run the command again", code="file-appeared"
-            ) from None
-        except OSError as error:
-            raise DeliveryError(
-                f"cannot write to {self.path} ({error.strerror or error})", code="not-writable"
-            ) from None
-        finally:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
+        with report_unwritable(self.path, file.path.stat().st_size), fresh_path(target) as fresh:
+            shutil.copyfile(file.path, fresh)
+            if hash_file(fresh) != file.sha256:
+                raise DeliveryError(
+                    f"{target} would not hold what {file.path} does: look at the disk, and run the command "
+                    "again",
+                    code="upload-differs",
+                )
+            try:
+                _appear(fresh, target)
+            except FileExistsError:
+                raise DeliveryError(
+                    f"{target} has appeared in the meantime: run the command again", code="file-appeared"
+                ) from None
 
 
 def _appear(fresh: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Unpack archives safely; `--from pypi`: a release's source archive from the package index.
+"""Unpack archives safely, and read all of them, so that no damage stays unseen.
 
 Not shutil.unpack_archive: of a zip it loses links and modes. Not tarfile's filters: Pythons before 3.11.13
 let links longer than a path may be lead out of the folder (CVE-2025-4517).
@@ -6,58 +6,56 @@ let links longer than a path may be lead out of the folder (CVE-2025-4517).
 
 from __future__ import annotations
 
+import bz2
 import calendar
 import contextlib
+import errno
+import gzip
 import lzma
 import os
 import shutil
 import stat
+import sys
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
-import requests
-from packaging.utils import canonicalize_name
-from packaging.version import Version
+from torchmill.core.errors import SourceError, TorchmillError
+from torchmill.core.files import hash_file, is_of_system, report_unwritable
 
-from torchmill.config.model import Source
-from torchmill.core.errors import NetworkError, SourceError
-from torchmill.core.files import report_disk_full
-from torchmill.core.urls import hide_password
-from torchmill.fetch import package_index
-from torchmill.fetch.download import download_file
-from torchmill.fetch.package_index import IndexFile
-from torchmill.fetch.source.request import PYPI, SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir, require_python_project
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
+    from torchmill.core.console import ProgressBar
 
-SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
+SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 _LONGEST_PATH = 2000  # characters
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
+_LONGEST_TARGET = 1000  # characters of a link; what is longer was a file, and one bit made it a link
+_BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
+_BUFFER_BYTES = 1 << 18
+_XZ_MAGIC, _ZSTD_MAGIC = b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 
-def unpack_archive(archive: Path, folder: Path, bar: ProgressBar) -> str | None:
+def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False) -> str | None:
     """Unpack into `folder`, without the one folder around everything; return the commit the archive names.
 
-    Archives that `git archive` made carry their commit. Raises SourceError for a broken or hostile archive,
-    HostError for a full disk.
+    Archives that `git archive` made carry their commit. The archive is read to its last byte, so that its
+    own checks are seen; one that has none is taken only if its digest was `proved`. Raises SourceError for a
+    broken or hostile archive, HostError for a full disk.
     """
     root = folder.with_name(f"{folder.name}.root")
     root.mkdir(parents=True)
-    try:
-        with report_disk_full(folder):
-            commit = _unzip(archive, root, bar) if archive.suffix == ".zip" else _untar(archive, root, bar)
-    except _BROKEN as error:
-        raise SourceError(
-            f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again",
-            code="damaged-archive",
-        ) from None
+    with report_unwritable(folder), refuse_damage(archive):
+        if archive.suffix == ".zip":
+            commit = _unzip(archive, root, bar)
+        else:
+            commit = _untar(archive, root, bar, proved=proved)
     inside = list(root.iterdir())
     top = inside[0] if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() else root
     top.rename(folder)
@@ -65,14 +63,108 @@ def unpack_archive(archive: Path, folder: Path, bar: ProgressBar) -> str | None:
     return commit
 
 
-def _untar(archive: Path, root: Path, bar: ProgressBar) -> str | None:
-    with archive.open("rb") as raw, tarfile.open(fileobj=raw) as tar:
-        total = archive.stat().st_size
+def require_digest(file: Path, sha256: str) -> None:
+    """Raise SourceError where a file has another sha256 than the user gave; "": none was given."""
+    if sha256 and (actual := hash_file(file)) != sha256.lower():
+        raise SourceError(
+            f"{file} has the sha256 {actual}, not {sha256} as you gave: get the right one",
+            code="wrong-digest",
+        )
+
+
+@contextlib.contextmanager
+def refuse_damage(archive: Path) -> Iterator[None]:
+    """Raise SourceError for whatever a library raises that cannot make sense of an archive."""
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, TorchmillError | MemoryError)
+        if ours or (is_of_system(error) and getattr(error, "errno", None) not in _OF_NAMES):
+            raise
+        raise SourceError(
+            f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again",
+            code="damaged-archive",
+        ) from None
+
+
+# why the system refuses a name, which is the archive's
+_OF_NAMES = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP}
+
+
+@contextlib.contextmanager
+def open_tar(archive: Path, *, proved: bool) -> Iterator[tuple[tarfile.TarFile, IO[bytes]]]:
+    """Open a tar archive, compressed or not, to be read from front to back; give the file itself too.
+
+    On leaving, what was not read is, and SourceError raised unless the archive is whole: tarfile stops at a
+    damaged header, and never reads the checks at the end of a compressed file. See `unpack_archive`.
+    """
+    with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
+        watched = _WatchedEnd(content)
+        with tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|", bufsize=_BUFFER_BYTES) as tar:
+            yield tar, raw
+            for _ in tar:
+                pass
+            end = tar.offset
+        while watched.read(_BUFFER_BYTES):
+            pass
+    if watched.written > end or watched.size < end + 2 * _BLOCK_BYTES:
+        raise tarfile.ReadError("its end is missing, or not where it should be")
+
+
+class _WatchedEnd:
+    """A file that is read to its end, and remembers where its last byte other than zero was."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = self.written = 0  # bytes read; bytes up to the last that is no zero
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if held := len(data.rstrip(b"\0")):
+            self.written = self.size + held
+        self.size += len(data)
+        return data
+
+
+def _decompress(archive: Path, raw: IO[bytes], *, proved: bool) -> IO[bytes]:
+    """Return what an archive holds. These readers check all of it, unlike zlib's or zstandard's own."""
+    start = raw.read(8)
+    raw.seek(0)
+    if not proved and not _checks_itself(start):
+        raise SourceError(
+            f"nothing in {archive} tells whether its content is whole: give its sha256 with --sha256, or an "
+            "archive that checks itself (.tar.gz, .tar.xz and .zip do)",
+            code="unproved-archive",
+        )
+    if start.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
+    if start.startswith(_XZ_MAGIC):
+        return lzma.LZMAFile(raw)
+    if start.startswith(b"BZh"):
+        return bz2.BZ2File(raw)
+    return cast("IO[bytes]", zstd.ZstdFile(raw)) if start.startswith(_ZSTD_MAGIC) else raw
+
+
+def _checks_itself(start: bytes) -> bool:
+    """Tell by the first eight bytes of a tar archive whether its compression has a check of the content.
+
+    https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
+    """
+    if start.startswith(_XZ_MAGIC):
+        return start[7] & 0x0F != 0
+    if start.startswith(_ZSTD_MAGIC):
+        return start[4] & 0x04 != 0
+    return start.startswith((b"\x1f\x8b", b"BZh"))
+
+
+def _untar(archive: Path, root: Path, bar: ProgressBar, *, proved: bool) -> str | None:
+    total = archive.stat().st_size
+    with open_tar(archive, proved=proved) as (tar, raw):
         for number, member in enumerate(tar):
             _write(member, partial(tar.extractfile, member), root)
             if number % 64 == 0:
                 bar.update(raw.tell(), total, "unpacking")
-        return tar.pax_headers.get("comment")
+    return tar.pax_headers.get("comment")
 
 
 def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
@@ -84,6 +176,7 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
             member.mtime = calendar.timegm((*info.date_time, 0, 0, 0))
             if info.is_dir():
                 member.type = tarfile.DIRTYPE
+                packed.read(info)  # sees whether both places that name it agree
             elif stat.S_ISLNK(mode):
                 member.type, member.linkname = tarfile.SYMTYPE, packed.read(info).decode()
             _write(member, partial(packed.open, info), root)
@@ -105,6 +198,8 @@ def _write(member: tarfile.TarInfo, read: Callable[[], IO[bytes] | None], root: 
     if target.is_symlink() or target.is_file():
         target.unlink()
     if member.issym():
+        if len(member.linkname) > _LONGEST_TARGET or "\n" in member.linkname:
+            raise tarfile.ReadError(f"{member.name} is no link")
         _require_inside(target.parent / member.linkname, root, member.name)
         target.symlink_to(member.linkname)
     elif member.islnk():
@@ -127,68 +222,3 @@ def _require_inside(path: Path, root: Path, name: str) -> None:
             f"the archive would write or point outside its folder with '{name}': do not use it",
             code="hostile-archive",
         )
-
-
-_LISTED_VERSIONS = 8  # in a message
-
-
-def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDisplay) -> Source:
-    """Download the archive of a release from the index that pip uses, check and unpack it.
-
-    Raises SourceError if it is missing, or not what the index or the facts say; NetworkError or HostError.
-    """
-    with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
-        bar.update(0, None, "asking the index")
-        file = _find_archive(request)
-        archive = download_file(
-            file.url,
-            slot.downloaded,
-            bar,
-            otherwise=request.ways_out(),
-            refused="the index lists a file that is not there: run the command again later",
-            sha256=file.sha256,
-        )
-        unpack_archive(archive, tree, bar)
-        require_python_project(tree, f"PyPI's {file.name}")
-        recorded = ", as recorded" if request.release.sha256 else ""
-        origin = f"PyPI's {file.name} (sha256 {file.sha256}{recorded})"
-        return slot.publish(slot.unpacked, request, PYPI, origin, commit=request.release.commit)
-
-
-def _find_archive(request: SourceRequest) -> IndexFile:
-    """Return the source archive of the requested release, with a digest."""
-    index = package_index.configured_index()
-    project, version, host = request.package.pypi, request.release.version, hide_password(index)
-    if project is None:
-        raise SourceError(
-            f"{request.package.name} has no project on PyPI that its source could come from ('pypi' in "
-            f"its file in build_configs/packages): {request.ways_out()}",
-            code="no-pypi-project",
-        )
-    try:
-        with requests.Session() as session:
-            files = package_index.project_files(session, index, canonicalize_name(project))
-    except NetworkError as error:
-        raise NetworkError(f"{error}, or {request.ways_out()}", code=error.code) from None
-    archives = dict(package_index.source_archives(files, project))
-    file = archives.get(Version(version))
-    if file is None:
-        newest = ", ".join(map(str, sorted(archives, reverse=True)[:_LISTED_VERSIONS]))
-        raise SourceError(
-            f"{host} has no source archive of {project} {version} (it has "
-            f"{newest or 'none of any version'}): {request.ways_out()}",
-            code="release-not-on-index",
-        )
-    if file.sha256 is None:
-        raise SourceError(
-            f"{host} lists no sha256 of {file.name}, so the download could not be checked: set PIP_INDEX_URL "
-            f"to an index that does, or {request.ways_out()}",
-            code="no-digest-on-index",
-        )
-    if request.release.sha256 not in {None, file.sha256}:
-        raise SourceError(
-            f"{host} lists another {file.name} (sha256 {file.sha256}) than build_configs records "
-            f"({request.release.sha256}): find out why before you use it",
-            code="digest-differs-from-facts",
-        )
-    return file

@@ -120,9 +120,9 @@ def _fetch(
 
         return debian.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
     if request.origin == PYPI:
-        from torchmill.fetch.source import archive
+        from torchmill.fetch.source import pypi
 
-        return archive.fetch_pypi(request, slot, progress)
+        return pypi.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
     return local.fetch_local(request, request.origin, slot, progress)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, report_disk_full
+from torchmill.core.files import disk_full_error, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
@@ -169,7 +169,7 @@ def _seed_history(slot: SourceDir) -> bool:
 
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
-    with report_disk_full(fresh):
+    with report_unwritable(fresh):
         shutil.copytree(
             origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=link_objects
         )

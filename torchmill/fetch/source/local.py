@@ -12,11 +12,11 @@ from urllib.parse import unquote, urlsplit
 
 from torchmill.config.model import Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, report_disk_full
+from torchmill.core.files import hash_file, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password
 from torchmill.fetch.download import download_file
-from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
+from torchmill.fetch.source.archive import SUFFIXES, require_digest, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source_dir import SourceDir, require_python_project, take_fingerprint
@@ -102,7 +102,10 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     path, name = _local_path(origin), hide_password(origin)
     if path is None:
         refused = "check the address given to --from"
-        path = download_file(origin, slot.downloaded, bar, otherwise=request.ways_out(), refused=refused)
+        otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
+        path = download_file(
+            origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, sha256=sha256
+        )
     else:
         name = str(path)
     if path.is_file():
@@ -111,8 +114,11 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
                 f"{name} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
                 code="unknown-archive-type",
             )
-        commit = unpack_archive(path, tree, bar)
+        require_digest(path, request.sha256)
+        commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
         return LocalOrigin(f"{name} (sha256 {hash_file(path)})", commit if is_commit(commit) else None)
+    if path.is_dir() and request.sha256:
+        raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
         raise SourceError(
             f"{path} is neither a folder nor an archive: check the path given to --from",
@@ -137,7 +143,7 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> LocalOrigin:
         bar.update(done, None, "copying")
         return {name for name in names if name == ".git" or Path(visited, name) in ignored}
 
-    with report_disk_full(tree):
+    with report_unwritable(tree):
         shutil.copytree(folder, tree, symlinks=True, ignore=left_out)
     verified = commit is not None and not changed
     origin = str(folder)

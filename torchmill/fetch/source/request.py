@@ -8,6 +8,7 @@ from torchmill.config.model import Facts, Package, Release
 from torchmill.core.errors import ConfigError
 
 DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
 
@@ -20,6 +21,7 @@ class SourceRequest:
     ref: str | None = None  # a branch or a commit, in place of the release's tag
     mirror: str | None = None  # where the repositories are, in place of their own hosts
     origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi", in place of git
+    sha256: str = ""  # of an archive or what its URL gives; "": not known
 
     @property
     def what(self) -> str:
@@ -37,6 +39,15 @@ class SourceRequest:
             raise ConfigError(
                 f"--ref {self.ref} names something in git, which --from does not ask; leave one out",
                 code="conflicting-options",
+            )
+        if self.sha256 and self.origin in {None, DEBIAN, PYPI}:
+            raise ConfigError(
+                "--sha256 is that of an archive: give it with --from PATH|URL", code="conflicting-options"
+            )
+        if self.sha256 and not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(
+                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints",
+                code="invalid-digest",
             )
         for name in (self.ref, self.release.tag):
             if name is not None and (not name or name.startswith("-") or _NOT_IN_A_REF.search(name)):
@@ -62,13 +73,15 @@ class SourceRequest:
 
 
 def source_requests(
-    facts: Facts, releases: Sequence[Release], *, ref: str, mirror: str, origin: str
+    facts: Facts, releases: Sequence[Release], *, ref: str, mirror: str, origin: str, sha256: str = ""
 ) -> tuple[SourceRequest, ...]:
     """Return the requests for the sources of some releases.
 
     A package without a repository comes from PyPI unless `origin` says otherwise. Raises ConfigError for a
-    ref of several packages.
+    ref, or a digest, of several packages.
     """
+    if sha256 and len(releases) > 1:
+        raise ConfigError("--sha256 is of one archive: fetch one package at a time", code="ref-of-several")
     if ref and len(releases) > 1:
         raise ConfigError("--ref names a commit of one package: fetch one at a time", code="ref-of-several")
     requests = []
@@ -76,5 +89,7 @@ def source_requests(
         package = facts.packages[each.package]
         in_git = bool(package.repository)
         source = origin or (None if in_git else PYPI)
-        requests.append(SourceRequest(package, each, ref or None, (in_git and mirror) or None, source))
+        requests.append(
+            SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256)
+        )
     return tuple(requests)

@@ -18,7 +18,7 @@ from urllib.request import url2pathname
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file
+from torchmill.core.files import hash_file, read_refusal
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import magma, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -191,6 +191,8 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             extract(package, root)
             listed = PathsJson.from_package_directory_with_deprecated_fallback(root).paths
         except (ExtractError, OSError) as error:
+            if (refusal := read_refusal(str(error), home)) is not None:
+                raise refusal from None
             raise SourceError(
                 f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): "
                 "run the command again",

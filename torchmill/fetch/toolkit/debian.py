@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
-from torchmill.core.files import disk_full_error, hash_file, report_disk_full
+from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source.apt import (
     BINARIES,
@@ -114,9 +114,9 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
 
     def fill(folder: Path) -> None:
         with contextlib.closing(progress.task(f"{request}, {len(packages)} packages of {where}")) as bar:
-            with report_disk_full(store):
+            with report_unwritable(store):
                 _download(request, where, apt, packages, store, bar)
-            with report_disk_full(folder):
+            with report_unwritable(folder):
                 _unpack(request, {store / one.file: one.size for one in packages}, folder, bar)
                 if request.kind == COMPILER:
                     program = folder / "bin" / request.version.replace("gcc", "g++")
@@ -348,8 +348,8 @@ def unpack_packages(
             try:
                 capture([_DPKG_DEB, "--extract", str(package), scratch])
             except CommandError as error:
-                if "No space left" in error.output:
-                    raise disk_full_error(folder) from None
+                if (refusal := read_refusal(error.output, folder)) is not None:
+                    raise refusal from None
                 raise SourceError(
                     f"{package} cannot be unpacked ({error}): delete it, and run the command again",
                     code="damaged-archive",

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import hash_file
 from torchmill.core.urls import hide_password
-from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
+from torchmill.fetch.source.archive import SUFFIXES, open_tar, refuse_damage, require_digest, unpack_archive
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     ProviderOffer,
@@ -42,9 +41,10 @@ _VERSION_HEADER = PurePosixPath("include", "magma_types.h")
 
 @dataclass(frozen=True, slots=True)
 class UserMagma:
-    """The provider for one place: a folder, an archive, or an archive's URL with `#sha256=`."""
+    """The provider for one place: a folder, or an archive or its URL, with the digest given or `#sha256=`."""
 
     place: str
+    sha256: str = ""
 
     def offer(
         self,
@@ -58,7 +58,8 @@ class UserMagma:
         Raises ConfigError for a place that can hold none, NetworkError, SourceError.
         """
         here, piece = self._brought(cache, progress)
-        text = _header(here)
+        proved = bool(self.sha256 or urldefrag(self.place)[1])
+        text = _header(here, proved=proved)
         if text is None:
             return ProviderRefusal(
                 PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is not MAGMA"
@@ -67,7 +68,9 @@ class UserMagma:
         if not version_begins(version, request.version):
             return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
         exact, piece = replace(request, version=version), replace(piece, version=version)
-        return ProviderOffer(exact, PROVIDER, version, (piece,), partial(_fill, exact, here, progress))
+        return ProviderOffer(
+            exact, PROVIDER, version, (piece,), partial(_fill, exact, here, progress, proved)
+        )
 
     def _brought(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         """Return the local folder or archive, and its entry in the record."""
@@ -79,6 +82,7 @@ class UserMagma:
             size = sum(file.stat().st_size for file in _libraries(path) if not file.is_symlink())
             return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), "", size)
         if path.is_file() and path.name.endswith(SUFFIXES):
+            require_digest(path, self.sha256)
             size = path.stat().st_size
             return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), hash_file(path), size)
         raise ConfigError(
@@ -88,7 +92,7 @@ class UserMagma:
 
     def _downloaded(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         url, fragment = urldefrag(self.place)
-        digest = _DIGEST.fullmatch(fragment)
+        digest = _DIGEST.fullmatch(fragment or f"sha256={self.sha256}")
         file = Path(unquote(urlsplit(url).path)).name
         if digest is None or not file.endswith(SUFFIXES):
             raise ConfigError(
@@ -101,14 +105,14 @@ class UserMagma:
             return fetch_piece(piece, cache, bar), piece
 
 
-def _fill(request: ToolkitRequest, here: Path, progress: ProgressDisplay, folder: Path) -> None:
+def _fill(request: ToolkitRequest, here: Path, progress: ProgressDisplay, proved: bool, folder: Path) -> None:
     """Copy the headers and the library. Raises SourceError for what is not compiled, HostError."""
     beside = folder.with_name("given")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         if here.is_file():
             with contextlib.closing(progress.task(f"{request} in {here}")) as bar:
-                unpack_archive(here, beside, bar)
+                unpack_archive(here, beside, bar, proved=proved)
         root = beside if here.is_file() else here
         found = _libraries(root)
         if not found:
@@ -130,7 +134,7 @@ def is_place(text: str) -> bool:
     return os.sep in text or "/" in text or text.startswith((".", "~")) or text.endswith(SUFFIXES)
 
 
-def user_magma(place: str, requested: Sequence[str]) -> UserMagma:
+def user_magma(place: str, requested: Sequence[str], sha256: str) -> UserMagma:
     """Return the provider for a place. Raises ConfigError where anything but one MAGMA is asked for."""
     if len(requested) != 1 or not requested[0].startswith(MAGMA):
         raise ConfigError(
@@ -138,10 +142,10 @@ def user_magma(place: str, requested: Sequence[str]) -> UserMagma:
             "with it: give --library magma-cu118, or name a provider",
             code="only-magma-from-a-place",
         )
-    return UserMagma(place)
+    return UserMagma(place, sha256)
 
 
-def _header(here: Path) -> str | None:
+def _header(here: Path, *, proved: bool) -> str | None:
     """Return the header with the version, from a folder or an archive; None if there is none."""
     if here.is_dir():
         file = here / _VERSION_HEADER
@@ -150,18 +154,14 @@ def _header(here: Path) -> str | None:
     def is_header(name: str) -> bool:
         return PurePosixPath(name).parts[-2:] == _VERSION_HEADER.parts
 
-    try:
+    with refuse_damage(here):
         if here.suffix == ".zip":
             with zipfile.ZipFile(here) as packed:
                 content = next((packed.read(name) for name in packed.namelist() if is_header(name)), None)
         else:
-            with tarfile.open(here) as tar:
+            with open_tar(here, proved=proved) as (tar, _):
                 found = next((tar.extractfile(member) for member in tar if is_header(member.name)), None)
                 content = found.read() if found else None
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise SourceError(
-            f"{here} cannot be read ({error}): it is damaged, get it again", code="damaged-archive"
-        ) from None
     return None if content is None else content.decode(errors="replace")
 
 

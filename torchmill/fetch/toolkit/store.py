@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core import locks, process
 from torchmill.core.errors import HostError
-from torchmill.core.files import delete_paths, report_disk_full
+from torchmill.core.files import delete_paths, fresh_path, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.download import download_file
 from torchmill.host.provisioned import (
@@ -77,7 +76,7 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
         if (there := find() if find else list_provisioned(cache, arch).get(name)) is not None:
             return there
         whole = place / WHOLE
-        with report_disk_full(place):
+        with report_unwritable(place):
             delete_paths([whole])  # what an interrupted run left
             whole.mkdir()
             try:
@@ -245,10 +244,9 @@ def try_compiler(program: Path, arch: str, what: str) -> None:
     """Raise HostError if a compiler makes no program that runs here; another machine's is not tried."""
     if arch != platform.machine():
         return
-    with tempfile.TemporaryDirectory(
-        dir=program.parents[1]
-    ) as place:  # programs may be kept from running in /tmp
-        trial, made = Path(place, "trial.cpp"), Path(place, "trial")
+    with fresh_path(program.parents[1] / "trial") as place:  # programs may be kept from running in /tmp
+        trial, made = place / "trial.cpp", place / "trial"
+        place.mkdir()
         trial.write_text(_TRIAL, encoding="utf-8")
         try:
             capture([str(program), "-O1", "-o", str(made), str(trial)])

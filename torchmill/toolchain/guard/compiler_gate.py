@@ -49,11 +49,10 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
     target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
     if _runs(target):
         return target
-    fresh = target.with_suffix(f".{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _compile(fresh, compiler)
-        return fresh.replace(target)
+        with files.fresh_path(target) as fresh:
+            _compile(fresh, compiler)
+            return fresh.replace(target)
     except OSError:
         return None
 
@@ -65,10 +64,9 @@ def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("
     or nothing there may be run.
     """
     if compiled is None:
-        fresh = target.with_suffix(f".{os.getpid()}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _compile(fresh, compiler)
-        return fresh.replace(target)
+        with files.fresh_path(target) as fresh:
+            _compile(fresh, compiler)
+            return fresh.replace(target)
     files.write_atomically(target, compiled.read_bytes(), 0o755)
     if not _runs(target):
         raise OSError(f"{target} cannot be run")

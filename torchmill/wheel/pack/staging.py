@@ -19,7 +19,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import BuildError
-from torchmill.core.files import report_unwritable
+from torchmill.core.files import is_of_system, report_unwritable
 from torchmill.wheel.pack import zip_archive
 from torchmill.wheel.pack.zip_archive import MemberSource
 
@@ -126,6 +126,8 @@ def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> Sta
         with report_unwritable(into):
             zip_archive.extract_members(raw, targets, EXTRACT_THREADS)
     except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
+        if is_of_system(error):
+            raise
         raise BuildError(f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel") from None
     dist_info = find_dist_info(into, raw.name)
     metadata = read_headers(dist_info / "METADATA")

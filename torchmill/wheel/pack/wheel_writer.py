@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from torchmill.core.errors import BuildError, ConfigError
-from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.wheel.pack import staging
 from torchmill.wheel.pack.compressor import Compressor, open_compressor
 from torchmill.wheel.pack.zip_archive import Codec, MemberSource, ZipWriter
@@ -49,17 +49,12 @@ def pack_wheel(
     compress as this process may use processors. The wheel appears whole or not at all. Raises BuildError
     where the tree is not a wheel's, HostError where the disk is full.
     """
-    with report_unwritable(destination):
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        partial = destination.with_name(f".{destination.name}.{os.getpid()}")
-        try:
-            with partial.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
-                _write_archive(sink, compressor, tree, unstaged)
-            partial.chmod(0o644)
-            whole, size = hash_file(partial), partial.stat().st_size
-            partial.replace(destination)
-        finally:
-            partial.unlink(missing_ok=True)
+    with report_unwritable(destination), fresh_path(destination) as partial:
+        with partial.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
+            _write_archive(sink, compressor, tree, unstaged)
+        partial.chmod(0o644)
+        whole, size = hash_file(partial), partial.stat().st_size
+        partial.replace(destination)
     return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 

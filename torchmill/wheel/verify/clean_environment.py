@@ -16,6 +16,7 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import HostError, VerifyError
+from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.stat_cache import digest_data, stat_file
 
@@ -53,11 +54,10 @@ def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | Non
         return _new_environment(python, folder, log)
     template = kept / digest_data([str(python.resolve()), stat_file(python)])[:16]
     if not template.is_dir():
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=kept) as fresh:
-            _new_environment(python, Path(fresh, "venv"), log)
-            with contextlib.suppress(OSError):  # another build was quicker
-                Path(fresh, "venv").rename(template)
+        with fresh_path(template) as fresh:
+            _new_environment(python, fresh, log)
+            with contextlib.suppress(FileExistsError):  # another build was quicker
+                fresh.rename(template)
     try:
         shutil.copytree(template, folder, symlinks=True)
         venv = _interpreter_of(folder)

@@ -23,6 +23,7 @@ from packaging.utils import (
 
 from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
+from torchmill.core.files import read_refusal
 from torchmill.core.process import capture
 from torchmill.wheel import wheel_file
 from torchmill.wheel.pack import bundling, elf, metadata, zip_archive
@@ -218,6 +219,8 @@ def tag_problems(wheel: Path) -> list[str]:
         except BadZipFile as error:
             return [f"the file is not a sound zip archive ({error})"]
         except OSError as error:
+            if (refusal := read_refusal(str(error), root)) is not None:  # says nothing of the wheel
+                raise refusal from None
             reason = error.strerror or str(error)
             return [f"its libraries cannot be extracted ({reason}): see the names of its members"]
         except (BuildError, ConfigError) as error:

@@ -1,0 +1,1 @@
+"""Attacks on torchmill, each class by itself: `python -m benchmarks.faults --help`."""

@@ -1,0 +1,126 @@
+"""How a command ends: one message and an exit code, whatever was raised."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+from invoke.exceptions import Exit
+
+from tests.support.refusals import refused
+from torchmill.core.errors import ConfigError
+from torchmill.core.exits import as_torchmill_error, exit_with_error
+from torchmill.core.files import fresh_path, read_refusal, report_unwritable, write_atomically
+
+
+def ended(error: BaseException) -> Exit:
+    """Return how a task ends that raises an error."""
+
+    def body() -> None:
+        raise error
+
+    with pytest.raises(Exit) as caught:
+        exit_with_error(body, lambda message, code: Exit(message, code=code))()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("no", code="x"), 2),
+        (OSError(errno.ENOSPC, "No space left on device"), 7),
+        (PermissionError(errno.EACCES, "Permission denied", "/root/x"), 7),
+        (OSError(errno.EIO, "Input/output error", "/x"), 7),
+        (MemoryError(), 7),
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), 7),
+        (KeyboardInterrupt(), 130),
+        (RecursionError("too deep"), 70),
+        (ModuleNotFoundError("No module named 'torchmill.x'", name="torchmill.x"), 70),
+    ],
+)
+def test_everything_ends_with_one_message_and_its_code(error: BaseException, code: int) -> None:
+    found = ended(error)
+    assert found.code == code
+    assert str(found.message).startswith("error: ")
+    assert "\n" not in str(found.message)
+
+
+def test_what_nobody_foresaw_is_in_a_file_without_secrets() -> None:
+    message = str(ended(ValueError("https://me:hidden@host/ is odd")).message)
+    file = Path(re.search(r"with the file (\S+)$", message)[1])  # type: ignore[index]
+    text = file.read_text()
+    file.unlink()
+    assert "Traceback" in text
+    assert "test_exits.py" in text
+    assert "hidden" not in text
+    assert "hidden" not in message
+
+
+def test_an_end_that_invoke_itself_asks_for_passes() -> None:
+    asked = Exit(code=3)
+    assert ended(asked) is asked
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "disk-full"),
+        (errno.EDQUOT, "disk-full"),
+        (errno.EFBIG, "disk-full"),
+        (errno.EROFS, "not-writable"),
+        (errno.EACCES, "not-writable"),
+        (errno.EIO, "disk-failed"),
+        (errno.EMFILE, "too-many-files"),
+    ],
+)
+def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path) -> None:
+    place = tmp_path / "not" / "there"
+    with refused(code) as caught, report_unwritable(place, 5 << 30):
+        raise OSError(number, os.strerror(number))
+    assert str(place) in str(caught.value)
+    told = read_refusal(f"fatal: cannot write: {os.strerror(number)}", place)
+    assert told is not None
+    assert told.code == code
+
+
+def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
+    with refused("disk-full") as caught, report_unwritable(tmp_path, 5 << 30):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert "5.0 GiB wanted" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")]
+)
+def test_what_is_no_refusal_of_the_system_passes(error: OSError, tmp_path: Path) -> None:
+    with pytest.raises(type(error)), report_unwritable(tmp_path):
+        raise error
+    assert read_refusal("fatal: the remote end hung up", tmp_path) is None
+
+
+def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    number = os.fork()
+    if not number:  # the killed run
+        with fresh_path(file) as fresh:
+            fresh.mkdir()
+            (fresh / "half").touch()
+            os._exit(0)
+    os.waitpid(number, 0)
+    (left,) = tmp_path.iterdir()
+    others = tmp_path / f"{left.name[:-1]}{left.name[-1]}x"  # no name of ours
+    others.touch()
+    foreign = tmp_path / f".file.{'0' * 8}-{number}"  # of another machine, perhaps at work
+    foreign.touch()
+    running = tmp_path / f"{left.name.rpartition('-')[0]}-1"
+    running.touch()
+    write_atomically(file, "whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", others.name, foreign.name, running.name}
+    os.utime(foreign, (0, 0))
+    write_atomically(file, "again")
+    assert not foreign.exists()
+
+
+def test_unforeseen_errors_keep_their_gist() -> None:
+    assert "ZeroDivisionError" in str(as_torchmill_error(ZeroDivisionError("1/0")))

@@ -1,0 +1,95 @@
+"""How a command ends: whatever is raised becomes one message and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
+
+TaskBody = Callable[..., None]
+
+
+def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> TaskBody:
+    """Return `body` such that an error raises what `ended` makes of its message and exit code."""
+
+    @functools.wraps(body)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            body(*args, **kwargs)
+            print(end="", flush=True)  # noqa: T201 - else it is Python's end that meets a pipe without a reader
+        except BrokenPipeError:
+            _close_stdout()
+        except (Exception, KeyboardInterrupt) as error:
+            if is_of_runner(error):
+                raise
+            shown = as_torchmill_error(error)
+            raise ended(f"error: {shown}", shown.exit_code) from None
+
+    return wrapper
+
+
+def is_of_runner(error: BaseException) -> bool:
+    """Tell whether an error is one by which Nox or Invoke itself ends a session or a task."""
+    return type(error).__module__.partition(".")[0] in {"nox", "invoke"}
+
+
+def as_torchmill_error(error: BaseException) -> TorchmillError:
+    """Return what to show of anything that was raised: one of our own errors as it is."""
+    if isinstance(error, TorchmillError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return InterruptedBuildError("interrupted: run the same command to go on", code="interrupted")
+    from torchmill.core.files import is_of_system, machine_error
+
+    if isinstance(error, OSError) and is_of_system(error):
+        return machine_error(error, None)
+    if isinstance(error, MemoryError):
+        return HostError("there is no memory left: free some, and run the command again", code="no-memory")
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
+        return HostError(
+            f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r "
+            "requirements.txt`",
+            code="package-missing",
+        )
+    from torchmill.core.urls import hide_password
+
+    gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+    return UnforeseenError(
+        f"torchmill made a mistake ({gist}): please report it{_write_traceback(error)}", code="unforeseen"
+    )
+
+
+def _write_traceback(error: BaseException) -> str:
+    """Write the traceback into a file, and return a clause that names it; "" where that is not possible."""
+    import tempfile
+    import traceback
+
+    from torchmill.core.urls import hide_password
+
+    text = "".join(traceback.format_exception(error))
+    about = f"Python {platform.python_version()}, {platform.platform()}\n"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="torchmill-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+        ) as file:
+            file.write(about + hide_password(text))
+    except OSError:
+        return ""
+    return f" with the file {file.name}"
+
+
+def print_now(what: object) -> None:
+    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on."""
+    try:
+        print(what, flush=True)  # noqa: T201 - what tasks print
+    except BrokenPipeError:
+        _close_stdout()
+
+
+def _close_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
