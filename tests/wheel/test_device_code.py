@@ -107,6 +107,16 @@ def test_what_is_missing_is_named_with_its_library(tmp_path: Path) -> None:
     assert wrong(*one, *code(tmp_path / "small.so", fatbin(piece(70, size=8)))) == wrong(*one)
 
 
+def test_the_code_of_magma_is_not_taken_for_that_of_torch(tmp_path: Path) -> None:
+    """As in torch 1.13.1 for 8.6 alone: MAGMA's code for its own list is larger than all of torch's."""
+    linalg = code(tmp_path / device_code.MAGMA_ALONE, fatbin(piece(60, size=4096), piece(80, PTX)))
+    assert wrong(*linalg, *code(tmp_path / "libtorch_cuda.so", whole(), whole())) == []
+    assert wrong(*linalg, *code(tmp_path / "libtorch_cuda.so", fatbin(piece(70)))) == [
+        "libtorch_cuda.so lacks 8.6, 8.6 PTX of 7.0, 8.6, 8.6 PTX"
+    ]
+    assert wrong(*linalg) == wrong()
+
+
 def test_what_was_not_asked_for_is_named(tmp_path: Path) -> None:
     assert wrong(*code(tmp_path / "lib.so", whole(piece(80)), whole(piece(90, PTX)))) == [
         "lib.so has 8.0, 9.0 PTX, not asked for, beside 7.0, 8.6, 8.6 PTX"
@@ -124,7 +134,7 @@ def test_a_release_may_use_what_only_a_listed_capability_has(tmp_path: Path) -> 
 
 
 def test_a_build_without_any_code_left_cuda_out() -> None:
-    assert wrong() == ["no library has GPU code: the build left CUDA out; its log says why"]
+    assert wrong() == ["no library has GPU code of torch: the build left CUDA out; its log says why"]
 
 
 def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:

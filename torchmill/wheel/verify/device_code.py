@@ -36,6 +36,8 @@ PADDING_BYTES = 8  # the gap between two fatbins is a multiple of it
 CODE_KINDS = {1: "ptx", 2: "sass", 8: "lto"}
 ARCH_SPECIFIC_FLAG, FAMILY_SPECIFIC_FLAG = 1 << 20, 1 << 21  # code for sm_90a, for the family of sm_100f
 SASS, PTX = "sass", "ptx"
+# its own sources are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp), what it has for GPUs is MAGMA's
+MAGMA_ALONE = "libtorch_cuda_linalg.so"
 Piece = tuple[str, str]  # kind and capability
 
 
@@ -98,16 +100,17 @@ def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarg
     """Yield a clause for each library whose code does not match a list of compute capabilities.
 
     Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some fatbins
-    of a library, MAGMA for all of a library that has nothing else. So only the largest library is always
-    judged, and the others where a fatbin matches. A release may compile single kernels for one capability
-    ("9.0a").
+    of a library, MAGMA for all of MAGMA_ALONE, which can be the largest. So only the largest of the others is
+    always judged, and every library where a fatbin matches. A release may compile single kernels for one
+    capability ("9.0a").
     """
     libraries = _by_library(codes)
-    if not libraries:
-        yield "no library has GPU code: the build left CUDA out; its log says why"
+    if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
+        yield "no library has GPU code of torch: the build left CUDA out; its log says why"
     requested = {(SASS, target.name) for target in targets}
     requested |= {(PTX, target.name) for target in targets if target.ptx}
-    largest = max(libraries, key=lambda name: sum(code.size for code in libraries[name]), default="")
+    own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
+    largest = max(own, key=lambda name: sum(code.size for code in libraries[name]), default="")
     for library, pieces_of_library in libraries.items():
         fatbins = _by_fatbin(pieces_of_library)
         if library == largest or any(requested <= pieces for pieces in fatbins):
