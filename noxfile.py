@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchmill.config import selection
+from torchmill.core import reaper
 from torchmill.core.errors import GpuError, HostError
 from torchmill.core.exits import as_torchmill_error, is_of_runner
 from torchmill.core.paths import Layout
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
 
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
+LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
 OTHER_MACHINE = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 nox.options.error_on_missing_interpreters = True
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
 logging.getLogger("py_serializable").setLevel(logging.WARNING)  # nox shows what libraries log
+if not LIST_ASKED:
+    reaper.watch_run()  # nox makes an environment before its session begins
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, Task
 
 from torchmill.commands.command import TaskCommand
+from torchmill.core import reaper
 from torchmill.core.exits import exit_with_error, print_now
 from torchmill.core.paths import Layout
 
@@ -146,6 +147,7 @@ def _body(command: TaskCommand) -> Any:
 
     @wraps(command.run)
     def body(_: Context, *args: Any, **kwargs: Any) -> None:
+        reaper.watch_run()
         result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(result)
         getattr(result, "require", lambda: None)()

@@ -10,6 +10,7 @@ from tests.support.refusals import refused
 from torchmill.build.tree import BuildTree
 from torchmill.host.environments import (
     STAMP_NAME,
+    base_interpreter,
     hold_environment,
     installed_distributions,
     provide_environment,
@@ -20,7 +21,7 @@ from torchmill.host.environments import (
 INTERPRETER = """\
 #!/bin/sh
 # stands for an interpreter: python -m venv --clear FOLDER
-rm -rf "$4" && mkdir -p "$4" && touch "$4/pyvenv.cfg"
+rm -rf "$4" && mkdir -p "$4/bin" && touch "$4/pyvenv.cfg" && ln -s /bin/true "$4/bin/python"
 """
 
 
@@ -47,7 +48,7 @@ def interpreter(tmp_path: Path) -> Path:
 
 def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpreter: Path) -> None:
     venv = tmp_path / "venv"
-    venv.mkdir()
+    fresh(venv, "numpy")
     left = venv / "left-by-another-release"
     asked: list[tuple[str, ...]] = []
     for wanted, survives in (("a", False), ("a", True), ("b", False)):
@@ -72,7 +73,29 @@ def fresh(venv: Path, names: str) -> Path:
     packages = venv / "lib" / "python3.10" / "site-packages"
     for name in names.split():
         (packages / name).mkdir(parents=True)
+    (venv / "bin").mkdir()
+    (venv / "bin/python").symlink_to("/bin/true")  # for which pip works
     return packages
+
+
+@pytest.mark.parametrize("pip", ["/bin/false", "nowhere"])
+def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path, pip: str) -> None:
+    """As it is where its making was killed, or the disk was full: once before, once after it was filled."""
+    packages = fresh(tmp_path / "venv", FRESH["3.10"])
+    for _ in range(2):
+        (tmp_path / "venv/bin/python").unlink()
+        (tmp_path / "venv/bin/python").symlink_to(pip)
+        provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
+        assert not packages.exists()
+        assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/true")
+
+
+def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert base_interpreter(tmp_path, version).exists()
+    for text in ("", "home = /nowhere\n"):
+        (tmp_path / "pyvenv.cfg").write_text(text)
+        assert base_interpreter(tmp_path, version).exists()
 
 
 @pytest.mark.parametrize("names", FRESH.values(), ids=FRESH)

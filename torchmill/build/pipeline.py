@@ -38,7 +38,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
         packed = stages.find_product("pack")
         if packed is None:
             raw = stages.find_product("compile") or compile_stage(context, stages, install, line)
-            packed = stages.find_product("pack") or pack_stage(context, stages, raw)
+            packed = stages.find_product("pack") or pack_stage(context, stages, raw, install)
         if not stages.is_valid("verify"):
             packed = verify_stage(context, stages, packed, line.note)
         return publish_stage(context, stages, packed)

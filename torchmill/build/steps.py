@@ -50,11 +50,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
     parts = stage_inputs(context, "compile", {})  # read first: what changes meanwhile is seen next time
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
-        own_tools = () if context.shares_tree else context.plan.kit
-        wanted = [*find_links(context), *own_tools, *context.plan.requirements]
-        environments.provide_environment(
-            context.venv, context.interpreter, context.environment_key, install, *wanted
-        )
+        _provide_requirements(context, install)
         user = environments.tree_user(context.venv, context.python, context.environment_key, context.tree.env)
     asked = time.monotonic()
     with _hold_tree(context, line.note):
@@ -86,6 +82,15 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
     parts |= installed_inputs(context)
     stages.record("compile", StageRecord(parts, context.stat_cache.digest(built.raw) or "", read, said))
     return built.raw
+
+
+def _provide_requirements(context: BuildContext, install: Install) -> None:
+    """Put what the build requires into the session's environment, which is made anew where it is broken."""
+    own_tools = () if context.shares_tree else context.plan.kit
+    wanted = [*find_links(context), *own_tools, *context.plan.requirements]
+    environments.provide_environment(
+        context.venv, context.interpreter, context.environment_key, install, *wanted
+    )
 
 
 def find_links(context: BuildContext) -> list[str]:
@@ -131,8 +136,14 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
             files.delete_paths(away)
 
 
-def pack_stage(context: BuildContext, stages: StageLog, raw: Path) -> Path:
-    """Stage, repair and pack the raw wheel, and record the packed one; return its file."""
+def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
+    """Stage, repair and pack the raw wheel, and record the packed one; return its file.
+
+    Libraries that the wheel needs are looked for in the session's environment: one that has gone since the
+    wheel was compiled is filled again by `install`.
+    """
+    if not installed_inputs(context):
+        _provide_requirements(context, install)
     start = time.monotonic()
     parts = stage_inputs(context, "pack", stages.valid)
     staged, repaired, name = _stage(context, raw)

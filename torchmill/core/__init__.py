@@ -9,6 +9,7 @@
 - ninja: read ninja's progress and its record of files read
 - paths: where everything is kept: the only module that knows folder names
 - process: run programs, watch their output, and end them with all processes that they started
+- reaper: end what a run started when the run itself was killed
 - stat_cache: remember digests of files and answers of programs for as long as the files look the same
 - units: bytes and durations as people write them
 - urls: URLs that users pass: checked before use, and shown without secrets

@@ -13,7 +13,9 @@ from typing import Any
 from torchmill.core import locks
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
-from torchmill.core.process import capture
+from torchmill.core.files import read_refusal, read_text, report_unwritable
+from torchmill.core.process import CommandError, capture
+from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
 STAMP_NAME = "torchmill"  # the file in an environment that says what was installed in it
@@ -74,14 +76,36 @@ def provide_environment(
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again.
     """
-    note = venv / STAMP_NAME
-    if not _is_made_for(venv, wanted):
-        if not _is_fresh(venv):
-            # What another release, or another plan, left in it must not be found.
-            capture([str(interpreter), "-m", "venv", "--clear", str(venv)])
+    note, works = venv / STAMP_NAME, _has_pip(venv)
+    if not (works and _is_made_for(venv, wanted)):
+        if not (works and _is_fresh(venv)):
+            # What another release, or another plan, left in it must not be found; it may be half-made, too.
+            with report_unwritable(venv):
+                note.unlink(missing_ok=True)
+                make_environment(interpreter, venv)
         note.write_text("", encoding="utf-8")  # from now on nobody takes it for a fresh one
     install(*requirements)
     note.write_text(wanted, encoding="utf-8")
+
+
+def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], object] = capture) -> None:
+    """Make an empty environment in place of what is there. Raises HostError where that is not possible."""
+    try:
+        run([str(interpreter), "-m", "venv", "--clear", str(venv)])
+    except CommandError as error:
+        if (refusal := read_refusal(error.output, venv)) is not None:
+            raise refusal from None
+        problem = f"{interpreter}: cannot create a virtual environment ({error})"
+        raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
+
+
+def _has_pip(venv: Path) -> bool:
+    """Tell whether pip answers in an environment: who was killed may have left half of one."""
+    try:
+        capture([str(in_environment(venv)), "-I", "-m", "pip", "--version"])
+    except (CommandError, HostError):
+        return False
+    return True
 
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
@@ -120,20 +144,15 @@ def _with_real(folders: list[str]) -> tuple[str, ...]:
 
 
 def base_interpreter(venv: Path, python: str) -> Path:
-    """Return the interpreter that an environment was made from.
+    """Return the interpreter that an environment was made from, or would be: it may be half-made.
 
-    Raises HostError when the environment is not one that `python -m venv` made.
+    Raises HostError where none of that version works.
     """
-    configuration = venv / "pyvenv.cfg"
-    try:
-        lines = configuration.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise HostError(
-            f"{venv} is not a virtual environment: delete it and run again", code="not-a-virtual-environment"
-        ) from None
-    home = Path(next(line.partition("=")[2].strip() for line in lines if line.startswith("home")))
+    lines = read_text(venv / "pyvenv.cfg").splitlines()
+    homes = [Path(line.partition("=")[2].strip()) for line in lines if line.startswith("home")]
     names = (f"python{python}", "python3", "python", "python.exe")
-    return next((home / name for name in names if (home / name).exists()), in_environment(venv))
+    known = [*(home / name for home in homes for name in names), in_environment(venv)]
+    return next((one for one in known if homes and one.exists()), None) or resolve_interpreter(python)
 
 
 def in_environment(venv: Path) -> Path:

@@ -21,6 +21,7 @@ from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture
+from torchmill.core.reaper import without_mark
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.compiler_identity import Digest, compiler_identity, program_output
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -227,7 +228,7 @@ def start_server(program: str, environ: Mapping[str, str], note: Callable[[str],
 def _why_not_started(program: str, environ: Mapping[str, str]) -> str | None:
     """Return why the server does not start, None where it does."""
     try:
-        capture([program, "--start-server"], env=environ)
+        capture([program, "--start-server"], env=without_mark(environ))
     except (CommandError, HostError) as error:
         return str(error)
     return None

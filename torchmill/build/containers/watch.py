@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
-from torchmill.core import process
+from torchmill.core import process, reaper
 from torchmill.core.errors import HostError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError
@@ -37,7 +37,7 @@ def watch_container(
     path = os.pathsep.join(filter(None, [str(CHECKOUT), environ.get("PYTHONPATH")]))
     watch = subprocess.Popen(
         [sys.executable, "-m", "torchmill.build.containers.watch"],
-        env={**environ, "PYTHONPATH": path},
+        env={**reaper.without_mark(environ), "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from torchmill.config.model import KnownUnit
-from torchmill.core import process
+from torchmill.core import process, reaper
 from torchmill.core.paths import CHECKOUT
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
 from torchmill.toolchain.guard.command import GATE, GuardCommand
@@ -188,7 +188,7 @@ class _Guard:
         with self._errors.open("w", encoding="utf-8") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "torchmill.toolchain.guard"],
-                env={**os.environ, "PYTHONPATH": path},
+                env={**reaper.without_mark(os.environ), "PYTHONPATH": path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

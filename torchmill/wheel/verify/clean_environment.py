@@ -10,15 +10,17 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from packaging.version import Version
 
-from torchmill.core.errors import HostError, VerifyError
+from torchmill.core.errors import VerifyError
 from torchmill.core.files import fresh_path
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.stat_cache import digest_data, stat_file
+from torchmill.host import environments
 
 CHECK_SCRIPTS = Path(__file__).parent / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
@@ -78,11 +80,7 @@ def _pip_version(venv: Path) -> Version:
 
 
 def _new_environment(python: Path, folder: Path, log: TextIO) -> Path:
-    try:
-        _run_logged([str(python), "-m", "venv", str(folder)], log)
-    except CommandError as error:
-        problem = f"{python}: cannot create a virtual environment ({error})"
-        raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
+    environments.make_environment(python, folder, partial(_run_logged, log=log))
     venv = _interpreter_of(folder)
     if _pip_version(venv) < OLDEST_PIP_VERSION:
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them

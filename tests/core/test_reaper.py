@@ -1,0 +1,63 @@
+"""Whatever a run started ends with it, also where the run is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from torchmill.core import reaper
+
+ROOT = Path(__file__).parents[2]
+# a run that starts a child in a session of its own, as ensurepip's pip is for who kills the run
+RUN = """\
+import subprocess, sys, time
+from torchmill.core import reaper
+reaper.watch_run()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+print(child.pid, flush=True)
+if sys.argv[1] == "wait":
+    time.sleep(300)
+"""
+
+
+def start(word: str) -> tuple[subprocess.Popen[str], psutil.Process]:
+    run = subprocess.Popen([sys.executable, "-c", RUN, word], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    with run.stdout:
+        return run, psutil.Process(int(run.stdout.readline()))
+
+
+def watchers(mark: str) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if mark in " ".join(one.info["cmdline"] or ())]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
+def test_what_a_killed_run_started_ends() -> None:
+    run, child = start("wait")
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    child.wait(timeout=15)
+    assert not child.is_running()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
+def test_what_a_run_leaves_behind_on_purpose_stays_and_nobody_watches() -> None:
+    run, child = start("end")
+    run.wait(timeout=30)
+    until = time.monotonic() + 10
+    while watchers(f"{run.pid}-") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not watchers(f"{run.pid}-")
+    assert child.is_running()
+    child.kill()
+
+
+def test_the_mark_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(reaper.VARIABLE, "1-2")
+    assert reaper.without_mark(os.environ).items() == os.environ.items() - {(reaper.VARIABLE, "1-2")}
