@@ -210,9 +210,7 @@ def demo(session: nox.Session) -> None:
     session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
     session.run(*invoke, "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}/git", env=env)
     for name in (f"wheel-{version}-cpu", f"vision-{version}-cpu"):
-        session.run(
-            sys.executable, "-m", "nox", "--envdir", str(upstream / "envs"), "--session", name, env=env
-        )
+        session.run(sys.executable, "-m", "nox", "--envdir", str(upstream / "envs"), "--session", name, env=env)
 
 
 @nox.session(python=False, default=False)

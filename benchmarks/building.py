@@ -104,9 +104,7 @@ class Site:
             "TORCHMILL_TAG": self.project.tag,
             "XDG_CACHE_HOME": str(self.kept),
             "PIP_CACHE_DIR": pip,  # the network is no part of the contest
-            "WORK": str(
-                self.home / "work"
-            ),  # the same for every Python: a cache may know files by their paths
+            "WORK": str(self.home / "work"),  # the same for every Python: a cache may know files by their paths
             "SOURCE": str(self.project.source),
             "FIND_LINKS": str(self.home),
         }
@@ -145,9 +143,7 @@ def real(tag: str, variant: str) -> Project:
     return _fetched(f"torch {tag}, {variant}", home, ("torch", tag), variant, {})
 
 
-def _fetched(
-    title: str, home: Path, release: tuple[str, str], variant: str, facts: Mapping[str, str]
-) -> Project:
+def _fetched(title: str, home: Path, release: tuple[str, str], variant: str, facts: Mapping[str, str]) -> Project:
     layout = Layout(home.resolve(), home)
     package, tag = release
     found = load_source(layout, package, tag)

@@ -85,9 +85,7 @@ class Contest:
             outcome.seconds, outcome.counts = said["seconds"], said["counts"]
         return outcome
 
-    def _run(
-        self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None
-    ) -> Outcome:
+    def _run(self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None) -> Outcome:
         ours = ("MAKEFLAGS", "NINJA_STATUS", "TORCHMILL_GATE")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= more or {}
@@ -95,9 +93,7 @@ class Contest:
         with Cap(self.limit) as cap, (self.build / "output").open("w") as output:
             start = time.monotonic()
             command = cap.inside([*FIRST_TO_DIE, *argv])
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
             end = os.pidfd_open(process.pid)
             while (at := time.monotonic() - start) < self.patience:
                 (watch or self.watch)(cap, at)

@@ -104,9 +104,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     good = [row for row in rows if row["good"]]
     one = [row["seconds"] for row in good if row["contender"] == ONE]
     four = [row["seconds"] for row in good if row["contender"] == FOUR and row["cap"] is None]
-    for (cap, flags, name), found in results.grouped(
-        rows, results.fields("cap", "flags", "contender")
-    ).items():
+    for (cap, flags, name), found in results.grouped(rows, results.fields("cap", "flags", "contender")).items():
         times = [row["seconds"] for row in found if row["good"]]
         ended = f"{len(times)} of {len(found)}, {sum(row['kills'] for row in found)} kills"
         ratios = [[mine / other for mine in times for other in others] for others in (one, four)]

@@ -82,9 +82,7 @@ def run(asked: Namespace) -> None:
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each kind of build."""
-    for (kind, units, slots), found in results.grouped(
-        rows, results.fields("kind", "units", "slots")
-    ).items():
+    for (kind, units, slots), found in results.grouped(rows, results.fields("kind", "units", "slots")).items():
         rounds = results.grouped((row for row in found if row["good"]), lambda row: row["round"]).values()
         pairs = [{row["contender"]: row["seconds"] for row in both} for both in rounds]
         whole = [(pair["ours"], pair["ninja"]) for pair in pairs if len(pair) == 2]  # noqa: PLR2004

@@ -57,22 +57,16 @@ def jobs(case: Case, count: int, seed: int) -> list[ImaginedUnit]:
         works: Sequence[mixes.Work] = mixes.cpu(count, seed)
     else:
         works = mixes.cuda(count if case.mix == "CUDA" else 4 * case.cores, seed)
-    made = [
-        ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:])) for one in works
-    ]
+    made = [ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:])) for one in works]
     if case.mix == "flash":
         made = [
-            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve)
-            if place % 2
-            else job
+            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve) if place % 2 else job
             for place, job in enumerate(made)
         ]
     return made
 
 
-def ours(
-    work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool
-) -> SimulatedOutcome:
+def ours(work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool) -> SimulatedOutcome:
     """Return what becomes of a build under guard, that ran before or did not."""
     history = NeedHistory(folder / "none.sqlite")
     if warm:

@@ -67,8 +67,7 @@ def cpu(count: int, seed: int) -> tuple[Work, ...]:
     source.shuffle(drawn)
     shapes = curves("c++")
     return tuple(
-        Work(row["source"], int(row["peak_kib"]) * 1024, float(row["seconds"]), source.choice(shapes))
-        for row in drawn
+        Work(row["source"], int(row["peak_kib"]) * 1024, float(row["seconds"]), source.choice(shapes)) for row in drawn
     )
 
 

@@ -83,9 +83,7 @@ def variables(finished: Finished, builder: Path) -> dict[str, str]:
     return {**finished.env, **planned, "PYTHONPATH": str(builder)}
 
 
-def contenders(
-    finished: Finished, scratch: Path
-) -> Mapping[str, tuple[Sequence[str], Path, Mapping[str, str]]]:
+def contenders(finished: Finished, scratch: Path) -> Mapping[str, tuple[Sequence[str], Path, Mapping[str, str]]]:
     """Return for each contender its command, where it runs, and its environment."""
     builder, python = scratch / "builder", str(finished.venv / "bin" / "python")
     install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(builder), "build")

@@ -73,11 +73,7 @@ def run(asked: Namespace) -> None:
                 plain: Path | None = None
                 for header in (PLAIN, *asked.headers):
                     made = folder / f"{header}.o"
-                    flags = (
-                        []
-                        if header == PLAIN
-                        else ["-Winvalid-pch", "-include", str(folder / f"{header}.hxx")]
-                    )
+                    flags = [] if header == PLAIN else ["-Winvalid-pch", "-include", str(folder / f"{header}.hxx")]
                     row = {"header": header, "source": source, "round": number, "busy": results.busy()}
                     row |= compiled(commands[source], made, flags)
                     plain = plain or made

@@ -70,10 +70,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
         for phase, same in results.grouped(found, lambda row: row["phase"]).items():
             pairs = [(row, cold[row["round"]]) for row in same if row["round"] in cold]
             costs = [results.spread([row[name] for row in same], 0) for name in ("cpu", "seconds")]
-            shares = [
-                results.spread([row[name] / one[name] for row, one in pairs], 3)
-                for name in ("cpu", "seconds")
-            ]
+            shares = [results.spread([row[name] / one[name] for row, one in pairs], 3) for name in ("cpu", "seconds")]
             counts = " ".join(str(row["compiles"]) for row in same)
             alike = "yes" if all(row["same"] for row in same) else "no"
             yield title, contender, phase, *costs, counts, *shares, alike

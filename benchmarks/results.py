@@ -26,9 +26,7 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     """Return a parser of what every benchmark takes; `text` is the script's own, of which line 1 is shown."""
     made = argparse.ArgumentParser(description=(text or "").splitlines()[0])
     made.add_argument("--results", type=Path, help="append every run to this file, as a line of JSON")
-    made.add_argument(
-        "--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing"
-    )
+    made.add_argument("--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing")
     made.add_argument("--ninja", help="1.13 or newer; else one is found, or installed for the time being")
     return made
 
@@ -73,9 +71,7 @@ def keep(file: Path | None, row: Row) -> Row:
         with file.open("a", encoding="utf-8") as opened:
             opened.write(json.dumps(whole) + "\n")
     shown = " ".join(
-        f"{name}={_short(value)}"
-        for name, value in row.items()
-        if value not in (None, {}, "") and name != "said"
+        f"{name}={_short(value)}" for name, value in row.items() if value not in (None, {}, "") and name != "said"
     )
     sys.stderr.write(shown + "\n")
     return whole

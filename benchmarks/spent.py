@@ -72,9 +72,7 @@ class Compilers:
         return count
 
 
-def spend(
-    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], compilers: Compilers, log: Path
-) -> Spent:
+def spend(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], compilers: Compilers, log: Path) -> Spent:
     """Run a command and wait for everything that it started; what it says goes to `log`."""
     _adopt_orphans()
     compilers.taken()

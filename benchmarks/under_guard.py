@@ -41,9 +41,7 @@ def main() -> None:
         unguarded=1,
         cores=asked.cores,
         roots=(asked.root,),
-        known=expectations.relevant_units(
-            facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"
-        ),
+        known=expectations.relevant_units(facts_reader.read_facts(ROOT / "build_configs").units, "torch", "1.13.1"),
     )
     with guard_build(site, {}) as guard:
         start = time.monotonic()

@@ -25,9 +25,7 @@ class Commit:
     time: int  # seconds since 1970, UTC
     folders: tuple[str, ...]
     removed: tuple[str, ...] = ()
-    submodules: Mapping[str, tuple[str, int]] = field(
-        default_factory=dict
-    )  # path -> repository, which commit
+    submodules: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # path -> repository, which commit
     tag: str | None = None
     annotated: bool = False  # both kinds of tag exist out there
 

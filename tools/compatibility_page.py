@@ -98,9 +98,7 @@ def _table(headers: Sequence[str], rows: Rows) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines) + "\n"
 
 
-def _releases(
-    facts: Facts, releases: Sequence[Release], others: Sequence[str], partners: Sequence[str]
-) -> Rows:
+def _releases(facts: Facts, releases: Sequence[Release], others: Sequence[str], partners: Sequence[str]) -> Rows:
     for release in releases:
         paired = [matrix.paired_release(facts, name, release) for name in others]
         yield (

@@ -74,9 +74,7 @@ def summarize_facts(facts: Facts) -> str:
         for package in facts.packages.values()
     ]
     capabilities = f"{len(facts.capabilities)} compute capabilities"
-    lines.append(
-        f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures"
-    )
+    lines.append(f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures")
     return "\n".join(lines)
 
 

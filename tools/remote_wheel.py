@@ -138,9 +138,7 @@ def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
 @contextmanager
 def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
     try:
-        with RemoteZip(
-            file.url, session=session, initial_buffer_size=_TAIL, timeout=INDEX_TIMEOUT_SECONDS
-        ) as archive:
+        with RemoteZip(file.url, session=session, initial_buffer_size=_TAIL, timeout=INDEX_TIMEOUT_SECONDS) as archive:
             yield archive
     except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
         raise NetworkError(

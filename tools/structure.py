@@ -107,12 +107,7 @@ def files_to_follow(graph: Graph, starts: set[str], room: str) -> set[str]:
         inside = {name for name in graph.get(queue.pop(), set()) if name.startswith(f"{room}.")} - seen
         seen |= inside
         queue.extend(inside)
-    direct = {
-        name
-        for start in starts
-        for name in graph.get(start, set())
-        if not name.startswith(("core.", "config."))
-    }
+    direct = {name for start in starts for name in graph.get(start, set()) if not name.startswith(("core.", "config."))}
     return {name for name in seen | direct if "." in name}
 
 
@@ -151,9 +146,7 @@ def measure(root: Path = ROOT) -> dict[str, int]:
     everything = find_modules(root / PACKAGE, scripts=())
     graph = import_graph(modules)
     return {
-        "lines of the package": sum(
-            len(path.read_text("utf-8").splitlines()) for path in everything.values()
-        ),
+        "lines of the package": sum(len(path.read_text("utf-8").splitlines()) for path in everything.values()),
         "modules": len(everything),
         "loose modules at its top": len(list((root / PACKAGE).glob("*.py"))) - 1,
         "longest chain of imports": len(longest_chain(graph)),

@@ -94,9 +94,7 @@ def claimed_commit(known: Mapping[str, Sequence[str]], tag: str | None, wheel: R
 
 def reference_wheels(wheels: Iterable[RemoteWheel]) -> list[RemoteWheel]:
     """Return the Linux x86_64 wheels: the newest rebuild of each Python, the oldest Python first."""
-    mine = [
-        wheel for wheel in without_python2(wheels) if wheel.python and _REFERENCE.fullmatch(wheel.platform)
-    ]
+    mine = [wheel for wheel in without_python2(wheels) if wheel.python and _REFERENCE.fullmatch(wheel.platform)]
     newest = {wheel.python: wheel for wheel in sorted(mine, key=lambda wheel: wheel.build)}
     return [newest[python] for python in sorted(newest, key=lambda python: python_key(python or "0"))]
 
@@ -139,9 +137,7 @@ def library_sizes(wheels: Iterable[RemoteWheel]) -> dict[str, int]:
     """Return the sizes of torch's own libraries in the Linux x86_64 wheel of the oldest Python."""
     first = next(iter(reference_wheels(wheels)), None)
     libraries = first.libraries if first else {}
-    return {
-        name: size for name, size in sorted(libraries.items()) if _OURS.fullmatch(name) and size >= MILLION
-    }
+    return {name: size for name, size in sorted(libraries.items()) if _OURS.fullmatch(name) and size >= MILLION}
 
 
 def first_upload(wheels: Iterable[RemoteWheel]) -> str | None:
@@ -237,9 +233,7 @@ def _wheels(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
 
 def _pythons(release: Release, wheels: Sequence[RemoteWheel], possible: Sequence[str]) -> Found:
     """Compare the supported Pythons with the wheels and with Requires-Python, as far as they are possible."""
-    union = {
-        python for pythons in pythons_by_platform(wheels, release.pythons).values() for python in pythons
-    }
+    union = {python for pythons in pythons_by_platform(wheels, release.pythons).values() for python in pythons}
     if missing := [python for python in release.pythons if python not in union]:
         yield "pythons", f"there is no wheel for {_listed(missing)}, which 'pythons' has"
     if extra := [python for python in possible if python in union and python not in release.pythons]:
@@ -443,9 +437,7 @@ class UpstreamReport:
         """Return it for people: each difference, what explains it, and the numbers."""
         found = []
         for one in self.differences:
-            found.append(
-                f"{'explained' if one.reason else 'DIFFERENT'}  {one.package} {one.version}: {one.text}"
-            )
+            found.append(f"{'explained' if one.reason else 'DIFFERENT'}  {one.package} {one.version}: {one.text}")
             found.append(f"           {one.name}: {one.reason or 'not explained'}")
         for package, number in self.wheels.items():
             found.append(f"{package}: {number} wheels of {self.releases[package]} releases read")

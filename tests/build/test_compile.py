@@ -60,9 +60,7 @@ def test_a_language_without_a_launcher_goes_past() -> None:
     assert languages_past_gate("CMAKE_CUDA_COMPILER:FILEPATH=/usr/bin/nvcc\n", {"/tree/gate"}) == ["CUDA"]
 
 
-@pytest.mark.parametrize(
-    "line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"]
-)
+@pytest.mark.parametrize("line", ["CMAKE_BUILD_TYPE:STRING=Release", "CMAKE_ASM_COMPILER:FILEPATH=/usr/bin/cc"])
 def test_what_needs_no_gate_is_not_missed(line: str) -> None:
     assert languages_past_gate(f"{line}\n", {"/tree/gate"}) == []
 
@@ -146,9 +144,7 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
 def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
     two = replace(begun, options=Options(jobs=2))
     assert compiler_environment(two, guarded(two), CompilerCache(), print)["MAX_JOBS"] == "10"
-    own = replace(
-        begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"})
-    )
+    own = replace(begun, options=Options(settings={"MAX_JOBS": "3"}), plan=replace(begun.plan, set={"MAX_JOBS": "3"}))
     assert compiler_environment(own, guarded(own), CompilerCache(), print)["MAX_JOBS"] == "3"
 
 

@@ -95,9 +95,7 @@ def _job(tmp_path: Path, script: str, name: str = "buildah", arch: str = "x86_64
     program = tmp_path / name
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return image.ImageBuild(
-        Engine(name, str(program), (), "1"), tmp_path / "in", "localhost/a:1", arch, "x86_64"
-    )
+    return image.ImageBuild(Engine(name, str(program), (), "1"), tmp_path / "in", "localhost/a:1", arch, "x86_64")
 
 
 def test_buildah_asks_nothing_of_the_kernel_and_another_arch_is_named(tmp_path: Path) -> None:
@@ -110,13 +108,9 @@ def test_buildah_asks_nothing_of_the_kernel_and_another_arch_is_named(tmp_path: 
 
 def test_steps_are_said_and_all_is_logged(tmp_path: Path) -> None:
     steps = ["STEP 1/2: FROM a", "[1/3] STEP 2/2: RUN b", "Step 2/2 : RUN b", "#7 [install 2/3] RUN c"]
-    script = "[ $1 = images ] && echo '812 MB' && exit; printf '%s\\n' 'noise' " + " ".join(
-        f"'{s}'" for s in steps
-    )
+    script = "[ $1 = images ] && echo '812 MB' && exit; printf '%s\\n' 'noise' " + " ".join(f"'{s}'" for s in steps)
     said: list[str] = []
-    built = image.build_image(
-        _job(tmp_path, script), tmp_path / "logs/a.log", {"PATH": "/bin:/usr/bin"}, said.append
-    )
+    built = image.build_image(_job(tmp_path, script), tmp_path / "logs/a.log", {"PATH": "/bin:/usr/bin"}, said.append)
     assert built == "812 MB"
     assert said == steps
     assert (tmp_path / "logs/a.log").read_text().splitlines() == ["noise", *steps]
@@ -124,9 +118,7 @@ def test_steps_are_said_and_all_is_logged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", ["", "#8 0.214 ", "0.214 "])
 def test_a_base_that_a_step_refused_is_told_in_its_words(tmp_path: Path, before: str) -> None:
-    script = (
-        f"echo '{before}torchmill: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
-    )
+    script = f"echo '{before}torchmill: the base image has no python3.10'; echo 'error: exit status 1'; exit 1"
     with refused("base-image-refused") as caught:
         image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print)
     assert str(caught.value) == "localhost/a:1 was not built: the base image has no python3.10"
@@ -165,12 +157,8 @@ def test_a_step_that_failed_is_told_in_its_own_words(tmp_path: Path, wrapping: t
 
 
 def test_a_failure_that_is_known_is_told_with_its_cure(tmp_path: Path, shipped: Facts) -> None:
-    script = (
-        "echo 'Could not fetch URL x: [SSL: CERTIFICATE_VERIFY_FAILED]'; echo 'Error: exit status 1'; exit 1"
-    )
+    script = "echo 'Could not fetch URL x: [SSL: CERTIFICATE_VERIFY_FAILED]'; echo 'Error: exit status 1'; exit 1"
     with refused("image-build-failed") as caught:
-        image.build_image(
-            _job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print, shipped.causes
-        )
+        image.build_image(_job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print, shipped.causes)
     assert "certificate could not be verified" in str(caught.value)
     assert "`ca-certificates`" in str(caught.value)

@@ -189,9 +189,7 @@ def test_docker() -> None:
 
 def test_podman_keeps_who_the_user_is() -> None:
     main = lines(PODMAN, ROOTLESS)[1]
-    assert main.startswith(
-        "/usr/bin/podman --storage-driver vfs run --rm --platform linux/arm64 --pull never "
-    )
+    assert main.startswith("/usr/bin/podman --storage-driver vfs run --rm --platform linux/arm64 --pull never ")
     assert "--userns keep-id --user 1000:100 " in main
     assert "--init" not in main, "its program for it is a package of its own"
     assert "--userns" not in lines(PODMAN)[1]
@@ -243,9 +241,7 @@ def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
     assert run.find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
     podman = saying(tmp_path, "podman", "echo '[\"arm64\",true,true]'")
     assert run.find_engine_host(podman, {}, "linux").remote
-    assert not run.find_engine_host(podman, {}, "macos").remote, (
-        "its own virtual machine sees the user's files"
-    )
+    assert not run.find_engine_host(podman, {}, "macos").remote, "its own virtual machine sees the user's files"
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo nothing"])
@@ -331,9 +327,7 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     log, child = tmp_path / "orders", tmp_path / "child"
     body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
     engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
-    started = subprocess.Popen(
-        [sys.executable, "-c", STOPPED, engine.program], stderr=subprocess.PIPE, text=True
-    )
+    started = subprocess.Popen([sys.executable, "-c", STOPPED, engine.program], stderr=subprocess.PIPE, text=True)
     assert eventually(child.exists)
     started.send_signal(number)
     _, said = started.communicate(timeout=60)
@@ -349,9 +343,7 @@ def test_what_is_killed_leaves_nothing_running_either(tmp_path: Path, name: str)
     """A second process ends the container of one that cannot do so any more."""
     log, child = tmp_path / "orders", tmp_path / "child"
     body = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {child}.new; mv {child}.new {child}; wait"
-    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(
-        log=log, body=body
-    )
+    script = f"[ $1 != rm ] || [ {name} = buildah ] || kill $(cat {child})\n" + ENGINE.format(log=log, body=body)
     engine = saying(tmp_path, name, script)
     started = subprocess.Popen(
         [sys.executable, "-c", STOPPED.replace("buildah", name), engine.program], stderr=subprocess.DEVNULL
@@ -370,9 +362,7 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
     engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body=body))
     environ, out = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}, io.StringIO()
     with pytest.raises(CommandError) as raised:
-        run.run_container(
-            CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None
-        )
+        run.run_container(CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None)
     assert "PIP_INDEX_URL=https://me:secret@index" in out.getvalue()
     assert raised.value.returncode == 3
     assert "secret" not in str(raised.value)
@@ -454,9 +444,7 @@ def test_a_real_engine_does_what_it_is_told(
     out, seen, ended = io.StringIO(), list[str](), None
     environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
     try:
-        run.run_container(
-            container, run.container_commands(buildah, here, container), environ, out, seen.append
-        )
+        run.run_container(container, run.container_commands(buildah, here, container), environ, out, seen.append)
     except CommandError as error:
         ended = error.returncode
     assert seen == [os.uname().machine]

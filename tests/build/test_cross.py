@@ -117,9 +117,7 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
 
 
 def test_what_is_not_here_is_not_mounted() -> None:
-    found = cross.select_settings(
-        {}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__
-    )
+    found = cross.select_settings({}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__)
     assert found.mounts == ()
 
 
@@ -158,9 +156,7 @@ def place(**changed: object) -> ContainerPlace:
     return ContainerPlace(**{**told, **changed})  # type: ignore[arg-type]
 
 
-def order(
-    known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
-) -> CrossBuild:
+def order(known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1") -> CrossBuild:
     cell = cell_lookup.find_cell(known, name, "x86_64", matrix.find_release(known, "torch", tag))
     image, options = (
         "localhost/torch-builder:1.13.1-cpu-aarch64-distribution",
@@ -216,9 +212,7 @@ def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
 
 
-def test_the_container_sees_the_layout_that_was_planned(
-    shipped: Facts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_container_sees_the_layout_that_was_planned(shipped: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by the suite itself, the variables lead to where the folders are mounted."""
     found = cross.plan_container(order(shipped), place(), LINUX)
     for name, value in found.variables.items():

@@ -59,9 +59,7 @@ def test_what_was_written_is_told_by_part(tmp_path: Path) -> None:
     kept.write(where.tree / "kit" / "cmake", 300_000)
     told = disk_space.written_bytes(where)
     kit = disk_usage.measure_paths([where.tree / "kit"]).size
-    everything = disk_usage.measure_paths(
-        [*where.tree.iterdir(), *where.outputs.iterdir(), where.environment]
-    ).size
+    everything = disk_usage.measure_paths([*where.tree.iterdir(), *where.outputs.iterdir(), where.environment]).size
     assert sum(told.values()) == everything - kit, "what the kit takes is known without"
     assert told["tree"] >= 100_000
     alone = kept.layout(tmp_path).trees / kept.VISION

@@ -82,9 +82,7 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
     homes = {"11.8": str(tmp_path), "12.4": "/nowhere"}
     machine = replace(measure_basic_host(stat_cache), toolkits=homes, libraries=seen)
     assert machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache).keys() >= {"library jpeg"}
-    assert not any(
-        "cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache)
-    )
+    assert not any("cudnn" in name for name in machine_inputs.collect_machine_inputs(machine, planned, {}, stat_cache))
     cuda = replace(planned, toolkit="11.8", libraries={"cudnn": "8.5.0.96"})
     found = machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)
     libraries = {name: version for name, version in found.items() if "cudnn" in name}
@@ -199,8 +197,8 @@ def test_without_a_log_all_headers_of_the_system_count(tmp_path: Path) -> None:
     read = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, time.time())
     assert "/usr/include/" in read
     assert list(machine_inputs.find_changed_inputs(read, stat_cache)) == []
-    assert list(
-        machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, stat_cache)
-    ) == ["/usr/include/"]
+    assert list(machine_inputs.find_changed_inputs({**read, "/usr/include/": "another look"}, stat_cache)) == [
+        "/usr/include/"
+    ]
     meanwhile = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, 1.0)
     assert meanwhile["/usr/include/"] == machine_inputs.UNKNOWN, "it changed after the build began"

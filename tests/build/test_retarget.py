@@ -47,9 +47,7 @@ def test_only_what_depends_on_the_interpreter_is_compiled_again(site: Site, old:
         assert site.built(python) == set()
 
 
-def test_without_handing_over_the_first_interpreter_stays_for_good(
-    site: Site, old: Python, new: Python
-) -> None:
+def test_without_handing_over_the_first_interpreter_stays_for_good(site: Site, old: Python, new: Python) -> None:
     """What upstream's own scripts do: nothing is configured anew, and nobody sees that anything changed."""
     begun(site, old)
     assert site.built(new) == set()
@@ -103,9 +101,7 @@ def test_a_build_that_was_stopped_is_handed_over_too(site: Site, old: Python, ne
     assert site.versions() == {"python 3.12", "number 2.0"}
 
 
-def test_handing_over_that_was_stopped_begins_again_whoever_comes(
-    site: Site, old: Python, new: Python
-) -> None:
+def test_handing_over_that_was_stopped_begins_again_whoever_comes(site: Site, old: Python, new: Python) -> None:
     begun(site, old)
     obstacle = site.tree.folder / "env.new"
     obstacle.mkdir()
@@ -126,9 +122,7 @@ def test_a_tree_in_which_nothing_was_compiled_yet_is_anyones(site: Site, old: Py
 
 
 @pytest.mark.parametrize("lost", ["log", "log's content", "user"])
-def test_a_tree_of_which_too_little_is_known_is_refused(
-    site: Site, old: Python, new: Python, lost: str
-) -> None:
+def test_a_tree_of_which_too_little_is_known_is_refused(site: Site, old: Python, new: Python, lost: str) -> None:
     begun(site, old)
     log = site.tree.build / ".ninja_deps"
     if lost == "log":  # releases that compile with make leave none
@@ -182,9 +176,7 @@ def test_what_changed_after_it_was_read_is_found_whatever_date_it_has(site: Site
 
 def test_a_library_that_changed_is_in_no_object(site: Site, old: Python) -> None:
     begun(site, old)
-    assert (
-        prepare.delete_outdated_objects(site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]) is None
-    )
+    assert prepare.delete_outdated_objects(site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]) is None
 
 
 def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(site: Site, old: Python) -> None:
@@ -198,9 +190,7 @@ def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(site: Sit
         site.built(old)
 
 
-def test_objects_with_the_headers_of_another_interpreter_are_found(
-    site: Site, old: Python, new: Python
-) -> None:
+def test_objects_with_the_headers_of_another_interpreter_are_found(site: Site, old: Python, new: Python) -> None:
     begun(site, old)
     known = prepare.read_recorded_inputs(site.tree.source)
     assert known is not None

@@ -21,9 +21,7 @@ from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
-PYTHONS = [
-    one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 15)}
-]
+PYTHONS = [one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 15)}]
 OF_PYTHON = {"python/module.cpp", "python/values.cpp"}
 # Compiles, but `sort.cpp` only when nobody holds it.
 COMPILER = """\

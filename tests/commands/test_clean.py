@@ -214,9 +214,7 @@ def test_what_a_build_holds_stays_until_it_ends(tmp_path: Path, known: Facts) ->
         assert all(why == f"in use by process {build.pid}" for _, why in outcome.kept)
         assert names(outcome) == {f"trees {kept.TREE}", f"outputs {kept.CELL}"}
         configs = {"TORCHMILL_CONFIGS": str(tmp_path / "build_configs")}
-        told = json.loads(
-            run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout
-        )
+        told = json.loads(run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout)
         busy = {f"{one['kind']} {one['name']}": one["busy"] for one in told["stored"] if one["busy"]}
         assert set(busy) == {f"trees {kept.VISION}", f"outputs {kept.VISION}", f"wheels {kept.WHEEL}"}
     assert names(clean(tmp_path, known, "trees", "outputs", "wheels")) == {

@@ -52,9 +52,7 @@ def indexed(place: StoragePlace) -> Home:
 REMEMBERED = f"{scan.FOLDER}/{scan.STATE_FILE}"
 
 
-def test_an_index_goes_where_it_is_named_and_what_is_yanked_stays_noted(
-    place: StoragePlace, indexed: Home
-) -> None:
+def test_an_index_goes_where_it_is_named_and_what_is_yanked_stays_noted(place: StoragePlace, indexed: Home) -> None:
     out = place.layout.index
     before = files(out)
     assert shown(place, "index") == ["index"]
@@ -132,9 +130,7 @@ def channel(place: StoragePlace) -> Path:
     content = kept.write(place.layout.root / "content" / "share" / "a.txt", 10)
     for name in ("one", "two"):
         package(place.layout.dist / "conda", SUBDIR, name, "1.0", content.parents[1])
-    write_channel(
-        facts_reader.read_facts(ROOT / "sample" / "build_configs"), place.layout, place.layout.channel
-    )
+    write_channel(facts_reader.read_facts(ROOT / "sample" / "build_configs"), place.layout, place.layout.channel)
     return place.layout.channel
 
 
@@ -149,9 +145,7 @@ def test_a_channel_goes_whole_where_it_is_named(place: StoragePlace, channel: Pa
     assert len(list((place.layout.dist / "conda").rglob("*.conda"))) == 2
 
 
-@pytest.mark.parametrize(
-    "strange", [f"{SUBDIR}/three-1.0-0.conda", "notes.txt", f"{SUBDIR}/mine/repodata.json"]
-)
+@pytest.mark.parametrize("strange", [f"{SUBDIR}/three-1.0-0.conda", "notes.txt", f"{SUBDIR}/mine/repodata.json"])
 def test_a_channel_with_something_of_others_stays(place: StoragePlace, channel: Path, strange: str) -> None:
     kept.write(channel / strange, 10)
     before = files(channel)

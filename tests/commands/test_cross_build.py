@@ -50,9 +50,7 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
     sample.env |= {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}", "PIP_TIMEOUT": "60"}
     done = sample.nox("-s", SESSION, "--", "--label=none", "--set=CFLAGS=-O1 -g")
     assert done.returncode == 0, done.stderr
-    assert (
-        f"{SESSION} is built in a container for {OTHER} (podman 4.3.1, image debian-{OTHER})" in done.stderr
-    )
+    assert f"{SESSION} is built in a container for {OTHER} (podman 4.3.1, image debian-{OTHER})" in done.stderr
     assert "nothing is emulated" in done.stderr
     (wheel,) = sample.wheels()
     assert wheel.startswith("tinytorch-1.0.0-")
@@ -120,9 +118,7 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     said = json.loads(run(*words, home=sample.home, env=env).stdout)["container"]
     assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
     assert said["commands"][0][-2:] == ["--", "--label=none"]
-    assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said[
-        "mounts"
-    ]
+    assert {"source": str(sample.home / "dist"), "target": "/torchmill/dist", "writable": True} in said["mounts"]
     text = run(*words[:3], home=sample.home, env=env).stdout
     assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
 

@@ -59,9 +59,7 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
 
 MISSING = {
     "engine": (
-        ContainerFacts(
-            None, "none of docker, podman and buildah is on PATH: install one (apt-get)", handlers={}
-        ),
+        ContainerFacts(None, "none of docker, podman and buildah is on PATH: install one (apt-get)", handlers={}),
         {
             "container engine": "install one (apt-get)",
             "programs for aarch64": "register QEMU with it, by `docker",
@@ -124,9 +122,7 @@ def test_the_real_doctor_answers(tmp_path: Path) -> None:
     no_engine = run(*words, home=tmp_path / "home", env=env | {"PATH": path(tmp_path / "none")})
     assert no_engine.returncode == 7
     assert "cannot be built here yet (container engine" in no_engine.stderr
-    assert (
-        "container engine: none of docker, podman and buildah is on PATH\n    install a" in no_engine.stdout
-    )
+    assert "container engine: none of docker, podman and buildah is on PATH\n    install a" in no_engine.stdout
 
 
 def test_a_mac_is_no_container(tmp_path: Path) -> None:

@@ -21,9 +21,7 @@ SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
     release = known.releases["torch"][-1] if not identifier else None
-    return doctor.examine_host(
-        known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release
-    )
+    return doctor.examine_host(known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release)
 
 
 def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
@@ -36,9 +34,7 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     assert "    invoke toolkit --compiler gcc-11" in lines
     assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
     assert ", 4 failures" in lines[-1]
-    assert done.stderr.startswith(
-        "error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
-    )
+    assert done.stderr.startswith("error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler")
 
 
 def test_json_for_programs(tmp_path: Path) -> None:
@@ -70,9 +66,7 @@ def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     found = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
     assert found["C++ compiler"] == "gcc 99.1.0"
-    missing = run(
-        "invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", home=tmp_path, env=env | {"CXX": "g++-98"}
-    )
+    missing = run("invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", home=tmp_path, env=env | {"CXX": "g++-98"})
     assert missing.returncode == 7
     assert "(C++ compiler)" in missing.stderr
 

@@ -96,9 +96,7 @@ def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_expected_is_what_the_manifest_of_torch_tells(tmp_path: Path) -> None:
     libraries = {"cudnn": "8.5.0.96"}
-    torch = gpu.GpuWheel(
-        tmp_path / "torch-1.whl", {"package": "torch", "toolkit": "11.8", "libraries": libraries}
-    )
+    torch = gpu.GpuWheel(tmp_path / "torch-1.whl", {"package": "torch", "toolkit": "11.8", "libraries": libraries})
     vision = gpu.GpuWheel(tmp_path / "torchvision-1.whl", {"torch": "torch==1", "toolkit": "11.7"})
     assert gpu.expectations([vision, torch]) == {
         "cuda": "11.8",
@@ -137,9 +135,7 @@ def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(tmp_path: Path)
         checks = gpu.check_on_gpu([found], interpreters.resolve_interpreter(THIS), tmp_path, log)
     assert checks["import"].ok
     assert not checks["device"].ok
-    assert checks["device"].detail.startswith(
-        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802"
-    )
+    assert checks["device"].detail.startswith("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802")
     assert checks["matmul"] == CheckResult(ok=False, detail="no GPU answers")
     assert list(tmp_path.glob("gpu-*")) == []
 

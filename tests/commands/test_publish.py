@@ -42,9 +42,7 @@ def publish(known: Facts, home: Path, to: object, **options: object) -> str:
 def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_path: Path) -> None:
     said = publish(known, home, tmp_path / "a" / "b")
     there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
-    assert there == sorted(
-        f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES)
-    )
+    assert there == sorted(f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES))
     assert said.count(upload_set.UPLOADED) == 6
     for name in there:
         assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
@@ -111,9 +109,7 @@ def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
     ]
 
 
-def test_wheels_that_are_not_what_they_say_are_not_published(
-    known: Facts, home: Path, tmp_path: Path
-) -> None:
+def test_wheels_that_are_not_what_they_say_are_not_published(known: Facts, home: Path, tmp_path: Path) -> None:
     (home / "dist" / f"{CPU}{dist_files.SBOM_SUFFIX}").write_text("{}")
     paper_wheels.made(home / "dist", "other", "1.0")
     with pytest.raises(DeliveryError) as error:

@@ -36,9 +36,7 @@ def built(layout: Layout, name: str = NAME) -> Path:
 def published(layout: Layout, guard: object = None) -> Path:
     wheel = layout.dist / WHEEL
     wheel.write_bytes(b"PK")
-    wheel.with_name(f"{WHEEL}.json").write_text(
-        json.dumps({"wheel": WHEEL, "guard": guard}), encoding="utf-8"
-    )
+    wheel.with_name(f"{WHEEL}.json").write_text(json.dumps({"wheel": WHEEL, "guard": guard}), encoding="utf-8")
     return wheel
 
 
@@ -135,9 +133,7 @@ def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: 
         draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
 
 
-def test_without_matplotlib_the_cure_is_named(
-    drawn: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_the_cure_is_named(drawn: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "torchmill.commands.report.picture", raising=False)
     monkeypatch.delattr(report, "picture", raising=False)

@@ -43,9 +43,7 @@ def test_the_picture_says_what_happened(tmp_path: Path) -> None:
 
 
 def test_plenty_of_memory_leaves_the_used_in_sight(tmp_path: Path) -> None:
-    figure = draw_picture(
-        recording(tmp_path, [moment(0, used=0.5, allowed=30), moment(9, used=1, allowed=22)])
-    )
+    figure = draw_picture(recording(tmp_path, [moment(0, used=0.5, allowed=30), moment(9, used=1, allowed=22)]))
     assert figure.axes[0].get_ylim()[1] == pytest.approx(1.14)
     assert "allowed: 22.0 GiB and more, far above" in texts(figure)
     assert "at most 1.0 of 22.0 GiB" in texts(figure)[1]

@@ -120,9 +120,7 @@ def test_a_build_without_trouble(tmp_path: Path) -> None:
 
 
 def test_what_went_wrong_is_told_a_few_times(tmp_path: Path) -> None:
-    events = [
-        TimelineEvent(1.0, "too large", f"g++|{number}.cpp|-O2", "needed 5.1 GiB") for number in range(14)
-    ]
+    events = [TimelineEvent(1.0, "too large", f"g++|{number}.cpp|-O2", "needed 5.1 GiB") for number in range(14)]
     events += [
         TimelineEvent(0.5, "no history", "", "read-only"),
         TimelineEvent(0.1, "rerun", "g++|x.cpp|-O2"),

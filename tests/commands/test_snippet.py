@@ -326,9 +326,7 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
         ({"index": "file://host/x"}, "invalid-url"),
     ],
 )
-def test_what_is_impossible_is_refused_without_passwords(
-    shop: Shop, options: dict[str, Any], code: str
-) -> None:
+def test_what_is_impossible_is_refused_without_passwords(shop: Shop, options: dict[str, Any], code: str) -> None:
     given = {"tool": "uv"} | options
     with refused(code) as caught:
         shop.snippet(given.pop("tool"), *given.pop("platform", ()), **given)

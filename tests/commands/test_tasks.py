@@ -38,9 +38,7 @@ def test_matrix_as_json(tmp_path: Path) -> None:
 
 
 def test_matrix_for_people(tmp_path: Path) -> None:
-    done = run(
-        "invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path
-    )
+    done = run("invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path)
     assert done.stdout.startswith("torch 1.13.1 on x86_64\n  python  cpu  ")
     assert "not Python 3.12" in done.stdout or "3.12" in done.stdout.partition("  not ")[2]
 
@@ -48,9 +46,7 @@ def test_matrix_for_people(tmp_path: Path) -> None:
 def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
     done = run("invoke", "explain", "wheel-3.12-cpu", "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 3
-    assert (
-        "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
-    )
+    assert "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
     assert "wheel-3.11-cpu" in done.stderr
     assert "releases that can build it: v2.15.0, v2.14.1, " in done.stderr
     assert done.stderr.rstrip().endswith("…, v2.3.1, v2.2.2"), "the newest of each series, not the middle"
@@ -144,10 +140,7 @@ def test_jobs_as_json(tmp_path: Path) -> None:
 def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:
     done = run("invoke", "deps", "--print", "--manager=dnf", "--tag=v1.13.1", home=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel")
-        or "gcc-c++" in done.stdout
-    )
+    assert done.stdout.strip().endswith("libjpeg-turbo-devel libpng-devel zlib-devel") or "gcc-c++" in done.stdout
     assert "dnf install --assumeyes" in done.stdout
 
 

@@ -96,9 +96,7 @@ def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
         (ToolkitOptions(compiler="g++-11"), "unknown-compiler"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    known: Facts, options: ToolkitOptions, code: str
-) -> None:
+def test_options_that_contradict_each_other_are_refused(known: Facts, options: ToolkitOptions, code: str) -> None:
     with refused(code):
         requested_items(options, replace(known, toolkit_sources=SOURCES), "aarch64")
 
@@ -124,13 +122,9 @@ def test_one_provider_can_be_asked_alone(known: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions())) == ["conda", "debian", "pypi"]
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
-    assert [one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)] == [
-        ("file:///here",)
-    ]
+    assert [one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)] == [("file:///here",)]
     assert provider_sources(ToolkitOptions(), facts) == (*SOURCES, GIVEN)
-    assert list(ordered_providers(ToolkitOptions(provider="/opt/magma", libraries=("magma-cu118",)))) == [
-        "given"
-    ]
+    assert list(ordered_providers(ToolkitOptions(provider="/opt/magma", libraries=("magma-cu118",)))) == ["given"]
     for options, code in (
         (ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)), "only-magma-from-a-place"),
         (ToolkitOptions(provider="nvidia"), "unknown-provider"),

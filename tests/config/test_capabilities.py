@@ -117,9 +117,7 @@ def test_no_toolkit_loses_and_finds_a_capability_again(shipped: Facts) -> None:
 
 def test_drivers_and_compilers_only_move_forward(shipped: Facts) -> None:
     for key in ("driver", "driver_windows", "driver_ptx"):
-        versions = [
-            tuple(map(int, text.split("."))) for one in shipped.toolkits if (text := getattr(one, key))
-        ]
+        versions = [tuple(map(int, text.split("."))) for one in shipped.toolkits if (text := getattr(one, key))]
         assert versions == sorted(versions), key
     for one in shipped.toolkits:
         assert one.driver, one.version
@@ -139,9 +137,7 @@ def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
 # Reading
 
 
-@pytest.mark.parametrize(
-    "text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"]
-)
+@pytest.mark.parametrize("text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"])
 def test_separators(shipped: Facts, text: str) -> None:
     assert listed(shipped, text) == "8.0;8.6+PTX"
 
@@ -167,9 +163,7 @@ def test_order_and_repetition_do_not_matter(shipped: Facts) -> None:
         ("Blackwell+Tegra", "2.9.0", "11.0"),
     ],
 )
-def test_names_mean_what_they_mean_to_the_release(
-    shipped: Facts, text: str, torch: str, expected: str
-) -> None:
+def test_names_mean_what_they_mean_to_the_release(shipped: Facts, text: str, torch: str, expected: str) -> None:
     assert listed(shipped, text, torch) == expected
 
 
@@ -211,9 +205,7 @@ def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", here)
     assert format_arch_list(targets) == "8.6;12.0+PTX"
     assert "none was found" in complaint(shipped, "native")
-    assert "does not tell the capability of Tesla K80" in complaint(
-        shipped, "native", gpus=(Gpu("Tesla K80"),)
-    )
+    assert "does not tell the capability of Tesla K80" in complaint(shipped, "native", gpus=(Gpu("Tesla K80"),))
 
 
 # Judging
@@ -271,9 +263,7 @@ def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
     with pytest.raises(ConfigError) as error:
         set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "sm_86;Amper;9.0;3.7;10.0")
     lines = str(error.value).splitlines()
-    assert lines[0] == (
-        "arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:"
-    )
+    assert lines[0] == ("arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:")
     assert [line.split()[0] for line in lines[1:]] == ["'sm_86'", "'Amper'", "9.0:", "10.0:"]
 
 
@@ -295,9 +285,7 @@ def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
 def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: Facts) -> None:
     build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
     said = build.release.cuda_official["11.8"]
-    release = replace(
-        build.release, cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})}
-    )
+    release = replace(build.release, cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})})
     assert arch_list_check.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 

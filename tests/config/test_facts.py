@@ -348,9 +348,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
         ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
     ],
 )
-def test_each_mistake_is_reported_with_its_place(
-    configs: Path, file: str, old: str, new: str, message: str
-) -> None:
+def test_each_mistake_is_reported_with_its_place(configs: Path, file: str, old: str, new: str, message: str) -> None:
     write(configs, file, old, new)
     text = problems(configs)
     assert message in text

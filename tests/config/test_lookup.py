@@ -57,8 +57,7 @@ def test_explain_gives_every_reason(known: Facts) -> None:
 def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
     lines = cell_lookup.explain_cell(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
     assert lines[0] == (
-        "wheel-3.9-cu124 is impossible with every release; "
-        "with v2.0.0: base 2.0.0 supports Python 3.10, 3.13, 3.13t"
+        "wheel-3.9-cu124 is impossible with every release; with v2.0.0: base 2.0.0 supports Python 3.10, 3.13, 3.13t"
     )
     assert lines[1] == "possible instead with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
 

@@ -70,13 +70,9 @@ def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(kn
         ("3.10", "cu118", "aarch64", "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"),
     ],
 )
-def test_an_impossible_cell_has_its_reason(
-    known: Facts, python: str, variant: str, arch: str, reason: str
-) -> None:
+def test_an_impossible_cell_has_its_reason(known: Facts, python: str, variant: str, arch: str, reason: str) -> None:
     release = find_release(known, "base", "v1.0.0")
-    cells = {
-        (one.build.python, one.build.variant, one.build.arch): one for one in release_grid(known, release)
-    }
+    cells = {(one.build.python, one.build.variant, one.build.arch): one for one in release_grid(known, release)}
     assert cells[python, variant, arch].reason == reason
 
 

@@ -92,9 +92,7 @@ def test_every_build_has_one_front_end_one_standard_and_a_compiler(shaped: dict[
 def test_every_build_with_cuda_has_bounds_of_cudnn(shaped: dict[str, list[Rule]]) -> None:
     with_cuda = {name: rules for name, rules in shaped.items() if "-cu" in name}
     assert len(with_cuda) > 100
-    assert [
-        name for name, rules in with_cuda.items() if not any("cudnn" in rule.needs for rule in rules)
-    ] == []
+    assert [name for name, rules in with_cuda.items() if not any("cudnn" in rule.needs for rule in rules)] == []
 
 
 def test_every_build_has_its_tools_in_bounds(shaped: dict[str, list[Rule]]) -> None:

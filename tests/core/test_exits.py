@@ -90,9 +90,7 @@ def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
     assert "5.0 GiB wanted" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")]
-)
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")])
 def test_what_is_no_refusal_of_the_system_passes(error: OSError, tmp_path: Path) -> None:
     with pytest.raises(type(error)), report_unwritable(tmp_path):
         raise error

@@ -27,9 +27,7 @@ except InterruptedBuildError as error:
 
 
 def waiting(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", WAITING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen([sys.executable, "-c", WAITING, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
@@ -80,9 +78,7 @@ def test_who_is_stopped_while_waiting_says_so(tmp_path: Path) -> None:
         other.stdout.readline()
         other.send_signal(signal.SIGINT)
         said = other.communicate(timeout=60)[0]
-    assert said == (
-        "interrupted: wheel-3.12-cpu was waiting for wheel-3.10-cpu; run the same command again\n"
-    )
+    assert said == ("interrupted: wheel-3.12-cpu was waiting for wheel-3.10-cpu; run the same command again\n")
 
 
 def test_who_holds_a_folder_and_dies_leaves_it_to_others(tmp_path: Path) -> None:

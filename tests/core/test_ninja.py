@@ -45,10 +45,7 @@ def test_other_lines_are_not_taken_for_edges(line: str) -> None:
 
 
 def test_colours_of_gcc_are_removed() -> None:
-    assert (
-        strip_colours("\x1b[01m\x1b[Ka.c:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kx")
-        == "a.c:1: error: x"
-    )
+    assert strip_colours("\x1b[01m\x1b[Ka.c:1:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kx") == "a.c:1: error: x"
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
@@ -140,9 +137,7 @@ def compiled(tmp_path: Path) -> Path:
 
 def by_ninja(build: Path) -> dict[str, list[str]]:
     """Return what ninja itself says that was read."""
-    said = subprocess.run(
-        ["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True).stdout
     blocks = [block.splitlines() for block in said.split("\n\n") if block.strip()]
     return {lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks}
 

@@ -20,9 +20,7 @@ from torchmill.core.process import (
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX's")
 
-IGNORES = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
-)
+IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 TIDIES = """
 import pathlib, signal, sys, time
 def tidy(*_):
@@ -65,9 +63,7 @@ def start(
     return psutil.Process(process.pid)
 
 
-def test_processes_are_found_by_what_they_carry(
-    started: list[subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_processes_are_found_by_what_they_carry(started: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
     mine = [start(started, SLEEPS, mark=str(tmp_path), group=group) for group in (None, 0)]
     start(started, SLEEPS, mark=f"{tmp_path}/other")
     assert find_by_variable("TORCHMILL_MARK", str(tmp_path)) == sorted(mine, key=lambda one: one.pid)

@@ -32,9 +32,7 @@ def test_capture_returns_stdout_only() -> None:
 
 
 def test_capture_uses_the_folder_and_the_environment(tmp_path: Path) -> None:
-    said = capture(
-        python("import os; print(os.getcwd(), os.environ['WORD'])"), cwd=tmp_path, env={"WORD": "w"}
-    )
+    said = capture(python("import os; print(os.getcwd(), os.environ['WORD'])"), cwd=tmp_path, env={"WORD": "w"})
     assert said.split() == [str(tmp_path), "w"]
 
 
@@ -74,9 +72,7 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
 
 
 def test_stream_interleaves_both_outputs_and_logs_them_whole() -> None:
-    lines, log = run(
-        "import sys\nfor n in range(3): print(n, flush=True); print(-n, file=sys.stderr, flush=True)"
-    )
+    lines, log = run("import sys\nfor n in range(3): print(n, flush=True); print(-n, file=sys.stderr, flush=True)")
     assert lines == ["0", "0", "1", "-1", "2", "-2"]
     assert log == "0\n0\n1\n-1\n2\n-2\n"
 

@@ -35,9 +35,7 @@ def test_a_digest_is_told_again_without_reading_and_after_a_restart(tmp_path: Pa
     file.chmod(0o200)  # whoever is not root cannot read it any more
     seen = stat_file(file)
     assert seen is not None
-    assert StatCache(tmp_path / "recall.json").lookup(str(file), seen) is None, (
-        "its time of change is another"
-    )
+    assert StatCache(tmp_path / "recall.json").lookup(str(file), seen) is None, "its time of change is another"
     file.chmod(0o644)
     again = StatCache(tmp_path / "recall.json")
     assert again.digest(file) == digest

@@ -165,9 +165,7 @@ def test_what_is_wrong_is_named(
     ],
     ids=["empty", "list", "truncated", "bytes", "twice", "deep"],
 )
-def test_a_paper_that_is_none_is_named(
-    wheel: Path, file: Callable[[Path], Path], content: bytes, said: str
-) -> None:
+def test_a_paper_that_is_none_is_named(wheel: Path, file: Callable[[Path], Path], content: bytes, said: str) -> None:
     file(wheel).write_bytes(content)
     problems = agreement.examine_wheel(wheel).problems
     assert any(f"cannot be read ({said}" in problem for problem in problems), problems
@@ -223,9 +221,7 @@ def test_a_wheel_that_was_renamed_with_its_papers_is_named(wheel: Path) -> None:
 def test_a_hash_of_record_that_is_none_is_told_of_record_alone(tmp_path: Path) -> None:
     def spoil(members: dict[str, bytes]) -> None:
         record = next(name for name in members if name.endswith("/RECORD"))
-        members[record] = members[record].replace(
-            b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a"
-        )
+        members[record] = members[record].replace(b"tinytorch/__init__.py,sha256=", b"tinytorch/__init__.py,sha256=a")
 
     wheel = paper_wheels.made(tmp_path, change=spoil)
     told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": [], "origins": {}})
@@ -247,9 +243,7 @@ def test_a_wheel_that_is_damaged_says_so_and_nothing_else(wheel: Path) -> None:
 
 
 def test_contents_that_record_denies_are_named(tmp_path: Path) -> None:
-    changed = paper_wheels.made(
-        tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"})
-    )
+    changed = paper_wheels.made(tmp_path, change=lambda members: members.update({"tinytorch/__init__.py": b"evil()"}))
     assert any("tinytorch/__init__.py" in problem for problem in agreement.examine_wheel(changed).problems)
 
 
@@ -293,9 +287,7 @@ def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path,
     assert spoiled.problems == ("manifest: cannot be understood (lacks 'key')",)
     statement_of(wheel).mkdir()
     edit(dist_files.manifest_path(wheel), lambda said: said.update(key="k"))
-    assert "statement: cannot be read" in str(
-        verify.verify_wheels(known, layout, write=True).verdicts[1].problems
-    )
+    assert "statement: cannot be read" in str(verify.verify_wheels(known, layout, write=True).verdicts[1].problems)
     statement_of(wheel).rmdir()
     statement_of(wheel).symlink_to("nowhere/else")
     verify.write_missing([wheel])
@@ -395,8 +387,5 @@ def test_what_is_long_or_many_is_cut() -> None:
 
 def test_of_documents_of_another_release_only_what_both_say_counts() -> None:
     judge = Reference("X", complete=False)
-    assert (
-        document_differences({"a": 1, "old": 2, "b": [{"name": "y"}]}, {"a": 1, "new": 3, "b": []}, judge)
-        == []
-    )
+    assert document_differences({"a": 1, "old": 2, "b": [{"name": "y"}]}, {"a": 1, "new": 3, "b": []}, judge) == []
     assert document_differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 2}}, judge) == ["a.b is 1, X says 2"]

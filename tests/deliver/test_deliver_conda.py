@@ -48,9 +48,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     raw = tiny.build(folder)
     torch = tiny.finish(raw.torch, folder / "dist", folder / "torch", folders=(raw.outside,))[0]
-    vision = tiny.finish(
-        raw.vision, folder / "dist", folder / "vision", folders=(raw.outside,), under=raw.torch
-    )[0]
+    vision = tiny.finish(raw.vision, folder / "dist", folder / "vision", folders=(raw.outside,), under=raw.torch)[0]
     return torch, vision
 
 
@@ -144,10 +142,7 @@ def test_it_is_kept_while_it_would_be_the_same(
     assert place.read_bytes() == content
     assert [again(found, 0), again(found, 3), again(found, 3)] == [False, True, False]
     assert place.with_name(TORCH.replace("_0.conda", "_3.conda")).is_file()
-    assert (
-        rattler.package.IndexJson.from_package_archive(package.make_conda_package(found, 3).file).build_number
-        == 3
-    )
+    assert rattler.package.IndexJson.from_package_archive(package.make_conda_package(found, 3).file).build_number == 3
     assert not again(found), "the one of another number is as it was"
     assert sample.conda is not None
     renamed = replace(sample, conda=replace(sample.conda, licenses={"BSD": "of another list"}))
@@ -174,9 +169,7 @@ def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
     index = rattler.package.IndexJson.from_package_archive(file)
     assert index.subdir == SUBDIR
     assert index.noarch.none
-    listed = {
-        str(entry.relative_path) for entry in rattler.package.PathsJson.from_package_archive(file).paths
-    }
+    listed = {str(entry.relative_path) for entry in rattler.package.PathsJson.from_package_archive(file).paths}
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert listed == {name for name in there if not name.startswith("info/")}
     with zipfile.ZipFile(file) as archive:
@@ -204,9 +197,7 @@ def test_who_lacks_the_library_is_told_what_to_install(
 
 
 def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
-    wheel = paper_wheels.made(
-        tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
-    )
+    wheel = paper_wheels.made(tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}")
     wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"planned": wheel.name}))
     env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)

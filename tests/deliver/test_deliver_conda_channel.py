@@ -49,9 +49,7 @@ def state(out: Path) -> dict[str, bytes]:
     return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def test_a_channel_has_an_index_for_each_machine_and_noarch(
-    sample: Facts, layout: Layout, tmp_path: Path
-) -> None:
+def test_a_channel_has_an_index_for_each_machine_and_noarch(sample: Facts, layout: Layout, tmp_path: Path) -> None:
     packed(layout, "tinytorch")
     packed(layout, "tinytorch", subdir="osx-arm64", build="1")
     out = tmp_path / "deep" / "channel"
@@ -78,9 +76,7 @@ def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path)
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
     shutil.rmtree(package.packages_folder(layout))
     packed(layout, "tinyaudio")
-    assert "3 packages, 1 of them new" in channel.write_channel(
-        sample, layout, out
-    )  # what is no longer in dist/ stays
+    assert "3 packages, 1 of them new" in channel.write_channel(sample, layout, out)  # what is no longer in dist/ stays
     (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()
     channel.write_channel(sample, layout, out)
     assert listed(out) == ["tinyaudio-1.0-0.conda", "tinytorch-1.0-0.conda"]

@@ -143,9 +143,7 @@ def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) ->
     assert {"tinytorch/lib/libtiny.so", extension.relative_to(staged.root).as_posix()} <= set(edited)
     assert all(dynamic(staged.root / name).keys() == {"DT_RPATH"} for name in edited)
     code = "import tinytorch; print(tinytorch.add(1, 2))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "3.0"
 
 

@@ -55,9 +55,9 @@ def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> Non
         "nvidia-cudnn-cu11==8.5.0.96; platform_system == 'Linux'",
     ]
     assert list(requirements.wheel_requirements(shipped, lines, CPU)) == ["cudnn >=8.5.0.96,<9.0a0"]
-    assert list(
-        requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.6", system="macos"))
-    ) == ["dataclasses"]
+    assert list(requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.6", system="macos"))) == [
+        "dataclasses"
+    ]
     assert "setuptools" in requirements.wheel_requirements(shipped, lines, replace(CPU, python="3.13t"))
 
 

@@ -95,9 +95,9 @@ def _on_base(arch: str, base: BaseImage) -> Iterator[tuple[str, ImageRecipe]]:
     }
     for release in OURS.releases["torch"]:
         try:
-            recipe = image.recipe_of(
-                OURS, make_image_request(OURS, saids[base.role], release, arch), Path("nowhere")
-            )[0]
+            recipe = image.recipe_of(OURS, make_image_request(OURS, saids[base.role], release, arch), Path("nowhere"))[
+                0
+            ]
         except TorchmillError:
             continue
         if base.reference in recipe.texts["Dockerfile"]:  # of manylinux, the release decides
@@ -127,9 +127,7 @@ def test_every_base_without_a_digest_is_said_to_be_unpinned() -> None:
     for name, recipe in _all():
         text = recipe.texts["Dockerfile"]
         unpinned = [
-            line
-            for line in text.splitlines()
-            if line.startswith("FROM ") and "@sha256:" not in line and "/" in line
+            line for line in text.splitlines() if line.startswith("FROM ") and "@sha256:" not in line and "/" in line
         ]
         warned = [note for note in recipe.notes if "is not pinned" in note]
         assert len(unpinned) == len(warned) == text.count("has no digest here"), name
@@ -158,9 +156,7 @@ def test_nothing_needs_buildkit() -> None:
 
 
 def test_a_builder_takes_a_host_compiler_that_its_toolkit_takes() -> None:
-    text = _recipe(ImageOptions("builder", toolkit="12.6", purpose="distribution"), "2.8.0").texts[
-        "Dockerfile"
-    ]
+    text = _recipe(ImageOptions("builder", toolkit="12.6", purpose="distribution"), "2.8.0").texts["Dockerfile"]
     assert "gcc-toolset-13-gcc-c++ \\\n" in text  # manylinux_2_28 has 14, and CUDA 12.6 takes 13
     text = _recipe(ImageOptions("builder", toolkit="11.8", purpose="distribution")).texts["Dockerfile"]
     assert "devtoolset" not in text  # manylinux2014 has 10, which CUDA 11.8 takes
@@ -215,9 +211,7 @@ def test_recipes_follow_from_facts_and_request_alone() -> None:
         OURS, _request(ImageOptions("builder"))
     )
     said = ImageOptions("devcontainer", ("3.10",))
-    assert builder.devcontainer_recipe(OURS, _request(said)) == builder.devcontainer_recipe(
-        OURS, _request(said)
-    )
+    assert builder.devcontainer_recipe(OURS, _request(said)) == builder.devcontainer_recipe(OURS, _request(said))
 
 
 ENGINE = """\
@@ -294,9 +288,10 @@ def test_a_builder_has_all_pythons_of_its_release_and_a_runtime_one() -> None:
     assert (builder.pythons, builder.variant, builder.purpose) == (NEW.pythons, "cu118", "development")
     assert builder.tag == "localhost/torch-builder:1.13.1-cu118-x86_64-development"
     assert request.make_image_request(OURS, ImageOptions("runtime"), NEW, "x86_64").pythons == ("3.11",)
-    assert request.make_image_request(
-        OURS, ImageOptions("builder", ("3.10", "3.9")), NEW, "x86_64"
-    ).pythons == ("3.9", "3.10")
+    assert request.make_image_request(OURS, ImageOptions("builder", ("3.10", "3.9")), NEW, "x86_64").pythons == (
+        "3.9",
+        "3.10",
+    )
 
 
 def test_a_mac_runs_linux_of_its_own_processor() -> None:

@@ -32,9 +32,7 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     assert before is not None
     wheels = (first, second, replace(third, look="9 9 9"))  # as if it had changed after it was read
     with refused("changed-meanwhile"):
-        folder.write_folder(
-            home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK
-        )
+        folder.write_folder(home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK)
     assert (home.out / "index.html").read_bytes() == page, "a page does not name what is not there yet"
     assert (home.out / second.entry.place).exists()
     assert not (home.out / third.entry.place).exists()
@@ -73,9 +71,7 @@ def _blocked(home: Home, place: Path) -> None:
     assert home.look() == before
 
 
-@pytest.mark.parametrize(
-    "place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"]
-)
+@pytest.mark.parametrize("place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"])
 def test_folders_of_others_in_our_places_are_refused_and_stay(home: Home, place: str) -> None:
     path = home.out / place
     path.unlink(missing_ok=True)

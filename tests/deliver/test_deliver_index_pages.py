@@ -15,9 +15,7 @@ LINUX, ARM = "py3-none-linux_x86_64", "py3-none-linux_aarch64"
 
 
 def _wheel(folder: Path, tag: str, requires: Sequence[str] = (), python: str = "") -> IndexEntry:
-    return pages.make_entry(
-        wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), ""
-    )
+    return pages.make_entry(wheel_file.read_wheel(made(folder, tag=tag, requires=requires, python=python)), "")
 
 
 def test_what_is_spelled_otherwise_is_the_same(tmp_path: Path) -> None:
@@ -64,9 +62,7 @@ def test_a_version_without_a_label_means_all_labels(wheels: list[IndexEntry]) ->
 def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:
     yanked = pages.apply_yanks({}, pages.parse_yank_options(["tinytorch==1.0"], [], ""), wheels)
     assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "", None]
-    yanked = pages.apply_yanks(
-        yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels
-    )
+    yanked = pages.apply_yanks(yanked, pages.parse_yank_options(["tinytorch==1.0+cu118"], [], "two\nlines"), wheels)
     assert [pages.yank_reason(yanked, one) for one in wheels] == ["", "two lines", None]
     assert pages.apply_yanks(yanked, pages.parse_yank_options([], list(yanked), ""), wheels) == {}
 

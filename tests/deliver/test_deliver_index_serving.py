@@ -64,9 +64,7 @@ def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
     }
     for wheel in (WHEEL, vision):
         assert asked.index(f"{wheel}.metadata") < asked.index(wheel)
-    assert asked.index(f"{WHEEL}.metadata") < asked.index(vision), (
-        "all is resolved before anything is fetched"
-    )
+    assert asked.index(f"{WHEEL}.metadata") < asked.index(vision), "all is resolved before anything is fetched"
 
 
 @pytest.mark.parametrize(
@@ -171,9 +169,7 @@ def test_what_is_not_there_is_not_found(home: Home, port: int, capsys: pytest.Ca
     assert ask(port, "/cpu/pipe.whl")[0].status == 404, "nobody waits for who writes to a pipe"
 
 
-def test_what_is_no_request_is_refused_without_a_traceback(
-    port: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_request_is_refused_without_a_traceback(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     for sent in (
         b"hello\r\n\r\n",
         b"\x16\x03\x01\x02\n\r\n",

@@ -141,9 +141,7 @@ def test_an_archive_is_made_tried_and_kept(found: VerifiedWheel) -> None:
     assert archive.read_bytes() == before[1], "the same bytes for the same wheel"
 
 
-def test_a_library_that_computes_wrongly_is_not_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_computes_wrongly_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with refused("libtorch-check-failed"):
@@ -151,9 +149,7 @@ def test_a_library_that_computes_wrongly_is_not_delivered(
     assert not list((tmp_path / "home" / "dist").glob("*.zip"))
 
 
-def test_a_library_that_cannot_be_linked_is_not_delivered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_cannot_be_linked_is_not_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with refused("libtorch-check-failed"):

@@ -129,9 +129,7 @@ PROG = "nox -s conda-3.10-cpu --"
         (["--build-number", "999999999"], 999_999_999, []),
     ],
 )
-def test_the_build_number_is_taken_and_the_rest_left(
-    words: list[str], number: int | None, rest: list[str]
-) -> None:
+def test_the_build_number_is_taken_and_the_rest_left(words: list[str], number: int | None, rest: list[str]) -> None:
     own, left = parse_conda_options(words, PROG)
     assert (own.number, left) == (number, rest)
     assert parse_conda_options([*own.words, *rest], PROG) == (own, rest), "what is passed on says the same"

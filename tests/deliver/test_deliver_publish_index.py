@@ -66,9 +66,7 @@ def test_a_wheel_goes_up_once_and_pip_installs_it(
     assert (tmp_path / "site" / "tinytorch" / "__init__.py").is_file()
 
 
-def test_another_wheel_of_the_name_is_refused(
-    wheel: Path, url: str, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_another_wheel_of_the_name_is_refused(wheel: Path, url: str, environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "packages" / WHEEL).write_bytes(b"another")
     with refused("file-exists"):
         publish(wheel, url, environ)
@@ -166,9 +164,7 @@ def test_an_index_that_is_gone_is_a_matter_of_the_network(wheel: Path, environ: 
         targets.choose_target(gone, environ).upload(files(wheel)[0])
 
 
-@pytest.mark.parametrize(
-    "to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"]
-)
+@pytest.mark.parametrize("to", ["https://upload.pypi.org/legacy/", "https://test.pypi.org/legacy/", "pypirc:pypi"])
 def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     to: str, wheel: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -58,9 +58,7 @@ MACHINES: Mapping[str, dict[str, str]] = {
 }
 
 
-def wheels(
-    version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch"
-) -> list[str]:
+def wheels(version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch") -> list[str]:
     """Return the names of the files of a version."""
     return [f"{name}-{version}-cp{one}-cp{one}-{tag}.whl" for tag in platform_tags for one in pythons]
 
@@ -126,9 +124,7 @@ def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -
 
 def test_one_project_whose_torch_differs_by_machine(shipped: Facts) -> None:
     files = wheels("2.4.0+cu118", X86) + wheels("0.19.0+cu118", X86, name="torchvision")
-    decision = decided(
-        shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118"
-    )
+    decision = decided(shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118")
     assert pinned(decision, "linux/x86_64") == {"torch": "==2.4.0+cu118", "torchvision": "==0.19.0+cu118"}
     for other in ("linux/aarch64", "macos/arm64"):
         assert pinned(decision, other) == {"torch": "==2.4.0", "torchvision": "==0.19.0"}
@@ -165,9 +161,7 @@ def test_what_cannot_be_built_is_said_with_the_reason(shipped: Facts) -> None:
 
 
 def test_pythons_are_those_that_every_platform_has(shipped: Facts) -> None:
-    files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels(
-        "1.13.1+cpu", ARM, pythons=["310", "311"]
-    )
+    files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels("1.13.1+cpu", ARM, pythons=["310", "311"])
     decision = decided(shipped, stock(shipped, files))
     assert decision.pythons == ("3.10", "3.11")
     assert decision.notes == (
@@ -233,8 +227,7 @@ def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipp
     scatter = matrix.paired_release(shipped, "torch-scatter", matrix.find_release(shipped, "torch", "2.11.0"))
     assert scatter is not None
     files = wheels("2.11.0+cpu", X86) + [
-        f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl"
-        for torch in ("2.10.0", "2.11.0")
+        f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl" for torch in ("2.10.0", "2.11.0")
     ]
     there = stock(shipped, files)
     decision = decided(shipped, there, LINUX[:1], torch="2.11.0", packages=["torch-scatter"])
@@ -293,9 +286,7 @@ CASES: Mapping[str, Callable[[Facts], tuple[list[SnippetDecision], Direct]]] = {
 
 
 def _both(facts: Facts) -> WheelStock:
-    return stock(
-        facts, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"), FOLDER
-    )
+    return stock(facts, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"), FOLDER)
 
 
 def _by_machine(facts: Facts) -> SnippetDecision:
@@ -311,9 +302,7 @@ def _rendered(facts: Facts, case: str, tool: str) -> str:
 
 @pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "pixi"])
 @pytest.mark.parametrize("case", [*CASES])
-def test_snippets_are_as_the_golden_files(
-    shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config
-) -> None:
+def test_snippets_are_as_the_golden_files(shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config) -> None:
     if (case, tool) == ("by_address", "pixi"):
         with refused("pixi-needs-one-wheel"):
             _rendered(shipped, case, tool)
@@ -353,9 +342,7 @@ def test_pixi_is_told_nothing_that_its_documentation_does_not_have(path: Path) -
             assert target in data["workspace"]["platforms"]
             _require_pypi(table["pypi-dependencies"])
         _require_pypi(part.get("pypi-dependencies", {}))
-    assert {name for names in data.get("environments", {}).values() for name in names} == data.get(
-        "feature", {}
-    ).keys()
+    assert {name for names in data.get("environments", {}).values() for name in names} == data.get("feature", {}).keys()
 
 
 def _require_pypi(table: Mapping[str, Any]) -> None:

@@ -25,9 +25,7 @@ COMMIT = "c" * 40
 
 
 def asked(origin: Path | str, commit: str | None = None, tag: str = "v1") -> SourceRequest:
-    return SourceRequest(
-        package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin)
-    )
+    return SourceRequest(package("https://forge.invalid/a/torch.git"), release(tag, commit), origin=str(origin))
 
 
 @pytest.fixture
@@ -219,9 +217,7 @@ class TestAHostileArchive:
         ],
         ids=["dots", "absolute", "through a link", "link", "hard link", "links in a chain"],
     )
-    def test_writes_nothing_outside(
-        self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]
-    ) -> None:
+    def test_writes_nothing_outside(self, tmp_path: Path, place: Layout, members: list[tarfile.TarInfo]) -> None:
         (tmp_path / "secret").write_text("secret")
         with refused("hostile-archive"):
             fetch_source(asked(self.archive(tmp_path, *members)), place, SilentProgress())
@@ -354,8 +350,6 @@ class TestADownload:
 
 @pytest.mark.parametrize("more", [{"mirror": "https://m"}, {"ref": "main"}])
 def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> None:
-    wanted = SourceRequest(
-        package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x", **more
-    )
+    wanted = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x", **more)
     with refused("conflicting-options"):
         fetch_source(wanted, place, SilentProgress())

@@ -76,9 +76,7 @@ def test_a_password_is_in_no_message(tmp_path: Path) -> None:
     assert "s3cret" not in str(raised.value)
 
 
-def test_certificates_are_those_that_the_system_trusts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_certificates_are_those_that_the_system_trusts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     company = tmp_path / "company.pem"
     company.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(company))

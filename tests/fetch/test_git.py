@@ -291,9 +291,7 @@ class TestAMirror:
         assert visible(place) == []
         assert load_source(place, "torch") is None
 
-    @pytest.mark.parametrize(
-        "mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"]
-    )
+    @pytest.mark.parametrize("mirror", ["ext::sh -c touch% x", "http://mirror.example", "--upload-pack=x://y"])
     def test_with_a_protocol_that_is_not_trusted(self, remote: Forge, place: Layout, mirror: str) -> None:
         with refused("untrusted-protocol"):
             fetch_source(request(remote, mirror=mirror), place, SilentProgress())
@@ -403,9 +401,7 @@ class TestAHalfUpdatedTree:
         assert fetch_source(request(forge), place, SilentProgress()) == source
         check_source(source)
 
-    @pytest.mark.skipif(
-        not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root"
-    )
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="giving files away needs root")
     def test_of_somebody_else(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SUDO_UID", raising=False)
         for path in (source.path, source.path / ".git"):
@@ -428,9 +424,7 @@ fetch_source(request(forge), layout(Path({place!r})), SilentProgress())
 
 class TestAStoppedFetch:
     @pytest.fixture
-    def waiting(
-        self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> subprocess.Popen[str]:
+    def waiting(self, over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[str]:
         """Return a fetch that waits for the nested submodule, in a process group of its own."""
         use_ssh(tmp_path, monkeypatch)
         (tmp_path / "hang").write_text("libs/deep")
@@ -499,17 +493,13 @@ class TestAStoppedFetch:
         assert git(source.path, "status", "--porcelain", "--ignored") == ""
 
 
-def test_a_connection_that_breaks_once(
-    over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_breaks_once(over_ssh: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_ssh(tmp_path, monkeypatch)
     repository = GitCheckout(tmp_path, tmp_path / "repository.git")
     repository.git("init", "-q")
     (tmp_path / "break").touch()
     commit = over_ssh.commits["deep"]
-    GitTransport(request(over_ssh), tmp_path).obtain(
-        repository, commit, (over_ssh.url("libs/deep"),), run_git_quietly
-    )
+    GitTransport(request(over_ssh), tmp_path).obtain(repository, commit, (over_ssh.url("libs/deep"),), run_git_quietly)
     assert not (tmp_path / "break").exists()
     assert repository.git("cat-file", "-t", commit) == "commit\n"
 
@@ -566,9 +556,7 @@ def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
     noise = os.urandom(600_000).hex()
     forge.commits["v1"] = forge.commit("pytorch/torch", {"setup.py": "\n", "big": noise}, (), "v1")
     place.root.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=500k", "none", str(place.root)], check=False)
     if mounted.returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:
@@ -635,9 +623,7 @@ def test_settings_that_a_user_gave_git_stay() -> None:
         ("remote: Enumerating objects: 10, done.", None),
     ],
 )
-def test_progress_of_git(
-    line: str, step: tuple[int, int, str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_of_git(line: str, step: tuple[int, int, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[object, ...]] = []
     bar = SilentBar()
     monkeypatch.setattr(bar, "update", lambda *update: steps.append(update))

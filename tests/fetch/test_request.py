@@ -52,9 +52,7 @@ def test_addresses_that_github_has_retired(old: str) -> None:
     assert mirror_candidates(old, None) == ("https://github.com/a/b.git",)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"]
-)
+@pytest.mark.parametrize("url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"])
 def test_addresses_that_are_not_fetched_from(url: str) -> None:
     with refused("untrusted-protocol"):
         require_allowed_url(url)

@@ -36,9 +36,7 @@ def unpacked(tmp_path: Path, place: Layout) -> Source:
     tree.mkdir()
     (tree / "setup.py").write_text("version = 1\n")
     (tree / "link").symlink_to("setup.py")
-    request = SourceRequest(
-        package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree)
-    )
+    request = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin=str(tree))
     return fetch_source(request, place, SilentProgress())
 
 
@@ -47,9 +45,7 @@ def cloned(tmp_path: Path, place: Layout) -> Source:
     """Fetch a source from a git repository."""
     forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
     commit = forge.commit("a/torch", {"setup.py": "version = 1\n"}, tag="v1")
-    return fetch_source(
-        SourceRequest(package(forge.url("a/torch")), release("v1", commit)), place, SilentProgress()
-    )
+    return fetch_source(SourceRequest(package(forge.url("a/torch")), release("v1", commit)), place, SilentProgress())
 
 
 def edit(file: Path, text: str) -> None:

@@ -35,9 +35,7 @@ ARCH = platform.machine()
 HERE = f"manylinux1_{ARCH}"
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), ("libcublas.so",), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
-CUPTI = ToolkitPart(
-    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "", "no profiler"
-)
+CUPTI = ToolkitPart("cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), ("libcupti.so",), None, "", "no profiler")
 PARTS = (CUBLAS, CCCL, CUPTI)
 PACKAGES = ("nvidia-cublas-cu11==11.11.3.6.*", "nvidia-cuda-cccl-cu11==11.8.89.*")
 WHEELS = {
@@ -89,9 +87,7 @@ def test_a_toolkit_that_lacks_parts_becomes_whole(bare: FoundToolkit, tmp_path: 
     assert (made.home / "lib64/libcublas.so").read_text() == "library"
     assert (made.home / "include/thrust/version.h").exists()
     assert (made.home / "lib64/stubs/libcuda.so").exists()
-    assert [part.name for part in lacking_toolkit_parts(made.home, "11.8", PARTS)] == ["cupti"], (
-        "nobody has it"
-    )
+    assert [part.name for part in lacking_toolkit_parts(made.home, "11.8", PARTS)] == ["cupti"], "nobody has it"
     assert (made.home / "include/cublas_v2.h").read_text() == "theirs"
     assert (bare.home / "include/cublas_v2.h").read_text() == "its own", "what was there stays as it is"
     said = json.loads((made.home / RECORD).read_text())
@@ -119,9 +115,7 @@ def test_it_is_found_before_the_one_that_it_completes(bare: FoundToolkit, tmp_pa
     assert again.text == f"CUDA 11.8 in {made.home} lacks nothing that torch's build uses"
 
 
-def test_a_download_that_breaks_leaves_nothing_half_made(
-    index: Index, bare: FoundToolkit, tmp_path: Path
-) -> None:
+def test_a_download_that_breaks_leaves_nothing_half_made(index: Index, bare: FoundToolkit, tmp_path: Path) -> None:
     name = f"nvidia_cuda_cccl_cu11-11.8.89-py3-none-{HERE}.whl"
     content = index.files[name]
     index.files[name] = content + b"changed on the way"
@@ -155,16 +149,12 @@ def test_a_part_that_is_not_available_is_named(
 ) -> None:
     packages = (package, PACKAGES[1]) if "cublas" in package else (PACKAGES[0], package)
     with refused(code) as raised:
-        complete_lacking(
-            bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages)
-        )
+        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages))
     assert named in str(raised.value)
     assert str(raised.value).endswith("`invoke toolkit --cuda 11.8`")
 
 
-def test_a_disk_without_room_is_told_before_anything_comes(
-    index: Index, bare: FoundToolkit, tmp_path: Path
-) -> None:
+def test_a_disk_without_room_is_told_before_anything_comes(index: Index, bare: FoundToolkit, tmp_path: Path) -> None:
     name = f"nvidia_cublas_cu11-11.11.3.6-py3-none-{HERE}.whl"
     index.attributes[name] = {**index.attributes[name], "size": 1 << 60}
     with refused("disk-full"):

@@ -142,8 +142,7 @@ WHOLE = ("cuda-nvcc-impl", "cuda-version {version}.*")
 def asked(cache: Path, *channels: str, packages: Sequence[str] = WHOLE) -> ProviderOffer | ProviderRefusal:
     """Return what is answered to a wish for CUDA 12.6, for each channel as a source of its own."""
     known = [
-        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "")
-        for one in channels
+        ToolkitSource("conda", "toolkit", ("12.6",), tuple(packages), (ARCH,), (one,), None, "") for one in channels
     ]
     answer = conda.offer(ToolkitRequest("toolkit", "12.6", None, ARCH), known, cache, SilentProgress())
     assert isinstance(answer, ProviderOffer | ProviderRefusal)
@@ -230,9 +229,7 @@ def test_a_package_that_is_not_the_listed_one_is_refused(channel: Path, served: 
             offer.fill(home)
 
 
-def test_without_py_rattler_the_refusal_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_py_rattler_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "rattler", None)  # as where it is not installed
     answer = asked(tmp_path, "conda-forge")
     assert isinstance(answer, ProviderRefusal)
@@ -264,9 +261,7 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
     package(folder, "blas", "1.0", {"lib/libblas.so": ""})
     asyncio.run(rattler.index.index_fs(folder))
     channel = (folder.as_uri(),)
-    spec = ToolkitSource(
-        "conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",)
-    )
+    spec = ToolkitSource("conda", "magma", (), ("magma-cuda118 ={version}",), (ARCH,), channel, "11.8", "", ("7.0",))
     for asked_for, version in (("", "2.6.1"), ("2.6", "2.6.1"), ("2.5.4", "2.5.4")):
         answer = conda.offer(
             ToolkitRequest("magma", asked_for, "11.8", ARCH), [spec], tmp_path / "cache", SilentProgress()

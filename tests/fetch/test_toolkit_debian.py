@@ -108,9 +108,7 @@ def test_a_toolkit(toolkit: DebianArchive) -> None:
     assert "nvvm/bin" in (home / "bin/nvcc.profile").read_text()
     assert '"version": "11.8.0"' in (home / "version.json").read_text()
     assert (home / "extras/CUPTI/include/cuda_runtime_api.h").is_file()
-    assert not any(
-        (home / path).is_symlink() for path in ("bin/g++", "lib64/libgone.so", "lib64/libcuda.so.1")
-    )
+    assert not any((home / path).is_symlink() for path in ("bin/g++", "lib64/libgone.so", "lib64/libcuda.so.1"))
 
 
 @needs_apt
@@ -145,9 +143,7 @@ def test_what_a_suite_does_not_have(toolkit: DebianArchive) -> None:
 @needs_apt
 def test_an_archive_that_does_not_answer(tmp_path: Path) -> None:
     archive = DebianArchive(tmp_path)
-    answer = offer(
-        CUDA, [source(TOOLKIT, "nvidia-cuda-toolkit")], tmp_path / "cache", SilentProgress(), archive.etc
-    )
+    answer = offer(CUDA, [source(TOOLKIT, "nvidia-cuda-toolkit")], tmp_path / "cache", SilentProgress(), archive.etc)
     assert isinstance(answer, ProviderRefusal)
     assert answer.sentence.startswith("Debian's bookworm cannot be asked (")
 

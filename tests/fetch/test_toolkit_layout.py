@@ -94,9 +94,7 @@ def test_a_stub_that_is_there_stays(tmp_path: Path) -> None:
     assert stub.read_text() == "NVIDIA's own"
 
 
-def test_without_a_compiler_the_error_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_the_error_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("no-c-compiler"):
         add_driver_stub(tmp_path)

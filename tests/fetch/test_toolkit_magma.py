@@ -33,9 +33,7 @@ def asked(version: str = "2.6.1", listed: str = "") -> ToolkitRequest:
     return ToolkitRequest("magma", version, "11.8", ARCH, listed)
 
 
-def offering(
-    cache: Path, facts: Facts, put: Callable[[Path], None] = install, *codes: str
-) -> ProvisionContext:
+def offering(cache: Path, facts: Facts, put: Callable[[Path], None] = install, *codes: str) -> ProvisionContext:
     sources = [replace(MAGMA, capabilities=codes)]
     return replace(
         shop(cache, sources, MadeUp("conda", {"2.6.1": put})), unserved=partial(unserved_capabilities, facts)
@@ -77,9 +75,7 @@ def test_one_of_other_capabilities_lies_beside_it(tmp_path: Path, shipped: Facts
         static(folder / "lib/libmagma.a", (piece(61),))
 
     second = install_from_providers(asked(listed="6.1"), offering(tmp_path, shipped, older))
-    assert (
-        {first.name, second.name} == set(list_provisioned(tmp_path, ARCH)) == {NAME, "magma-2.6.1-cu118-6.1"}
-    )
+    assert {first.name, second.name} == set(list_provisioned(tmp_path, ARCH)) == {NAME, "magma-2.6.1-cu118-6.1"}
 
 
 def test_magma_without_the_capabilities_is_not_downloaded(tmp_path: Path, shipped: Facts) -> None:

@@ -101,9 +101,7 @@ def test_a_host_compiler_is_looked_for_by_its_name(tmp_path: Path) -> None:
     assert made.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
     known = [source("debian", "compiler", "gcc-12")]
     with refused("incomplete-toolkit"):
-        install_from_providers(
-            wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc}))
-        )
+        install_from_providers(wanted("gcc-12", "compiler"), shop(tmp_path, known, MadeUp("debian", {"gcc-12": gcc})))
 
 
 def test_a_toolkit_that_cannot_fit_is_not_downloaded(tmp_path: Path) -> None:
@@ -117,6 +115,4 @@ def test_what_is_unpacked_takes_more_than_what_is_downloaded() -> None:
         return ProviderPackage(provider, "nvcc", "1", "nvcc", "", "0", 1000)
 
     assert bytes_taken([one("debian")]) > bytes_taken([one("pypi")]) > 2000
-    assert bytes_taken([one("debian"), one("pypi")]) == bytes_taken([one("debian")]) + bytes_taken(
-        [one("pypi")]
-    )
+    assert bytes_taken([one("debian"), one("pypi")]) == bytes_taken([one("debian")]) + bytes_taken([one("pypi")])

@@ -34,18 +34,14 @@ def test_the_facts_refuse_what_a_provider_lacks() -> None:
         "debian", "it has CUDA 11.8", ("11.8",)
     )
     assert sentence(candidate_sources(wanted(), "pypi", KNOWN)) == "it has no toolkit"
-    assert (
-        sentence(candidate_sources(wanted("9", "cudnn", "13"), "pypi", KNOWN))
-        == "it has no cudnn for CUDA 13"
-    )
+    assert sentence(candidate_sources(wanted("9", "cudnn", "13"), "pypi", KNOWN)) == "it has no cudnn for CUDA 13"
     other = ToolkitRequest("toolkit", "11.8", None, "aarch64")
     assert sentence(candidate_sources(other, "debian", KNOWN)) == "it has no toolkit for aarch64"
 
 
 def test_parts_are_supplied_by_packages_of_that_toolkit() -> None:
     cublas, nvrtc, cccl = (
-        ToolkitPart(name, name, f"nvidia-{name}", (), (), None, "", "")
-        for name in ("cublas", "cuda-nvrtc", "cccl")
+        ToolkitPart(name, name, f"nvidia-{name}", (), (), None, "", "") for name in ("cublas", "cuda-nvrtc", "cccl")
     )
     twelve = ("nvidia-cublas-cu12==12.4", "nvidia-cuda-nvrtc-cu12==12.4", "nvidia-npp-cu12==12")
     thirteen = ("nvidia-cublas==13.1",)

@@ -127,9 +127,7 @@ def test_conda_hpc_sdk_and_modules_are_looked_through(tmp_path: Path) -> None:
     sdk = toolkit(tmp_path / "opt/nvidia/hpc_sdk/Linux_x86_64/23.1/cuda/12.0", "release 12.0, V12.0.76")
     site = toolkit(tmp_path / "apps/cuda", "release 11.7, V11.7.64")
     (tmp_path / "home/.conda").mkdir()
-    (tmp_path / "home/.conda/environments.txt").write_text(
-        f"{noted}\n{tmp_path / 'gone'}\n", encoding="utf-8"
-    )
+    (tmp_path / "home/.conda/environments.txt").write_text(f"{noted}\n{tmp_path / 'gone'}\n", encoding="utf-8")
     (tmp_path / "modules/cuda").mkdir(parents=True)
     (tmp_path / "modules/cuda/11.7").write_text(f"setenv CUDA_HOME {site}\n", encoding="utf-8")
     environ = only(tmp_path, CONDA_PREFIX=str(active), MODULEPATH=str(tmp_path / "modules"))
@@ -184,9 +182,7 @@ def test_modules_in_tcl_and_lua_are_read(tmp_path: Path) -> None:
 
 def test_a_module_may_only_extend_path(tmp_path: Path) -> None:
     written(tmp_path, "cuda/11.8", "prepend-path PATH {/opt/cuda-11.8/bin}\n")
-    written(
-        tmp_path, "cuda/12.0.lua", 'root = "/opt/" .. "cuda-12.0"\nprepend_path("PATH", root .. "/bin")\n'
-    )
+    written(tmp_path, "cuda/12.0.lua", 'root = "/opt/" .. "cuda-12.0"\nprepend_path("PATH", root .. "/bin")\n')
     assert found(tmp_path) == [("cuda/12.0", "/opt/cuda-12.0"), ("cuda/11.8", "/opt/cuda-11.8")]
 
 
@@ -216,9 +212,7 @@ NVTX = ToolkitPart("nvtx", "NVTX", "nvidia-nvtx", ("nvtx3/n.h",), (), SpecifierS
         ("include", "lib/x86_64-linux-gnu"),
     ],
 )
-def test_a_part_is_there_with_its_header_and_its_library(
-    headers: str, libraries: str, tmp_path: Path
-) -> None:
+def test_a_part_is_there_with_its_header_and_its_library(headers: str, libraries: str, tmp_path: Path) -> None:
     assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,)
     header = file(tmp_path / headers / "cublas_v2.h")
     assert lacking_toolkit_parts(tmp_path, "11.8", [CUBLAS]) == (CUBLAS,), "nothing to link with"

@@ -93,9 +93,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
 
 def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
-    path = described(
-        tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n'
-    )
+    path = described(tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n')
     with pytest.raises(ConfigError) as caught:
         load_host(path)
     compiler, gpu = str(caught.value).splitlines()
@@ -177,9 +175,7 @@ def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Pat
     assert load_host(path) == foreign
 
 
-@pytest.mark.parametrize(
-    "line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"']
-)
+@pytest.mark.parametrize("line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"'])
 def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
     with refused("invalid-host-file") as caught:

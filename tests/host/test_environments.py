@@ -60,8 +60,7 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
 
 
 FRESH = {  # what `python -m venv` of them puts into site-packages
-    "3.6": "__pycache__ easy_install.py pip pip-18.1.dist-info pkg_resources setuptools "
-    "setuptools-40.6.2.dist-info",
+    "3.6": "__pycache__ easy_install.py pip pip-18.1.dist-info pkg_resources setuptools setuptools-40.6.2.dist-info",
     "3.10": "_distutils_hack distutils-precedence.pth pip pip-23.0.1.dist-info pkg_resources setuptools "
     "setuptools-65.5.0.dist-info",
     "3.13": "pip pip-24.2.dist-info",
@@ -114,9 +113,7 @@ def test_an_environment_just_made_is_not_made_twice(tmp_path: Path, interpreter:
 
 
 @pytest.mark.parametrize("extra", ["numpy", "numpy-1.26.4.dist-info", "mine.pth", "setuptools_scm"])
-def test_an_environment_with_anything_in_it_is_no_fresh_one(
-    tmp_path: Path, interpreter: Path, extra: str
-) -> None:
+def test_an_environment_with_anything_in_it_is_no_fresh_one(tmp_path: Path, interpreter: Path, extra: str) -> None:
     packages = fresh(tmp_path / "venv", f"{FRESH['3.10']} {extra}")
     provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
     assert not packages.exists()

@@ -9,9 +9,7 @@ from torchmill.config.model import Gpu
 from torchmill.host import gpu_driver
 from torchmill.host.programs import make_runner
 
-KERNEL = (
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"
-)
+KERNEL = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (u@h)\n"
 
@@ -26,10 +24,7 @@ def test_the_librarys_file_name_bears_its_version(tmp_path: Path) -> None:
     library(tmp_path / "usr/lib/x86_64-linux-gnu", "libnvidia-ml.so", "535.104.05")
     assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
     library(tmp_path / "opt/driver", "libcuda.so", "550.54.15")
-    assert (
-        gpu_driver.driver_library_version({"LD_LIBRARY_PATH": "/nowhere:/opt/driver"}, tmp_path)
-        == "550.54.15"
-    )
+    assert gpu_driver.driver_library_version({"LD_LIBRARY_PATH": "/nowhere:/opt/driver"}, tmp_path) == "550.54.15"
 
 
 def test_a_jetsons_library_says_nothing(tmp_path: Path) -> None:
@@ -57,9 +52,7 @@ def test_compatibility_libraries_are_no_driver(tmp_path: Path) -> None:
 
 def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
     library(tmp_path / "usr/local/cuda-12.4/compat", "libcuda.so", "550.54.15")
-    file(
-        tmp_path / "etc/ld.so.conf", "# the system's\ninclude /etc/ld.so.conf.d/*.conf\n/opt/driver  # ours\n"
-    )
+    file(tmp_path / "etc/ld.so.conf", "# the system's\ninclude /etc/ld.so.conf.d/*.conf\n/opt/driver  # ours\n")
     file(tmp_path / "etc/ld.so.conf.d/000_cuda.conf", "/usr/local/cuda-12.4/compat\n")
     file(tmp_path / "etc/ld.so.conf.d/README", "/opt/compat\n")
     library(tmp_path / "opt/driver", "libcuda.so", "535.104.05")

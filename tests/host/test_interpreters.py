@@ -57,9 +57,7 @@ def environ(*folders: Path) -> dict[str, str]:
 
 def below(found: dict[str, Path], home: Path) -> dict[str, str]:
     """Keep what the test made, apart from what this machine has elsewhere."""
-    return {
-        version: str(path.relative_to(home)) for version, path in found.items() if path.is_relative_to(home)
-    }
+    return {version: str(path.relative_to(home)) for version, path in found.items() if path.is_relative_to(home)}
 
 
 def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
@@ -210,9 +208,7 @@ def test_this_machines_own_python_is_resolved() -> None:
 
 @pytest.mark.skipif(platform.python_implementation() != "CPython", reason="only CPythons are looked for")
 def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
-    versions = [
-        version for version in interpreters.installed_interpreters() if version in ("3.10", "3.12", OWN)
-    ]
+    versions = [version for version in interpreters.installed_interpreters() if version in ("3.10", "3.12", OWN)]
     (tmp_path / "noxfile.py").write_text(
         dedent(f"""\
         import os, sys

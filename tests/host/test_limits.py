@@ -51,9 +51,7 @@ class Clock:
 
 
 def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
-    root = in_v2(
-        tmp_path, "/a", {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"}
-    )
+    root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"})
     meter = LimitMeter(root, {}, Clock())
     assert (meter.memory().bytes, meter.cores().count) == (2 * MIB, 1)
     (root / V2 / "a/memory.current").write_text(str(MIB))
@@ -127,20 +125,14 @@ def test_this_machine_has_something_to_give() -> None:
     assert 1 <= limits.measure_cores().count <= (os.cpu_count() or 1)
 
 
-MEASURE = (
-    "from torchmill.host import limits; seen = limits.measure_memory(environ={});"
-    "print(seen.bytes, seen.source)"
-)
+MEASURE = "from torchmill.host import limits; seen = limits.measure_memory(environ={});print(seen.bytes, seen.source)"
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ulimit is not known there")
 def test_ulimit_bounds_one_process_and_not_all_together() -> None:
-    code = (
-        "from torchmill.host.limits import *;"
-        "print(process_memory_limits(), measure_memory(environ={}).source)"
-    )
+    code = "from torchmill.host.limits import *;print(process_memory_limits(), measure_memory(environ={}).source)"
     command = f"ulimit -v 4194304; exec {sys.executable} -c '{code}'"
     said = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert str(LimitReading("ulimit -v", 4 * GIB)) in said
@@ -241,9 +233,7 @@ def test_v2_files_that_are_cached_can_be_had_but_not_those_that_are_mapped(tmp_p
 
 
 def test_v1_counts_the_cache_of_the_whole_hierarchy_and_ignores_no_limit(tmp_path: Path) -> None:
-    stat = (
-        f"inactive_file 0\ntotal_inactive_file {GIB}\ntotal_active_file {GIB}\ntotal_mapped_file {GIB // 2}"
-    )
+    stat = f"inactive_file 0\ntotal_inactive_file {GIB}\ntotal_active_file {GIB}\ntotal_mapped_file {GIB // 2}"
     root = in_v1(
         tmp_path,
         "/batch/job",

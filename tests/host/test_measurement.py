@@ -69,9 +69,7 @@ def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> No
     program(programs, "ccache", "ccache version 4.7.5", "Features: file-storage")
     program(programs, "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6")
     script(home / ".pyenv/shims", "python3.21", "exit 127")
-    file(
-        tmp_path / "usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n"
-    )
+    file(tmp_path / "usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR 14\n#define NCCL_PATCH 3\n")
     file(tmp_path / "proc/driver/nvidia/version", "NVRM version: NVIDIA Kernel Module  535.104.05  Sat\n")
     file(tmp_path / "usr/lib64/libcuda.so.1").rename(tmp_path / "usr/lib64/libcuda.so.550.54.15")
     (tmp_path / "usr/lib64/libcuda.so.1").symlink_to("libcuda.so.550.54.15")

@@ -64,9 +64,7 @@ def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
         ("linux_x86_64", "linux_x86_64", False),
     ],
 )
-def test_the_platform_is_computed_or_the_one_asked_for(
-    known: Facts, asked: str, tag: str, computed: bool
-) -> None:
+def test_the_platform_is_computed_or_the_one_asked_for(known: Facts, asked: str, tag: str, computed: bool) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", options=Options(platform=asked))
     assert (made.platform_tag, made.computed) == (tag, computed)
     assert made.wheel == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
@@ -151,9 +149,7 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
         (LINUX, Options(jobs=5), 5),
     ],
 )
-def test_jobs_are_bounded_by_cores_and_by_memory(
-    known: Facts, host: Host, options: Options, jobs: int
-) -> None:
+def test_jobs_are_bounded_by_cores_and_by_memory(known: Facts, host: Host, options: Options, jobs: int) -> None:
     made = planned(known, "wheel-3.10-cpu", "v1.0.0", host, options)
     assert (made.jobs, made.set["MAX_JOBS"]) == (jobs, str(jobs))
 
@@ -178,9 +174,7 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
 
 def test_the_macos_tag_follows_the_deployment_target(shipped: Facts) -> None:
     mac = Host("arm64", "macos", cores=8, memory=32 * GIB)
-    cell = cell_lookup.find_cell(
-        shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0")
-    )
+    cell = cell_lookup.find_cell(shipped, "wheel-3.12-cpu", "arm64", matrix.find_release(shipped, "torch", "v2.15.0"))
     made = build_plan.compute_plan(shipped, cell, mac, Options())
     assert made.wheel == "torch-2.15.0-cp312-cp312-macosx_14_0_arm64.whl"
 
@@ -296,9 +290,7 @@ KERNEL = """
 def shipped_plan(known: Facts, tag: str, gcc: str, name: str = "wheel-3.10-cpu") -> Plan:
     release = matrix.find_release(known, "torch", tag)
     machine = replace(LINUX, compiler=Compiler("gcc", gcc))
-    return build_plan.compute_plan(
-        known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options()
-    )
+    return build_plan.compute_plan(known, cell_lookup.find_cell(known, name, "x86_64", release), machine, Options())
 
 
 def complaint(folder: Path, text: str, *flags: str) -> str:
@@ -395,9 +387,7 @@ def test_of_other_machines_the_wheel_on_pypi_is_not_known(shipped: Facts) -> Non
 
 
 def test_pip_gets_the_very_wheel() -> None:
-    assert (
-        build_plan.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"
-    )  # "==" means any label, too
+    assert build_plan.base_pip_requirement("torch", "1.13.1", PYPI) == "torch===1.13.1"  # "==" means any label, too
     assert build_plan.base_pip_requirement("torch", "1.13.1+cu117", Options()) == "torch==1.13.1+cu117"
     assert build_plan.base_pip_requirement("torch", "1.13.1+x", Options(torch="/a/b.whl")) == "/a/b.whl"
 

@@ -204,12 +204,8 @@ def test_a_pattern_that_is_no_regular_expression_is_named() -> None:
 
 def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
     """Read a build that fails at its end behind warnings, and one of nothing but unknown errors."""
-    warned = (
-        "[1/2] Building CXX object a.o\na.cpp:1:2: warning: unused [-Wunused]\n" + "copying a -> b\n" * 9
-    ) * 2_500
-    flood = "".join(
-        f"a.cpp:{n}:1: error: no matching function for call to 'f{n}(int, double)'\n" for n in range(1_000)
-    )
+    warned = ("[1/2] Building CXX object a.o\na.cpp:1:2: warning: unused [-Wunused]\n" + "copying a -> b\n" * 9) * 2_500
+    flood = "".join(f"a.cpp:{n}:1: error: no matching function for call to 'f{n}(int, double)'\n" for n in range(1_000))
     for text in (warned, flood):
         log = tmp_path / "log"
         log.write_text(text + "c++: fatal error: Killed signal terminated program cc1plus\n")
@@ -220,9 +216,7 @@ def test_the_cause_at_the_end_of_a_long_log_is_found(tmp_path: Path) -> None:
 
 def test_invoke_diagnose(tmp_path: Path) -> None:
     log = tmp_path / "docker.log"
-    log.write_bytes(
-        b"\xff\xfe" + "#9 1.5 ModuleNotFoundError: No module named 'yaml'\r\n".encode("utf-16-le")
-    )
+    log.write_bytes(b"\xff\xfe" + "#9 1.5 ModuleNotFoundError: No module named 'yaml'\r\n".encode("utf-16-le"))
     done = commands.run("invoke", "diagnose", str(log), "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{log}:1: ModuleNotFoundError: No module named 'yaml'\n  cause: ")

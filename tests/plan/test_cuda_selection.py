@@ -79,21 +79,16 @@ def test_a_named_folder_that_is_not_used_is_told(tmp_path: Path) -> None:
     assert told(tmp_path / "cuda") is None  # it is the same folder
     assert told(other, None) is None  # a build without CUDA
     assert cuda_toolkit.describe_passed_over({}, host, "11.8") is None
-    assert told(other) == (
-        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {ours}"
-    )
+    assert told(other) == (f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {ours}")
     assert told(tmp_path) == (
-        f"CUDA_HOME={tmp_path} holds no toolkit that can be used; the build needs CUDA 11.8, "
-        f"which it takes from {ours}"
+        f"CUDA_HOME={tmp_path} holds no toolkit that can be used; the build needs CUDA 11.8, which it takes from {ours}"
     )
     assert told(other, "11.7") == (
         f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
     )
     whole = replace(host, completed={"11.8": f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"})
     named = {"CUDA_HOME": str(tmp_path)}
-    assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, (
-        "its own files are in the one that is used"
-    )
+    assert cuda_toolkit.describe_passed_over(named, whole, "11.8") is None, "its own files are in the one that is used"
 
 
 KEPT_GCC = "/cache/toolkits/gcc-11-x86_64/bin/g++-11"
@@ -123,9 +118,7 @@ def test_the_usual_compiler_stays_where_nvcc_takes_it(known: Facts) -> None:
 
 
 def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
-    compiler, variables = cuda_toolkit.choose_host_compiler(
-        constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {}
-    )
+    compiler, variables = cuda_toolkit.choose_host_compiler(constraints(known), having("12.2.0", "9.5.0", "11.4.0"), {})
     assert compiler == gcc("11.4.0")
     assert variables == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
 
@@ -144,9 +137,9 @@ def test_the_release_has_a_say_too(known: Facts) -> None:
     rule = Rule("base.toml: rule 9", When(), "it is old", needs={"gcc": SpecifierSet("<10")})
     packages = {**known.packages, "base": replace(package, rules=(*package.rules, rule))}
     host = having("11.4.0", "9.5.0")
-    assert cuda_toolkit.choose_host_compiler(constraints(replace(known, packages=packages)), host, {})[
-        0
-    ] == gcc("9.5.0")
+    assert cuda_toolkit.choose_host_compiler(constraints(replace(known, packages=packages)), host, {})[0] == gcc(
+        "9.5.0"
+    )
 
 
 def test_nothing_is_chosen_where_nothing_fits(known: Facts) -> None:
@@ -292,10 +285,7 @@ def test_what_a_machine_lacks_is_known_of_a_whole_one(known: Facts) -> None:
     demands = constraints(ruled(known))
     assert cuda_libraries.lacking_libraries(demands, LINUX, {}) == {"magma"}
     assert cuda_libraries.lacking_libraries(demands, replace(LINUX, complete=False), {}) == frozenset()
-    assert (
-        cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {})
-        == frozenset()
-    )
+    assert cuda_libraries.lacking_libraries(demands, replace(LINUX, libraries={"magma": "2.6.1"}), {}) == frozenset()
     assert cuda_libraries.lacking_libraries(demands, LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
 
 
@@ -304,10 +294,7 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: 
     facts = ruled(known, official={"11.8": Cuda(cudnn="8.5.0.96", requires=lines)})
     assert cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96"}) == lines[:2]
     assert (
-        cuda_libraries.required_nvidia_packages(
-            constraints(facts), {"cudnn": "8.5.0.96", "cusparselt": "0.4"}
-        )
-        == lines
+        cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.5.0.96", "cusparselt": "0.4"}) == lines
     )
     assert (
         cuda_libraries.required_nvidia_packages(constraints(facts), {"cudnn": "8.9.5.29"}) == ()
@@ -338,9 +325,7 @@ SEVENTY, BOTH = "magma-2.6.1-cu118-7.0", "magma-2.6.1-cu118-7.0_8.6+PTX"
 def plan_with_magma(
     facts: Facts, kept: Sequence[str], listed: str = "7.0", *, host: Host = HOST_FOR_MAGMA, **said: str
 ) -> Plan:
-    cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0")
-    )
+    cell = cell_lookup.find_cell(facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "torch", "v2.1.0"))
     there = replace(host, kept={name: f"/k/{name}" for name in kept})
     return build_plan.compute_plan(facts, cell, there, Options(arch_list=listed, settings=said))
 
@@ -373,8 +358,7 @@ def test_a_kept_one_that_serves_the_list_is_taken(shipped: Facts) -> None:
     assert (made.set["USE_MAGMA"], made.set["MAGMA_HOME"]) == ("1", "${magma_home}")
     assert (made.libraries["magma"], made.kept["magma"]) == ("2.6.1", BOTH)
     assert (
-        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"]
-        == "/k/both"
+        cuda_toolkit.cuda_placeholders(made, replace(HOST_FOR_MAGMA, kept={BOTH: "/k/both"}))["magma_home"] == "/k/both"
     )
     assert not any("torch.linalg" in reason for reason in made.reasons)
 
@@ -405,9 +389,7 @@ def test_the_official_version_goes_before_newer_ones(shipped: Facts) -> None:
 
 
 def test_an_older_release_has_no_switch(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(
-        shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0")
-    )
+    cell = cell_lookup.find_cell(shipped, "wheel-3.7-cu102", "x86_64", matrix.find_release(shipped, "torch", "v1.9.0"))
     there = replace(HOST_FOR_MAGMA, kept={"magma-2.5.2-cu102-3.7_7.0": "/k/magma"})
     made = build_plan.compute_plan(shipped, cell, there, Options(arch_list="7.0"))
     assert (made.set["MAGMA_HOME"], "USE_MAGMA" in made.set) == ("${magma_home}", False)
@@ -450,9 +432,7 @@ def test_the_same_toolkit_as_the_official_builds_requires_what_they_require(ship
 
 
 def test_the_folders_are_those_of_the_toolkit_and_of_the_kept_libraries(shipped: Facts) -> None:
-    homes = cuda_toolkit.cuda_placeholders(
-        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST
-    )
+    homes = cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8"), EQUIPPED_HOST)
     assert homes == {"cuda_home": "/k/11.8", "cudnn_home": "/k/cudnn", "nccl_home": "/k/nccl"}
     assert cuda_toolkit.cuda_placeholders(plan_torch(shipped, "wheel-3.10-cu117"), EQUIPPED_HOST).keys() == {
         "cudnn_home",
@@ -473,7 +453,4 @@ def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipp
 
 
 def test_capabilities_are_judged_by_the_toolkit_that_compiles(shipped: Facts) -> None:
-    assert (
-        plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set["TORCH_CUDA_ARCH_LIST"]
-        == "8.9"
-    )
+    assert plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set["TORCH_CUDA_ARCH_LIST"] == "8.9"

@@ -84,9 +84,7 @@ def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped:
 
 def test_a_translated_python_is_refused_with_its_cure(shipped: Facts) -> None:
     findings = on(shipped, "apple-rosetta", "wheel-3.10-cpu", "v2.4.0")
-    assert failing(findings) == {
-        "interpreter": "CONDA_SUBDIR=osx-arm64 conda create --name native-3.10 python=3.10"
-    }
+    assert failing(findings) == {"interpreter": "CONDA_SUBDIR=osx-arm64 conda create --name native-3.10 python=3.10"}
     fine = on(shipped, "apple-rosetta", "wheel-3.11-cpu", "v2.4.0")
     assert failing(fine) == {}
     assert {of(fine, name).verdict for name in ("Xcode tools", "macOS", "C++ compiler")} == {"ok"}
@@ -177,9 +175,7 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
     cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", machine.arch, release)
     fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
     computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), fetched)
-    wanted = {
-        name for rule in shipped.packages["torch"].rules for name in rule.system_packages.get("apt", ())
-    }
+    wanted = {name for rule in shipped.packages["torch"].rules for name in rule.system_packages.get("apt", ())}
     present = dict.fromkeys(wanted, "1")
     whole = replace(machine, packages=present)
     assert failing(examination.examine_build(shipped, cell, whole, computed, fetched)) == {}
@@ -225,17 +221,13 @@ def test_a_package_without_measured_builds_has_its_own_figures(known: Facts) -> 
     small = replace(LINUX, disk=package.disk - 1, memory=package.memory_per_job - 1)
     assert [one.verdict for one in system.package_room(small, package)] == ["failure", "warning"]
     assert [one.verdict for one in system.package_room(LINUX, package)] == ["ok", "ok"]
-    cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     asked = CheckContext(known, cell, small, build_plan.compute_plan(known, cell, small, Options()))
     assert [one.verdict for one in system.check_room(asked)] == ["failure", "warning"]
 
 
 def found(known: Facts, host: Host, options: Options) -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(
-        known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0")
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.11-cu118", "x86_64", matrix.find_release(known, "torch", "v2.4.0"))
     computed = build_plan.compute_plan(known, cell, host, options)
     return {one.subject: one for one in system.check_room(CheckContext(known, cell, host, computed))}
 
@@ -248,9 +240,7 @@ def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
 
 
 def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
-    cell = cell_lookup.find_cell(
-        shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0")
-    )
+    cell = cell_lookup.find_cell(shipped, "wheel-3.11-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.4.0"))
     expected = estimate.estimate_build(shipped, build_plan.compute_plan(shipped, cell, LINUX, Options()))
     assert expected is not None
     scarce = replace(LINUX, disk=int(expected.tree.low))
@@ -287,16 +277,12 @@ def test_the_cure_says_how_much_is_lacking() -> None:
     assert lacking.cure.startswith("`invoke clean --free '2.0 GiB'` makes room")
 
 
-@pytest.mark.parametrize(
-    ("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])]
-)
+@pytest.mark.parametrize(("inodes", "verdicts"), [(None, []), (600, []), (599, ["warning"]), (199, ["failure"])])
 def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdicts: list[str]) -> None:
     assert shipped.assumed is not None
     facts = replace(shipped, assumed=replace(shipped.assumed, files=CostRange(2, 6)))
     crowded = replace(LINUX, rooms=(DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100),))
-    cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1")
-    )
+    cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", matrix.find_release(facts, "torch", "v1.13.1"))
     asked = CheckContext(facts, cell, crowded, build_plan.compute_plan(facts, cell, crowded, Options()))
     assert [one.verdict for one in system.check_room(asked) if one.subject == "files on /"] == verdicts
 

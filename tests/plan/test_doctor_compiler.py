@@ -20,14 +20,10 @@ def ruled(known: Facts, **terms: Mapping[str, SpecifierSet]) -> Facts:
     """Return the facts with one more rule."""
     package = known.packages["base"]
     rule = Rule("base.toml: rule 9", When(), "newer ones reject its templates", **terms)  # type: ignore[arg-type]
-    return replace(
-        known, packages=dict(known.packages) | {"base": replace(package, rules=(*package.rules, rule))}
-    )
+    return replace(known, packages=dict(known.packages) | {"base": replace(package, rules=(*package.rules, rule))})
 
 
-def build_context(
-    known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0"
-) -> CheckContext:
+def build_context(known: Facts, host: Host, identifier: str = "wheel-3.10-cpu", tag: str = "v1.0.0") -> CheckContext:
     cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", tag))
     return CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
 
@@ -79,9 +75,7 @@ def test_what_is_advised_is_preferred_to_what_merely_fits(known: Facts) -> None:
         (None, "install gcc 11 && CC=gcc-11 CXX=g++-11"),
     ],
 )
-def test_a_compiler_is_installed_by_the_manager_that_is_there(
-    known: Facts, manager: str | None, cure: str
-) -> None:
+def test_a_compiler_is_installed_by_the_manager_that_is_there(known: Facts, manager: str | None, cure: str) -> None:
     facts = ruled(known, needs={"gcc": SpecifierSet("<12")})
     host = replace(having("13.2.0"), manager=manager)
     assert only(build_context(facts, host)).cure == f"{cure} nox -s wheel-3.10-cpu"
@@ -100,8 +94,7 @@ def test_no_cure_is_promised_where_nothing_fits(known: Facts) -> None:
 def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> None:
     host = replace(having("12.2.0", "11.4.0"), cuda_compiler=Compiler("gcc", "11.4.0"))
     verdicts = {
-        one.subject: one.verdict
-        for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
+        one.subject: one.verdict for one in compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
     }
     assert verdicts == {"C++ compiler": "ok", "host compiler of nvcc": "ok"}
     named = replace(host, cuda_compiler=None, tools={"c++": "g++-12"})
@@ -147,8 +140,6 @@ def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> 
 
 def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:
     facts = ruled(known, needs={"clang": SpecifierSet("<16"), "gcc": SpecifierSet("<5")})
-    host = replace(
-        LINUX, compiler=Compiler("clang", "17.0.6"), compilers={"clang++-15": Compiler("clang", "15.0.7")}
-    )
+    host = replace(LINUX, compiler=Compiler("clang", "17.0.6"), compilers={"clang++-15": Compiler("clang", "15.0.7")})
     finding = only(build_context(facts, host))
     assert (finding.verdict, finding.cure) == ("failure", "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu")

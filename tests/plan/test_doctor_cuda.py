@@ -15,9 +15,7 @@ from torchmill.plan import build_plan
 from torchmill.plan.doctor import cuda, examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 
-LINUX = Host(
-    "x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"}
-)
+LINUX = Host("x86_64", "linux", 4, 2**34, complete=True, manager="dnf", toolkits={"11.8": "/usr/local/cuda-11.8"})
 OFFICIAL = {
     "10.2": Cuda(cudnn="7.6.5.32"),
     "11.8": Cuda(cudnn="8.7.0.84", magma="2.6.1"),
@@ -25,9 +23,7 @@ OFFICIAL = {
 }
 
 
-def findings(
-    known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str
-) -> Mapping[str, Finding]:
+def findings(known: Facts, host: Host, identifier: str = "wheel-3.10-cu118", **settings: str) -> Mapping[str, Finding]:
     cell = cell_lookup.find_cell(known, identifier, "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     computed = build_plan.compute_plan(known, cell, host, Options(settings=settings))
@@ -67,13 +63,9 @@ def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
         ("conda", "v2.0.0", "cudnn=9"),
     ],
 )
-def test_cudnn_is_installed_as_the_official_build_has_it(
-    known: Facts, manager: str, tag: str, package: str
-) -> None:
+def test_cudnn_is_installed_as_the_official_build_has_it(known: Facts, manager: str, tag: str, package: str) -> None:
     variant = "cu118" if tag == "v1.0.0" else "cu124"
-    cell = cell_lookup.find_cell(
-        known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag)
-    )
+    cell = cell_lookup.find_cell(known, f"wheel-3.10-{variant}", "x86_64", matrix.find_release(known, "base", tag))
     cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
     host = replace(LINUX, manager=manager)
     context = CheckContext(known, cell, host, build_plan.compute_plan(known, cell, host, Options()))
@@ -95,9 +87,7 @@ def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts
     assert findings(known, host)["cuDNN"].verdict == "warning"
     package = known.packages["base"]
     rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
-    ruled = replace(
-        known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))}
-    )
+    ruled = replace(known, packages={**known.packages, "base": replace(package, rules=(*package.rules, rule))})
     refused = findings(ruled, host)["cuDNN"]
     assert (refused.verdict, refused.because) == ("failure", "it calls what 9 removed")
     assert refused.needed == "<9, the official build has 8.7.0.84"
@@ -119,13 +109,9 @@ def test_magma_is_missed_where_the_official_build_has_it(known: Facts) -> None:
 
 
 def test_a_dependent_package_has_no_cudnn_of_its_own(known: Facts) -> None:
-    cell = cell_lookup.find_cell(
-        known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, "vision-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     computed = build_plan.compute_plan(known, cell, LINUX, Options())
-    assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == [
-        "CUDA toolkit"
-    ]
+    assert [one.subject for one in cuda.check_cuda(CheckContext(known, cell, LINUX, computed))] == ["CUDA toolkit"]
 
 
 SOURCES = (
@@ -178,9 +164,7 @@ def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
 
 def magma(shipped: Facts, kept: Mapping[str, str], listed: str, host: Host = LINUX) -> Finding:
     """Return the finding on MAGMA for torch 2.1.0 with CUDA 11.8."""
-    cell = cell_lookup.find_cell(
-        shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0")
-    )
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cu118", "x86_64", matrix.find_release(shipped, "torch", "v2.1.0"))
     there = replace(host, kept=kept)
     computed = build_plan.compute_plan(shipped, cell, there, Options(arch_list=listed))
     findings = cuda.check_cuda(CheckContext(shipped, cell, there, computed))
@@ -206,9 +190,7 @@ def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Fact
 
 def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping[str, Finding]:
     """Return the findings of a build of torch 1.13.1."""
-    cell = cell_lookup.find_cell(
-        shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1")
-    )
+    cell = cell_lookup.find_cell(shipped, identifier, "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
     context = CheckContext(shipped, cell, LINUX, build_plan.compute_plan(shipped, cell, LINUX, options))
     return {one.subject: one for one in cuda.check_cuda(context)}
 
@@ -222,9 +204,7 @@ def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> No
 
 
 def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) -> None:
-    told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))[
-        "compute capabilities"
-    ]
+    told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))["compute capabilities"]
     assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
     assert told.because == "CUDA 11.8 warns about 3.7: a later toolkit drops them"
     assert "compute capabilities" not in torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="8.6"))
@@ -245,9 +225,7 @@ HOME = "/usr/local/cuda-11.8"
 LINUX_WITH_TOOLKIT = Host("x86_64", "linux", 4, 2**34, complete=True, toolkits={"11.8": HOME})
 CUBLAS = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
 CCCL = ToolkitPart("cccl", "CCCL", "nvidia-cuda-cccl", ("thrust/version.h",), (), None, "", "")
-CUPTI = ToolkitPart(
-    "cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU"
-)
+CUPTI = ToolkitPart("cupti", "CUPTI", "nvidia-cuda-cupti", ("cupti.h",), (), None, "", "the profiler sees no GPU")
 PARTS_SOURCES = (
     ToolkitSource("pypi", "parts", ("11.8",), ("nvidia-cublas-cu11==11.11",), ("x86_64",), (), None, ""),
     ToolkitSource("debian", "toolkit", ("11.8",), ("all",), ("x86_64",), (), None, ""),
@@ -257,9 +235,7 @@ PARTS_SOURCES = (
 def parts_finding(known: Facts, lacking: Mapping[str, str], home: str = HOME) -> Finding | None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI), toolkit_sources=PARTS_SOURCES)
     host = replace(LINUX_WITH_TOOLKIT, lacking=lacking, toolkits={"11.8": home})
-    cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     computed = build_plan.compute_plan(known, cell, host, Options())
     return next(cuda.check_toolkit_parts(CheckContext(facts, cell, host, computed)), None)
 

@@ -32,9 +32,7 @@ def gpus(known: Facts) -> Facts:
 
 
 def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[str, Finding]:
-    cell = cell_lookup.find_cell(
-        facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(facts, "wheel-3.10-cu118", "x86_64", matrix.find_release(facts, "base", "v1.0.0"))
     computed = build_plan.compute_plan(facts, cell, host, Options(arch_list=capabilities))
     return {one.subject: one for one in gpu_driver.check_driver(CheckContext(facts, cell, host, computed))}
 
@@ -52,9 +50,7 @@ def found(facts: Facts, host: Host, capabilities: str = "8.0;8.6") -> Mapping[st
         ("7.0+PTX", "7.2", "ok"),
     ],
 )
-def test_code_runs_on_gpus_like_the_one_it_was_made_for(
-    gpus: Facts, listed: str, gpu: str, verdict: str
-) -> None:
+def test_code_runs_on_gpus_like_the_one_it_was_made_for(gpus: Facts, listed: str, gpu: str, verdict: str) -> None:
     host = replace(LINUX, gpus=(Gpu("some", gpu),), kernel_driver="535.104.05")
     assert found(gpus, host, listed)["GPU"].verdict == verdict
 
@@ -144,9 +140,7 @@ def test_halves_of_two_versions_come_first(shipped: Facts) -> None:
 
 def test_a_driver_older_than_the_toolkit_is_told_with_what_it_must_be(shipped: Facts) -> None:
     old = replace(HOME, driver="440.33", kernel_driver="440.33")
-    told = explain_no_gpu(
-        shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version"
-    )
+    told = explain_no_gpu(shipped, old, "11.8", "CUDA driver version is insufficient for CUDA runtime version")
     assert "driver 440.33 is older than 450.80.02, the oldest that runs what CUDA 11.8 makes" in told
     with_compat = explain_no_gpu(shipped, replace(old, compat=("/cuda/compat",)), "11.8", ERROR_804)
     assert "/cuda/compat makes up for it only on GPUs of data centres" in with_compat

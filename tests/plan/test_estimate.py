@@ -57,9 +57,7 @@ def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: F
     timed = [run for run in shipped.runs if run.package == "torch" and run.wall_seconds and run.cores]
     assert len(timed) >= 11
     spans = [(run, expected(shipped, run)) for run in timed]
-    outside = [
-        (run.source, span) for run, span in spans if not span.low <= (run.wall_seconds or 0) <= span.high
-    ]
+    outside = [(run.source, span) for run, span in spans if not span.low <= (run.wall_seconds or 0) <= span.high]
     assert outside == []
 
 
@@ -89,8 +87,7 @@ def test_disk_and_memory_contain_what_was_recorded(shipped: Facts) -> None:
 
 def test_more_cores_more_capabilities_and_larger_releases(shipped: Facts) -> None:
     small, large = (
-        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine))
-        for machine in (SMALL, LARGE)
+        estimated(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1", machine)) for machine in (SMALL, LARGE)
     )
     assert large.wall.likely < small.wall.likely
     assert large.memory.high > small.memory.high
@@ -186,9 +183,7 @@ def test_the_report_warns_of_memory_and_overflow(shipped: Facts) -> None:
     data = estimate.estimate_as_data(shipped, made)
     assert data["overflow"]["level"] == "possible"
     assert data["estimate"]["wall"]["low"] < data["estimate"]["wall"]["high"]
-    assert "warning" not in estimate.estimate_as_text(
-        shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB
-    )
+    assert "warning" not in estimate.estimate_as_text(shipped, planned(shipped, "wheel-3.10-cpu", "v1.13.1"), 24 * GIB)
 
 
 def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
@@ -238,9 +233,7 @@ def test_what_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     assert estimate.read_own_runs(shipped, tmp_path / "absent") == ()
 
 
-def test_what_a_container_built_for_another_machine_says_nothing_of_this_one(
-    shipped: Facts, tmp_path: Path
-) -> None:
+def test_what_a_container_built_for_another_machine_says_nothing_of_this_one(shipped: Facts, tmp_path: Path) -> None:
     for arch in ("x86_64", "aarch64"):
         write(tmp_path, f"torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_{arch}", json.dumps(MANIFEST))
     (run,) = estimate.read_own_runs(shipped, tmp_path)
@@ -263,9 +256,7 @@ def test_the_real_build_lies_within(shipped: Facts) -> None:
     took = {"tree": 3.1 * 2**30, "cache": 0.14 * GB}
     for part, size in took.items():
         assert made[part].low <= size <= made[part].high, part
-    installed = CostRange(
-        *(made["kit"].low + made["environment"].low, made["kit"].high + made["environment"].high)
-    )
+    installed = CostRange(*(made["kit"].low + made["environment"].low, made["kit"].high + made["environment"].high))
     assert installed.low <= 1.3 * 2**30 <= installed.high
     vision = needs(shipped, planned(shipped, "vision-3.10-cpu", "v1.13.1"))
     assert vision["environment"].low <= 0.6 * GB <= vision["environment"].high
@@ -297,7 +288,5 @@ def test_a_manifest_says_what_was_written(shipped: Facts, tmp_path: Path) -> Non
 
 
 def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
-    cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     assert estimate.storage_needs(known, build_plan.compute_plan(known, cell, SMALL, Options())) is None

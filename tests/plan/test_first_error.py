@@ -90,9 +90,7 @@ def test_what_others_wrote_before_a_line_goes(line: str) -> None:
     assert list(telling_lines(["x", line])) == [LogLine(1, "x"), LogLine(2, "Killed")]
 
 
-@pytest.mark.parametrize(
-    "line", ["[12/99] Building a.o", "[ 12%] Building a.o", "12:3 odd", "gcc 12.2 it is"]
-)
+@pytest.mark.parametrize("line", ["[12/99] Building a.o", "[ 12%] Building a.o", "12:3 odd", "gcc 12.2 it is"])
 def test_what_only_looks_like_a_prefix_stays(line: str) -> None:
     assert list(telling_lines([line])) == [LogLine(1, line)]
 
@@ -248,9 +246,7 @@ def test_an_input_that_ninja_misses(tmp_path: Path) -> None:
     ids=["message", "package", "submodule"],
 )
 def test_cmake(tmp_path: Path, lists: str, message: str, line: int) -> None:
-    (tmp_path / "CMakeLists.txt").write_text(
-        f"cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\n{lists}\n"
-    )
+    (tmp_path / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.10)\nproject(x NONE)\n{lists}\n")
     failure = diagnose(run(["cmake", "-S", ".", "-B", "build"], tmp_path))
     assert failure is not None
     assert (failure.kind, failure.file, failure.line) == ("cmake", "CMakeLists.txt", line)
@@ -259,9 +255,7 @@ def test_cmake(tmp_path: Path, lists: str, message: str, line: int) -> None:
 
 def test_python_reports_the_exception_behind_the_wrapper(tmp_path: Path) -> None:
     (tmp_path / "inner.py").write_text("raise ValueError('no wheel for you')\n")
-    (tmp_path / "outer.py").write_text(
-        "import subprocess, sys\nsubprocess.check_call([sys.executable, 'inner.py'])\n"
-    )
+    (tmp_path / "outer.py").write_text("import subprocess, sys\nsubprocess.check_call([sys.executable, 'inner.py'])\n")
     assert diagnose(run([sys.executable, "outer.py"], tmp_path)) == BuildFailure(
         "python", "ValueError: no wheel for you", str(tmp_path / "inner.py"), 1
     )

@@ -68,9 +68,7 @@ def test_known_reports(shipped: Facts) -> None:
 
     def level(report: LinkReport) -> str:
         variables = {**report.variables, "TORCH_CUDA_ARCH_LIST": report.capabilities}
-        risk = link_overflow.predict_overflow(
-            shipped, release(shipped, report.release), report.cuda, variables
-        )
+        risk = link_overflow.predict_overflow(shipped, release(shipped, report.release), report.cuda, variables)
         assert risk is not None
         return risk.level
 

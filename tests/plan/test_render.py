@@ -17,9 +17,7 @@ LINUX = Host("x86_64", "linux", cores=8, memory=2**35, glibc="2.36")
 
 def written(known: Facts, settings: dict[str, str]) -> str:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
-    return render.plan_as_script(
-        build_plan.compute_plan(known, cell, LINUX, Options(settings=settings)), known, LINUX
-    )
+    return render.plan_as_script(build_plan.compute_plan(known, cell, LINUX, Options(settings=settings)), known, LINUX)
 
 
 def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
@@ -114,9 +112,7 @@ def test_what_the_user_sets_arrives_as_it_was_said(known: Facts, tmp_path: Path,
 def test_the_text_says_what_decides_how_many_compilers_run(known: Facts, system: str, admits: bool) -> None:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
     host = replace(LINUX, system=system)
-    second = render.plan_as_text(
-        build_plan.compute_plan(known, cell, LINUX, Options(jobs=3)), host
-    ).splitlines()[1]
+    second = render.plan_as_text(build_plan.compute_plan(known, cell, LINUX, Options(jobs=3)), host).splitlines()[1]
     assert "3 compilers at a time" in second
     assert ("when there is memory for it" in second) is admits
 

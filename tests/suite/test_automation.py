@@ -149,9 +149,7 @@ def test_zizmor_finds_what_is_unsafe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_actions_are_pinned_to_a_commit_and_say_its_version(path: Path) -> None:
-    uses = [
-        line for line in path.read_text("utf-8").splitlines() if "uses:" in line and "uses: ./" not in line
-    ]
+    uses = [line for line in path.read_text("utf-8").splitlines() if "uses:" in line and "uses: ./" not in line]
     pinned = re.compile(r"\s*(- )?uses: [\w-]+(/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
     assert [line for line in uses if not pinned.fullmatch(line)] == []
 
@@ -250,9 +248,7 @@ def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
     program = (ROOT / ".github" / "stages.jq").read_text("utf-8")
     found = jq.compile(program).input_value(cells(SESSIONS)).all()
     stages = {name: json.loads(value) for name, _, value in (line.partition("=") for line in found)}
-    named = {
-        stage: [f"{cell['python']} {cell['variant']}" for cell in chosen] for stage, chosen in stages.items()
-    }
+    named = {stage: [f"{cell['python']} {cell['variant']}" for cell in chosen] for stage, chosen in stages.items()}
     assert named == {"first": ["3.10 cpu", "3.10 cu117"], "rest": ["3.13t cpu"]}
     assert jq.compile(program).input_value([]).all() == ["first=[]", "rest=[]"]
 

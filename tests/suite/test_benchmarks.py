@@ -72,10 +72,7 @@ def test_sections_of_programs_that_differ_are_named(tmp_path: Path) -> None:
         source = tmp_path / f"{number}.c"
         source.write_text(f"const int answer = {number};", encoding="ascii")
         subprocess.run(["cc", "-c", source, "-o", source.with_suffix(".o")], check=True)
-    packed = [
-        wheel(tmp_path / f"{number}.whl", {"a.so": (tmp_path / f"{number}.o").read_bytes()})
-        for number in (1, 2)
-    ]
+    packed = [wheel(tmp_path / f"{number}.whl", {"a.so": (tmp_path / f"{number}.o").read_bytes()}) for number in (1, 2)]
     said = compare(*packed).stdout
     assert said.startswith("a.so: sections ")
     assert ".rodata" in said

@@ -58,10 +58,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 def test_pages_named_in_code_and_facts_exist() -> None:
     folders = ("torchmill", "tools", "build_configs", "benchmarks", "sample", ".github")
     files = [
-        path
-        for folder in folders
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".toml", ".yml"}
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".toml", ".yml"}
     ]
     named = {page for path in files for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text("utf-8"))}
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []

@@ -21,12 +21,8 @@ from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, document_path
 
 pytestmark = pytest.mark.slow
 
-INSTALLED = [
-    one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 14)}
-]
-PYTHONS = list(
-    dict.fromkeys((INSTALLED[0], INSTALLED[-1]))
-)  # each takes half a minute; THIS has all the rest
+INSTALLED = [one for one in interpreters.installed_interpreters() if one in {f"3.{minor}" for minor in range(8, 14)}]
+PYTHONS = list(dict.fromkeys((INSTALLED[0], INSTALLED[-1])))  # each takes half a minute; THIS has all the rest
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +58,7 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
         assert all(check["ok"] for check in checks.values())
         assert len(checks) >= 3
         assert examine_wheel(shared.home / "dist" / name).problems == (), "its statement and its SBOM fit it"
-        assert all(
-            document_path(shared.home / "dist" / name, suffix).is_file() for suffix in DOCUMENT_SUFFIXES
-        )
+        assert all(document_path(shared.home / "dist" / name, suffix).is_file() for suffix in DOCUMENT_SUFFIXES)
     assert shared.manifest(base)["patches"] == ["tinytorch/limits-header.patch"]
     assert shared.manifest(dependent)["torch"] == "tinytorch==1.0.0+cpu"
     with zipfile.ZipFile(shared.home / "dist" / dependent) as archive:
@@ -96,9 +90,7 @@ def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> No
     assert done.returncode == 0, done.stderr
     built = sample.nox("-s", f"vision-{THIS}-cpu")
     assert built.returncode == 0, built.stdout + built.stderr
-    names = [
-        name for name in sample.wheels() if name.startswith(("tinytorch-1.1.0+cpu-", "tinyvision-0.2.0+cpu-"))
-    ]
+    names = [name for name in sample.wheels() if name.startswith(("tinytorch-1.1.0+cpu-", "tinyvision-0.2.0+cpu-"))]
     assert len(names) == 2
     requirements = sample.manifest(names[0])["requirements"]
     assert isinstance(requirements, list)
@@ -120,9 +112,7 @@ def test_a_dependent_wheel_is_made_again_when_its_base_changed(sample: Sample) -
     assert isinstance(switches, dict)
     assert switches["USE_TINY_FAST"] == "0"
     kits = sorted(sample.home.glob(".torchmill/trees/v1.0.0/*/kit"))
-    assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], (
-        "also where nox is to install nothing"
-    )
+    assert [(kit / "bin" / "cmake").is_file() for kit in kits] == [True, True], "also where nox is to install nothing"
     assert sample.nox("-s", session).returncode == 0
     assert sample.manifest(dependent)["key"] != before
 
@@ -262,9 +252,7 @@ def test_the_shell_script_builds_the_same_wheel(shared: Sample, upstream: Path, 
         "GIT_CONFIG_VALUE_1": "always",
         "USE_TINY_FAST": "0",  # the script must not let it in
     }
-    done = subprocess.run(
-        ["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (made,) = (tmp_path / "work" / "dist").glob("*.whl")
     ours = shared.home / "dist" / made.name

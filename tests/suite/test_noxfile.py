@@ -109,14 +109,9 @@ def test_a_mistake_in_the_facts_is_one_message(tmp_path: Path) -> None:
 def test_a_build_of_what_was_not_fetched_says_how_to_fetch_it(tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     env = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"), "TORCHMILL_TAG": "v1.0.0"}
-    done = run(
-        "nox", "-s", f"vision-{version}-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env
-    )
+    done = run("nox", "-s", f"vision-{version}-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
     assert done.returncode == 1
-    assert (
-        "tinyvision v0.1.0 is not fetched: run `invoke fetch --tag v1.0.0 --package tinyvision`"
-        in done.stderr
-    )
+    assert "tinyvision v0.1.0 is not fetched: run `invoke fetch --tag v1.0.0 --package tinyvision`" in done.stderr
     assert "Traceback" not in done.stderr
 
 

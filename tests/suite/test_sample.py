@@ -74,9 +74,7 @@ def test_creates_the_same_commits_every_time(origin: Path, tmp_path: Path) -> No
     assert first == references(tmp_path) == references(origin)
 
 
-def test_the_users_git_settings_change_no_commit(
-    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_git_settings_change_no_commit(origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text("[core]\n\tautocrlf = true\n[init]\n\tdefaultBranch = trunk\n")
@@ -132,9 +130,7 @@ def test_refuses_to_build_without_submodules(
     assert "git submodule update --init --recursive" in words
 
 
-def test_setup_py_of_the_newer_release_names_the_way_to_build(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_setup_py_of_the_newer_release_names_the_way_to_build(tmp_path: Path, environment: dict[str, str]) -> None:
     tree = clone("tinytorch", "v1.1.0", tmp_path / "tree", environment)
     words = refused(sys.executable, "setup.py", "bdist_wheel", cwd=tree, env=environment)
     assert "scikit-build-core" in words

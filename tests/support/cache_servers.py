@@ -72,9 +72,7 @@ def apache() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _running(
-    name: str, argv: list[str], environ: Mapping[str, str], folder: Path, port: int
-) -> Iterator[None]:
+def _running(name: str, argv: list[str], environ: Mapping[str, str], folder: Path, port: int) -> Iterator[None]:
     with (folder / "said").open("wb") as said:
         server = subprocess.Popen(argv, cwd=folder, env=environ, stdout=said, stderr=said)
     try:
@@ -130,9 +128,7 @@ def _unpacked(name: str) -> Path:
 def _unpack(packages: tuple[str, ...], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         names = [*packages, *_libraries(packages)]
-        done = subprocess.run(
-            ["apt-get", "download", *names], cwd=fresh, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["apt-get", "download", *names], cwd=fresh, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"{folder.name} is not installed, and apt-get does not get it: {done.stderr.strip()}")
         for package in Path(fresh).glob("*.deb"):

@@ -26,6 +26,4 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `nox` or `invoke` of this environment in the root of the project, to its end."""
     command = [sys.executable, "-m", tool, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(home, env), capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment(home, env), capture_output=True, text=True, check=False)

@@ -64,9 +64,7 @@ def python(channel: Path, subdir: str, scratch: Path, interpreter: Path | None =
     return package(channel, subdir, "python", said, scratch, build="0_cpython")
 
 
-def of_wheel(
-    channel: Path, subdir: str, scratch: Path, requirement: str, *, name: str, python: str = VERSION
-) -> Path:
+def of_wheel(channel: Path, subdir: str, scratch: Path, requirement: str, *, name: str, python: str = VERSION) -> Path:
     """Write a package that holds what pip installs for a requirement, and nothing that it depends on."""
     site = scratch / "lib" / f"python{python}" / "site-packages"
     words = ["install", "--quiet", "--no-deps", "--only-binary=:all:", "--target", str(site)]

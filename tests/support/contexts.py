@@ -35,6 +35,4 @@ def job(
     layout = Layout(tmp_path, tmp_path / "cache")
     stat_cache = StatCache(tmp_path / "recall.json")
     venv, python = tmp_path / "venv", Path("/python")
-    return context.BuildContext(
-        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, stat_cache
-    )
+    return context.BuildContext(layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, stat_cache)

@@ -30,9 +30,7 @@ def library(path: Path, sections: Mapping[str, bytes]) -> Path:
     offsets = [64 + sum(map(len, contents[:number])) for number in range(len(contents))]
     table = struct.pack("<IIQQQQIIQQ", *([0] * 10))
     for name, offset, content in zip((*sections, ".shstrtab"), offsets, contents, strict=True):
-        table += struct.pack(
-            "<IIQQQQIIQQ", names.index(name.encode()), 1, 0, 0, offset, len(content), 0, 0, 8, 0
-        )
+        table += struct.pack("<IIQQQQIIQQ", names.index(name.encode()), 1, 0, 0, offset, len(content), 0, 0, 8, 0)
     identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     start = 64 + sum(map(len, contents))
     count = len(contents) + 1

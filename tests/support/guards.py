@@ -156,9 +156,7 @@ class Gate:
 
     def start(self, *argv: str) -> None:
         """Start a program as its compiler, in a group of its own."""
-        self.compiler = subprocess.Popen(
-            argv, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self.compiler = subprocess.Popen(argv, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.socket.sendall(b"pid %d\n" % self.compiler.pid)
 
     def end(self, code: int = 0, peak: int = 0, *, killed: bool = False) -> None:

@@ -24,9 +24,7 @@ def toolkit(folder: Path, version: str = "11.8") -> None:
         (folder / name).touch()
 
 
-def source(
-    provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None
-) -> ToolkitSource:
+def source(provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None) -> ToolkitSource:
     return ToolkitSource(provider, kind, versions, ("all",), (ARCH,), (), cuda, "test")
 
 

@@ -82,9 +82,7 @@ class Site:
 
     def compile(self, *targets: str) -> set[str]:
         """Return what ninja made."""
-        done = subprocess.run(
-            ["ninja", *targets], cwd=self.tree.build, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(["ninja", *targets], cwd=self.tree.build, capture_output=True, text=True, check=True)
         return set(re.findall(r"^\[\d+/\d+\] (\S+)$", done.stdout, re.MULTILINE))
 
     def built(self, python: Python) -> set[str]:

@@ -164,9 +164,7 @@ CASES = [
     _ld("blas", "openblas"),
     _ld("numa", "numa"),
     _ld("library-missing", "nope"),
-    Case(
-        "magma", "gcc a.c", {"a.c": "int magma_init(void);\nint main(void) { return magma_init(); }\n"}, "gcc"
-    ),
+    Case("magma", "gcc a.c", {"a.c": "int magma_init(void);\nint main(void) { return magma_init(); }\n"}, "gcc"),
     Case(
         "c++-abi",
         "g++ -shared -fPIC a.cpp -o a.so && {python} -c 'import ctypes; ctypes.CDLL(\"./a.so\", 2)'",
@@ -189,9 +187,7 @@ CASES = [
     _header("cudnn", "cudnn.h"),
     _header("cuda-header-missing", "cuda_runtime.h"),
     # what was built, and what says little
-    Case(
-        "illegal-instruction", "gcc a.c && ./a.out", {"a.c": "int main(void) { __builtin_trap(); }\n"}, "gcc"
-    ),
+    Case("illegal-instruction", "gcc a.c && ./a.out", {"a.c": "int main(void) { __builtin_trap(); }\n"}, "gcc"),
     Case("interrupted", "{python} -c 'import os; os.kill(os.getpid(), 2)'", {}),
     Case("locale", '{python} -c \'open("a", encoding="ascii").read()\'', {"a": "ü"}),
     Case("permission", "./x", {"x": "#!/bin/sh\n"}),

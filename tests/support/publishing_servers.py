@@ -85,9 +85,7 @@ class GitHub:
         self.releases.append(made)
         return made
 
-    def add(
-        self, release: dict[str, Any], name: str, content: bytes, state: str = "uploaded"
-    ) -> dict[str, Any]:
+    def add(self, release: dict[str, Any], name: str, content: bytes, state: str = "uploaded") -> dict[str, Any]:
         """Add a file to a release."""
         number = len(self.contents) + 1
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}" if self.tells_digests else None

@@ -48,9 +48,7 @@ class Forge:
         """Return where a repository is."""
         return self.folder / f"{name}.git"
 
-    def commit(
-        self, name: str, files: Mapping[str, str], links: tuple[Link, ...] = (), tag: str | None = None
-    ) -> str:
+    def commit(self, name: str, files: Mapping[str, str], links: tuple[Link, ...] = (), tag: str | None = None) -> str:
         """Add a commit that holds exactly these files and submodules, and return its id."""
         bare, work = self.bare(name), self.folder / "work" / name
         if not bare.exists():
@@ -75,8 +73,7 @@ class Forge:
 def modules(links: tuple[Link, ...]) -> str:
     """Return a .gitmodules file."""
     return "".join(
-        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n'
-        for link in links
+        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n' for link in links
     )
 
 

@@ -188,17 +188,13 @@ def rewrite(source: Path, destination: Path, change: Callable[[str, bytes], byte
     return destination
 
 
-def plan(
-    name: str, version: str, switches: Mapping[str, str] | None = None, torch: str | None = None
-) -> Plan:
+def plan(name: str, version: str, switches: Mapping[str, str] | None = None, torch: str | None = None) -> Plan:
     """Return a plan that the tiny wheels fulfil."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Plan(
         build=Build(name, "wheel", python, "cpu", ARCH),
         identifier=f"wheel-{python}-cpu",
-        release=Release(
-            name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, None, ""
-        ),
+        release=Release(name, version.partition("+")[0], "v1", COMMIT, (python,), (ARCH,), None, {}, None, None, ""),
         commit=COMMIT,
         version=version,
         set=switches or {},

@@ -61,9 +61,7 @@ def manifest(wheel: Path) -> dict[str, Any]:
     }
 
 
-def built(
-    folder: Path, version: str = "1.13.1+cu117", *, name: str = "tinytorch", tag: str = "py3-none-any"
-) -> Path:
+def built(folder: Path, version: str = "1.13.1+cu117", *, name: str = "tinytorch", tag: str = "py3-none-any") -> Path:
     """Leave a wheel with a bundled library, and its documents."""
     requires = ["typing-extensions", "numpy<2 ; python_version < '3.12'", "opt-einsum>=3.3 ; extra == 'opt'"]
     wheel = paper_wheels.made(folder, name, version, tag, requires=requires, change=_with_library)

@@ -39,9 +39,7 @@ def script(file: Path, *lines: str) -> str:
 def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
     """Return a host whose tools do nothing but say their versions."""
     said = {"ccache": f"ccache version 4.7.5\\nFeatures: {features}", "sccache": "sccache 0.16.0"}
-    return replace(
-        BARE, tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools}
-    )
+    return replace(BARE, tools={tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools})
 
 
 def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
@@ -63,9 +61,7 @@ def test_ccache_goes_before_sccache(tmp_path: Path) -> None:
 
 
 def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
-    found = compiler_cache.set_up_cache(
-        site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none")
-    )
+    found = compiler_cache.set_up_cache(site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none"))
     assert found == CompilerCache(variables={"CCACHE_DISABLE": "1"})
 
 
@@ -100,9 +96,7 @@ def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(
     assert noted.endswith(f"ccache 4.7.5 does not support {address}: building without the shared cache")
 
 
-@pytest.mark.parametrize(
-    "setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"]
-)
+@pytest.mark.parametrize("setting", ["redis://127.0.0.1:{port}", "http://127.0.0.1:{port}/x", "file:///no/such"])
 def test_a_build_goes_on_without_a_shared_cache_that_does_not_answer(tmp_path: Path, setting: str) -> None:
     setting = setting.format(port=cache_servers.free_port())
     tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
@@ -147,14 +141,10 @@ def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
         ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
     ],
 )
-def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(
-    version: str, cuda: str, cached: bool
-) -> None:
+def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(version: str, cuda: str, cached: bool) -> None:
     program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
     variables = compiler_cache.nvcc_variables(program, cuda)
-    assert variables == (
-        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
-    )
+    assert variables == ({"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {})
 
 
 def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
@@ -212,9 +202,7 @@ def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
     timeline = tmp_path / "v1-wheel.timeline.jsonl"
     compiler_cache.record_hits(found, timeline, 1.0)
     assert not timeline.exists()  # that build had no guard
-    timeline.write_text(
-        '{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n'
-    )
+    timeline.write_text('{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n')
     compiler_cache.record_hits(found, timeline, 1.0)
     assert f"  cache: {said}" in recording.summarize_recording(recording.read_timeline(timeline)).splitlines()
 
@@ -306,9 +294,7 @@ def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Pa
 
 def entries(folder: Path) -> list[Path]:
     return [
-        file
-        for file in folder.rglob("*")
-        if file.is_file() and file.stat().st_size > 100 and file.name[-1] in "RM"
+        file for file in folder.rglob("*") if file.is_file() and file.stat().st_size > 100 and file.name[-1] in "RM"
     ]
 
 
@@ -343,9 +329,7 @@ def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real: Host, tmp_path: Pa
         f"{found.program} g++ -c {source}/a.cpp -I{source}/include -o {source}/a.o"
     )
     space = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
-    if subprocess.run(
-        [*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True
-    ).returncode:
+    if subprocess.run([*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     done = subprocess.run(
         [*space, "sh", "-c", command], env=CLEAN | variables, capture_output=True, text=True, check=False
@@ -367,9 +351,7 @@ def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
         first, second, third = in_common(tmp_path, real, f"redis://:s3cret@{address}/3")
         assert (first.hits, first.misses, first.remote) == (0, 1, 0)
         assert second == third == CacheHits(second.tool, 1, 0, 1, 0, f"redis://{address}/3")
-        found = set_up(
-            tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
-        )
+        found = set_up(tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}")
     # the server is gone now
     made = compile_in(checkout(tmp_path / "four"), found.variables, real.tools["ccache"])
     said = compiler_cache.read_cache_hits(found, found.variables)
@@ -557,9 +539,7 @@ def test_the_identity_of_other_programs_is_their_content(tmp_path: Path) -> None
     assert identity(os.fspath(tmp_path / "gone")) not in {"", before}
 
 
-def test_the_identity_of_clang_includes_its_libraries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_identity_of_clang_includes_its_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its program is small; what compiles is in libraries."""
     library = tmp_path / "libclang-cpp.so.14"
     script(

@@ -165,9 +165,7 @@ def speaking(folder: Path) -> Path:
     return compiler
 
 
-@pytest.mark.parametrize(
-    "words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"]
-)
+@pytest.mark.parametrize("words", ["-c a.c", "a.o -o a", "-fsyntax-only a.c", "-Xlinker -M a.o", "@words", "-S a.c"])
 def test_compiles_and_links_ask(through: Path, meeting: Meeting, tmp_path: Path, words: str) -> None:
     process = meeting.start(through, speaking(tmp_path), *words.split())
     heard = meeting.met()
@@ -225,15 +223,11 @@ def test_the_kernel_kills_a_compiler_before_the_gate(through: Path, meeting: Mee
 
 def again(tmp_path: Path, first: str) -> str:
     """Return a compiler that does something else when it runs first."""
-    return (
-        f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; echo first >&2; {first}; }}; echo second >&2"
-    )
+    return f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; echo first >&2; {first}; }}; echo second >&2"
 
 
 @pytest.mark.parametrize("first", ["sleep 60", "trap '' TERM; while :; do sleep 0.1; done"])
-def test_a_compiler_that_the_guard_ends_asks_again(
-    through: Path, meeting: Meeting, tmp_path: Path, first: str
-) -> None:
+def test_a_compiler_that_the_guard_ends_asks_again(through: Path, meeting: Meeting, tmp_path: Path, first: str) -> None:
     process = meeting.start(through, *shell(again(tmp_path, first)))
     heard = meeting.met()
     question = heard.asked()

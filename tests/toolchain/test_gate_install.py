@@ -65,9 +65,7 @@ def test_a_compiler_that_makes_nothing_makes_no_gate(tmp_path: Path, words: list
 
 
 def test_a_compiler_for_another_machine_makes_no_gate(tmp_path: Path) -> None:
-    cross = compiler(
-        tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"'
-    )
+    cross = compiler(tmp_path / "cross", 'while test "$1" != -o; do shift; done; echo ARM > "$2"; chmod +x "$2"')
     assert compiler_gate.gate_program(tmp_path / "cache", [str(cross)]) is None
     assert list((tmp_path / "cache/gates").iterdir()) == []
 
@@ -226,9 +224,7 @@ def test_nvcc_without_dependency_flags_is_not_cached(compiled: Path, tmp_path: P
 
     def run(*words: str) -> str:
         command = [named["PYTORCH_NVCC"], *words]
-        return subprocess.run(
-            command, env=environment(), capture_output=True, check=True, text=True
-        ).stdout.strip()
+        return subprocess.run(command, env=environment(), capture_output=True, check=True, text=True).stdout.strip()
 
     for asks in ("-MD", "--generate-dependencies-with-compile"):
         assert run("-c", "a b.cu", asks) == f"cached 1 -c a b.cu {asks}"
@@ -261,23 +257,17 @@ def test_a_path_with_blanks_is_quoted(tmp_path: Path) -> None:
     compiler(tmp_path / "my path/cc", 'echo ran "$@"')
     path = f"{tmp_path}/my path:{os.environ['PATH']}"
     changed = compiler_gate.make_stand_ins(tmp_path / "my tree/bin", there, None, {"PATH": path})
-    done = subprocess.run(
-        ["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True
-    )
+    done = subprocess.run(["cc", "a"], env={**environment(), **changed}, capture_output=True, check=True, text=True)
     assert done.stdout == "ran a\n"
 
 
 def test_a_compile_that_was_ended_and_rerun_makes_the_right_object(compiled: Path, tmp_path: Path) -> None:
-    functions = "".join(
-        f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800)
-    )
+    functions = "".join(f"int f{n}(int x) {{ return x > {n} ? f{n - 1}(x * {n}) : x; }}\n" for n in range(1, 800))
     (tmp_path / "a.c").write_text(f"int f0(int x) {{ return x; }}\n{functions}")
     words = (CC, "-O2", "-c", "a.c", "-o")
     subprocess.run([*words, "right.o"], cwd=tmp_path, check=True)
     with Meeting(tmp_path / "folder") as meeting:
-        process = meeting.start(
-            compiled, *words, "a.o", cwd=tmp_path, env={"TMPDIR": str(tmp_path / "folder")}
-        )
+        process = meeting.start(compiled, *words, "a.o", cwd=tmp_path, env={"TMPDIR": str(tmp_path / "folder")})
         heard = meeting.met()
         heard.asked()
         for _ in range(2):
@@ -308,9 +298,7 @@ class Cached:
 
     def variables(self) -> dict[str, str]:
         """Return what the hooks add, and what makes ccache ours."""
-        return self.caching | {
-            "CCACHE_PREFIX": compiler_gate.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]
-        }
+        return self.caching | {"CCACHE_PREFIX": compiler_gate.gate_hooks(self.gate, self.caching)["CCACHE_PREFIX"]}
 
     def direct(self, variables: dict[str, str]) -> bytes:
         """Compile with slots, none of which is free: it ends only where it comes to no gate."""

@@ -39,9 +39,7 @@ def described(source: str, family: str = "c++", weight: float = 1.0) -> UnitDesc
 def test_the_history_of_a_unit_comes_first(history: NeedHistory) -> None:
     one = described("torch/csrc/jit/python/init.cpp")
     history.learn(one.key, MeasuredNeed(7 * MIB, 3.0, 0.2))
-    assert UnitExpectations(history, KNOWN).expect(one) == Unit(
-        one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2
-    )
+    assert UnitExpectations(history, KNOWN).expect(one) == Unit(one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2)
 
 
 def test_the_first_pattern_that_a_path_ends_like_counts(history: NeedHistory) -> None:
@@ -140,9 +138,7 @@ def test_a_peak_is_forgotten_slowly_and_a_larger_one_counts_at_once(tmp_path: Pa
     history.learn("a", MeasuredNeed(2000, 2.0, 0.2))
     assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2)
     history.learn("a", MeasuredNeed(2000, 3.0))
-    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2), (
-        "a run whose growth nobody saw says nothing of it"
-    )
+    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2), "a run whose growth nobody saw says nothing of it"
 
 
 def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ def lying(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("offers", [(3,), (3, 1), (0,), (2, 5, 0, 4), (1, 1, 1)])
-def test_what_is_offered_last_lies_in_the_fifo(
-    pool: TokenPool, tmp_path: Path, offers: tuple[int, ...]
-) -> None:
+def test_what_is_offered_last_lies_in_the_fifo(pool: TokenPool, tmp_path: Path, offers: tuple[int, ...]) -> None:
     for free in offers:
         pool.offer(free)
     assert lying(tmp_path) == offers[-1]
@@ -102,9 +100,7 @@ def test_tokens_of_a_killed_client_are_made_again(pool: TokenPool, tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has a fifo open")
-def test_offering_finds_lost_tokens_by_itself(
-    pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offering_finds_lost_tokens_by_itself(pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobserver, "LOST_AFTER_SECONDS", 0.0)
     pool.offer(1)
     with client(tmp_path, 1) as (process, _):

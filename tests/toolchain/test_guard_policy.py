@@ -126,9 +126,7 @@ def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
     """Where no end is known: units that were never measured."""
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
-        guessed = tuple(
-            replace(one, unit=replace(one.unit, measured=False)) for one in (*view.running, *view.waiting)
-        )
+        guessed = tuple(replace(one, unit=replace(one.unit, measured=False)) for one in (*view.running, *view.waiting))
         view = replace(view, running=guessed[: len(view.running)], waiting=guessed[len(view.running) :])
         admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
         peaks = sum(one.growth for one in view.running)
@@ -224,9 +222,7 @@ def test_no_room_is_kept_for_what_never_fits() -> None:
     running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
     view = PolicyInput(1.0, 2 * GIB, 3 * GIB, 8.0, (large, slow), running)
     assert decide(view) == (Admit(2),)
-    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (), (
-        "but then all must end before it is tried alone"
-    )
+    assert decide(replace(view, now=WAIT_LIMIT_SECONDS + 1)) == (), "but then all must end before it is tried alone"
 
 
 def test_peaks_that_do_not_meet_are_not_added_up() -> None:
@@ -381,9 +377,7 @@ def test_levels_are_those_of_all_at_each_end() -> None:
 def test_room_is_kept_from_when_enough_has_ended() -> None:
     running = [forecast(FOREVER, 30, 10, 1.0, guess=4.0), forecast(2.0, 20, 10, 1.0)]
     future = MemoryForecast(40, running)
-    assert future.reserve(21) == RoomReservation(2.0, 29), (
-        "20 are free, and 30 more when the second has ended"
-    )
+    assert future.reserve(21) == RoomReservation(2.0, 29), "20 are free, and 30 more when the second has ended"
     assert future.reserve(50) == RoomReservation(2.0, 0)
     assert future.reserve(51) == RoomReservation(4.0, 39)
     assert future.reserve(91) is None, "more than there is when nothing runs"

@@ -362,9 +362,7 @@ def test_the_tighter_of_machine_and_user_counts() -> None:
 
 
 def test_the_probe_passes_on_what_the_units_use() -> None:
-    assert (
-        MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom == 3 * GIB
-    )
+    assert MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom == 3 * GIB
 
 
 def test_the_pace_is_that_of_the_last_two_looks() -> None:

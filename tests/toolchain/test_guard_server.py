@@ -53,9 +53,7 @@ def test_a_command_survives_its_json() -> None:
     assert parse_command(line) == ORDERS
 
 
-@pytest.mark.parametrize(
-    "line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}']
-)
+@pytest.mark.parametrize("line", ["", "nonsense", "[]", "7", "{}", '{"known":[]}', '{"known":[{"x":1}],"roots":[]}'])
 def test_a_line_that_is_no_command_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"no command for the guard: |Expecting value"):
         parse_command(line)
@@ -275,8 +273,7 @@ def test_an_account_adds_up() -> None:
     assert account.counts == {"pause": 1, "resume": 1, "rerun": 1, "too large": 1, "gave up": 1}
     assert [one.at for one in account.gave_up] == [22.0]
     assert account.summary() == (
-        "the guard scheduled 3 compiles and links, at most 3.9 GiB of memory at a time, "
-        "1 paused, 1 ended to run again"
+        "the guard scheduled 3 compiles and links, at most 3.9 GiB of memory at a time, 1 paused, 1 ended to run again"
     )
 
 

@@ -27,9 +27,7 @@ def site(tmp_path: Path) -> GuardSite:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "f.cpp").write_text(SOURCE)
-    return GuardSite(
-        tree, tmp_path / "cache", tmp_path / "build.timeline.jsonl", ["c++"], 2, roots=(str(tree),)
-    )
+    return GuardSite(tree, tmp_path / "cache", tmp_path / "build.timeline.jsonl", ["c++"], 2, roots=(str(tree),))
 
 
 def compile_(guard: GuardedBuild, tree: Path) -> subprocess.CompletedProcess[str]:
@@ -108,9 +106,7 @@ def test_a_build_goes_on_when_its_guard_is_killed(site: GuardSite) -> None:
     assert guard.account.units == 0
 
 
-def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(
-    site: GuardSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guard_that_hangs_is_killed_and_the_build_goes_on(site: GuardSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchmill.toolchain.guard.session.SILENCE_TIMEOUT_SECONDS", 2)
     with guard_build(site, {}) as guard:
         (process,) = guards(guard.environment[GATE])
@@ -234,9 +230,7 @@ with guard_build(GuardSite(tree, tree / "cache", tree / "timeline.jsonl", ["c++"
     ) as nox:
         assert nox.stdout is not None
         folder, sleeper = nox.stdout.readline().split()
-        (guard,) = [
-            one for one in psutil.Process(nox.pid).children() if "torchmill.toolchain.guard" in one.cmdline()
-        ]
+        (guard,) = [one for one in psutil.Process(nox.pid).children() if "torchmill.toolchain.guard" in one.cmdline()]
         nox.send_signal(number)
         nox.wait()
     until(lambda: not psutil.pid_exists(int(sleeper)) or not find_by_variable(GATE, folder))

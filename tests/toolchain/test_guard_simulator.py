@@ -129,9 +129,7 @@ def test_nothing_is_killed_where_the_needs_are_known(curve: MemoryCurve, delay: 
 
 @pytest.mark.parametrize("predict", [wrong, unknown])
 @pytest.mark.parametrize("curve", [linear_curve, sawtooth_curve])
-def test_nothing_is_killed_where_they_are_not(
-    curve: MemoryCurve, predict: Callable[[ImaginedUnit], Unit]
-) -> None:
+def test_nothing_is_killed_where_they_are_not(curve: MemoryCurve, predict: Callable[[ImaginedUnit], Unit]) -> None:
     jobs = mixed(1, 40, curve)
     machine = ImaginedMachine(3 * GIB, 8, 18)
     outcome = simulate_build(jobs, machine, decide, predict)

@@ -24,16 +24,12 @@ def test_the_key_of_a_compile_names_its_source() -> None:
         " -DNDEBUG -std=gnu++17 -MD -MT CMakeFiles/a.dir/x.cpp.o -MF x.cpp.o.d -o CMakeFiles/a.dir/x.cpp.o"
         " -c /home/me/trees/a/source/torch/csrc/Module.cpp"
     )
-    assert described(command) == UnitDescription(
-        "c++", "c++|torch/csrc/Module.cpp|-O2-g", 1.0, "torch/csrc/Module.cpp"
-    )
+    assert described(command) == UnitDescription("c++", "c++|torch/csrc/Module.cpp|-O2-g", 1.0, "torch/csrc/Module.cpp")
 
 
 def test_the_key_of_a_link_names_its_output() -> None:
     one = described("/usr/bin/g++-12 -fPIC -O3 -shared -o lib/libtorch_cpu.so @CMakeFiles/objects.rsp -lm")
-    assert one == UnitDescription(
-        "link", "g++|link|build/lib/libtorch_cpu.so", 1.0, "build/lib/libtorch_cpu.so"
-    )
+    assert one == UnitDescription("link", "g++|link|build/lib/libtorch_cpu.so", 1.0, "build/lib/libtorch_cpu.so")
     assert described("gcc a.o").key == "gcc|link|build/a.out"
 
 
@@ -111,9 +107,7 @@ def test_the_innermost_root_counts() -> None:
     assert described("g++ -c ../../other/a.cpp").source == "other/a.cpp"
     assert described("g++ -c ../aten/a.cpp").source == "aten/a.cpp"
     assert described("g++ -c /tmp/pip-build-1/vision/csrc/a.cpp").source == "vision/csrc/a.cpp"
-    assert (
-        describe_unit("/root-of", ["g++", "-c", "tree/a.cpp"], ("/root", "/root-of/")).source == "tree/a.cpp"
-    )
+    assert describe_unit("/root-of", ["g++", "-c", "tree/a.cpp"], ("/root", "/root-of/")).source == "tree/a.cpp"
 
 
 @pytest.mark.parametrize(
@@ -142,9 +136,7 @@ def test_threads_of_others_do_not() -> None:
 
 
 def test_devices_are_part_of_the_key() -> None:
-    both = described(
-        "nvcc -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -c a.cu -O3"
-    )
+    both = described("nvcc -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a -c a.cu -O3")
     assert both.key == "nvcc|build/a.cu|-O3|compute_80|compute_90a|sm_80|sm_90a"
 
 

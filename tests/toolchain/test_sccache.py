@@ -54,9 +54,7 @@ def guarding(tmp_path: Path) -> Path:
 
 def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **variables: str) -> str:
     """Run a compiler by the launcher that CMake is told of."""
-    caching = sccache.place_sccache(
-        program, known, tmp_path / "stand ins", StatCache(tmp_path / "recall").digest
-    )
+    caching = sccache.place_sccache(program, known, tmp_path / "stand ins", StatCache(tmp_path / "recall").digest)
     assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in caching  # its steps would run past the gate
     (one,) = {caching[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
     return run(one, *argv, **{sccache.PROGRAM_VARIABLE: caching[sccache.PROGRAM_VARIABLE], **variables})
@@ -65,16 +63,12 @@ def launch(tmp_path: Path, program: str, *argv: str, known: tuple[str, ...], **v
 def test_compilers_under_sccache_go_through_the_gate(
     tmp_path: Path, program: str, compiler: str, guarding: Path
 ) -> None:
-    said = launch(
-        tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHMILL_GATE=str(guarding)
-    )
+    said = launch(tmp_path, program, compiler, "-c", "a b.cpp", known=(compiler,), TORCHMILL_GATE=str(guarding))
     assert said == "cached: by the gate: compiles -c a b.cpp\n"
 
 
 @pytest.mark.parametrize("gate", ["", "/not there"])
-def test_without_a_guard_sccache_compiles_as_usual(
-    tmp_path: Path, program: str, compiler: str, gate: str
-) -> None:
+def test_without_a_guard_sccache_compiles_as_usual(tmp_path: Path, program: str, compiler: str, gate: str) -> None:
     said = launch(tmp_path, program, compiler, "-c", "a.cpp", known=(compiler,), TORCHMILL_GATE=gate)
     assert said == "cached: compiles -c a.cpp\n"
 
@@ -139,13 +133,9 @@ def test_without_room_for_stand_ins_nothing_is_cached(tmp_path: Path, program: s
     [("sccache 0.16.0\n", "0.16.0"), ("sccache 0.10.0 (f1a2b3c)\n", "0.10.0"), ("sccache of ours\n", None)],
 )
 def test_unusual_versions_of_sccache_are_accepted(tmp_path: Path, said: str, version: str | None) -> None:
-    host = Host(
-        "x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")}
-    )
+    host = Host("x86_64", "linux", 2, 2**33, tools={"sccache": script(tmp_path / "sccache", f"echo '{said}'")})
     shared = {"TORCHMILL_CACHE": "s3://bucket"}
-    found = compiler_cache.set_up_cache(
-        replace(site(tmp_path, host, [], **shared), cache_folder=tmp_path / "kept")
-    )
+    found = compiler_cache.set_up_cache(replace(site(tmp_path, host, [], **shared), cache_folder=tmp_path / "kept"))
     assert (found.tool, found.version) == ("sccache", version)
 
 
@@ -330,9 +320,7 @@ def test_machines_share_a_cache_over_webdav(real: Host, tmp_path: Path, kept: Pa
     assert second == CacheHits(first.tool, 1, 0, 1, 0, f"http://{address}")
 
 
-def test_sccache_is_off_while_its_shared_cache_does_not_answer(
-    real: Host, tmp_path: Path, kept: Path
-) -> None:
+def test_sccache_is_off_while_its_shared_cache_does_not_answer(real: Host, tmp_path: Path, kept: Path) -> None:
     """Sccache itself would wait a minute for it, at every file."""
     noted: list[str] = []
     port = cache_servers.free_port()

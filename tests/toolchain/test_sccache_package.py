@@ -63,9 +63,7 @@ def test_remains_of_an_earlier_installation_are_replaced(shelf: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("content", [None, wheel(None), wheel()[:-40]])
-def test_a_failed_installation_is_noted_and_leaves_nothing(
-    shelf: Path, tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_failed_installation_is_noted_and_leaves_nothing(shelf: Path, tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (shelf / WHEEL).write_bytes(content)
     noted: list[str] = []

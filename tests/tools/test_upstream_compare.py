@@ -71,9 +71,7 @@ def facts_of(known: Facts, **changes: Any) -> Facts:
     return replace(known, releases={"base": (replace(release, **changes),), "addon": (addon,)})
 
 
-def names(
-    facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS
-) -> list[str]:
+def names(facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS) -> list[str]:
     return [one.name for one in release_differences(facts, {"base": base, "addon": addon}, ())]
 
 
@@ -120,9 +118,7 @@ def test_pythons_are_those_of_the_wheels(known: Facts) -> None:
 
 def test_requires_python_that_admits_more_is_told(known: Facts) -> None:
     base, other = facts_of(known, pythons=("3.10", "3.13")), known.releases["base"][0]
-    facts = replace(
-        base, releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))}
-    )
+    facts = replace(base, releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))})
     wheels = [wheel for wheel in WHEELS if wheel.python == "3.10"]
     text = {one.name: one.text for one in release_differences(facts, {"base": wheels}, ())}
     assert text["requires-python"] == "Requires-Python is >=3.9, which admits 3.9"
@@ -140,9 +136,7 @@ def test_commits_may_be_told_wheel_by_wheel(known: Facts) -> None:
 def test_built_from_is_what_a_file_would_say() -> None:
     assert upstream_check.commits_not_tag(WHEELS, TAG) == {}
     assert upstream_check.commits_not_tag(WHEELS, None) == {TAG: ()}
-    assert upstream_check.commits_not_tag(changed(commit=CANDIDATE), TAG) == {
-        CANDIDATE: ("3.9 manylinux1_x86_64",)
-    }
+    assert upstream_check.commits_not_tag(changed(commit=CANDIDATE), TAG) == {CANDIDATE: ("3.9 manylinux1_x86_64",)}
     mixed = [replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in WHEELS]
     assert upstream_check.commits_not_tag(mixed, TAG) == {CANDIDATE: (ARM,)}
 

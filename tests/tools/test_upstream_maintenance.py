@@ -49,9 +49,7 @@ def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs
                 "0 unexplained differences, 0 explained",
             ],
         )
-        index.add(
-            f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl", index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"]
-        )
+        index.add(f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl", index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"])
         code, _, err = facts(tmp_path, configs, index, "--check")
         assert code == 2
         assert "DIFFERENT  base 1.0.0: the wheels for 3.9 were built again" in err

@@ -117,9 +117,7 @@ def torch_that(monkeypatch: pytest.MonkeyPatch, **told: object) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version, **told))
 
 
-@pytest.mark.parametrize(
-    ("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)]
-)
+@pytest.mark.parametrize(("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)])
 def test_the_list_that_torch_tells_is_compared(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, listed: str, ok: bool
 ) -> None:

@@ -151,14 +151,10 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
 
 def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
     host = Host("x86_64", "linux", 4, 2**34, complete=True)
-    cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0")
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cu118", "x86_64", matrix.find_release(known, "base", "v1.0.0"))
     computed = build_plan.compute_plan(known, cell, host, Options(arch_list="7.0 8.6+PTX"))
     assert device_code.requested_targets(known, computed) == WANTED
-    assert (
-        device_code.requested_targets(known, replace(computed, set={"TORCH_CUDA_ARCH_LIST": "All"})) is None
-    )
+    assert device_code.requested_targets(known, replace(computed, set={"TORCH_CUDA_ARCH_LIST": "All"})) is None
     assert device_code.requested_targets(known, replace(computed, set={})) is None
     assert device_code.requested_targets(known, replace(computed, platform_tag="win_amd64")) is None
 
@@ -186,9 +182,7 @@ def test_what_nvcc_makes_here_is_read(tmp_path: Path, flags: list[str]) -> None:
     path = tmp_path / "kernel.so"
     lists = ["-gencode=arch=compute_75,code=sm_75", "-gencode=arch=compute_86,code=[sm_86,compute_86]"]
     words = ["-shared", "-Xcompiler=-fPIC", "-cudart=none", *lists, *flags, "-o", str(path)]
-    made = subprocess.run(
-        [str(NVCC), *words, FATBINS / "kernel.cu"], capture_output=True, text=True, check=False
-    )
+    made = subprocess.run([str(NVCC), *words, FATBINS / "kernel.cu"], capture_output=True, text=True, check=False)
     if "unsupported" in made.stderr:
         pytest.skip("this nvcc does not take the C++ compiler, or is too old or too new for the list")
     assert made.returncode == 0, made.stderr

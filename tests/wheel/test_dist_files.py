@@ -46,9 +46,7 @@ def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
 def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> None:
     old, wheel = tmp_path / "dist" / "old.whl", tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "old"), old, {"key": "k"}, documents={".cdx.json": b"old"})
-    publish_wheel(
-        packed(tmp_path, "new"), wheel, {"key": "k"}, old, {".cdx.json": b"new", ".intoto.json": b"s"}
-    )
+    publish_wheel(packed(tmp_path, "new"), wheel, {"key": "k"}, old, {".cdx.json": b"new", ".intoto.json": b"s"})
     assert {path.name: path.read_text() for path in wheel.parent.iterdir() if path != wheel} == {
         "a.whl.json": '{\n "key": "k"\n}\n',
         "a.whl.cdx.json": "new",
@@ -104,9 +102,7 @@ def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Pa
     plan = planned("manylinux_2_36_x86_64", computed=True)
     for tag in ("2_35", "2_34"):
         wheel = tmp_path / "dist" / plan.wheel.replace("2_36", tag)
-        publish_wheel(
-            packed(tmp_path, tag), wheel, {"planned": plan.wheel}, find_wheel(tmp_path / "dist", plan)
-        )
+        publish_wheel(packed(tmp_path, tag), wheel, {"planned": plan.wheel}, find_wheel(tmp_path / "dist", plan))
     assert find_wheel(tmp_path / "dist", plan) == wheel
     assert sorted(wheel.parent.iterdir()) == [wheel, manifest_path(wheel)]
 

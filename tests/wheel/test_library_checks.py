@@ -61,9 +61,7 @@ def test_a_tag_of_another_c_library_is_contradicted(torch_wheel: Path, tmp_path:
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("more", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")])
-def test_names_that_no_folder_takes_are_told(
-    torch_wheel: Path, tmp_path: Path, more: tuple[str, ...]
-) -> None:
+def test_names_that_no_folder_takes_are_told(torch_wheel: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
     strange = called(torch_wheel, tmp_path, tiny.PLATFORM)
     with ZipFile(strange, "a") as archive:
         library = next(name for name in archive.namelist() if name.endswith(".so"))
@@ -85,9 +83,7 @@ def test_a_damaged_library_is_named_as_the_wheel_names_it(torch_wheel: Path, tmp
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("platform", [f"linux_{tiny.ARCH}", "any", "win_amd64"])
-def test_of_tags_that_promise_nothing_nothing_is_said(
-    torch_wheel: Path, tmp_path: Path, platform: str
-) -> None:
+def test_of_tags_that_promise_nothing_nothing_is_said(torch_wheel: Path, tmp_path: Path, platform: str) -> None:
     assert static_checks.tag_problems(called(torch_wheel, tmp_path, platform)) == []
 
 

@@ -29,15 +29,11 @@ def owner(path: Path) -> LibraryOwner | None:
     return licences.find_owners([path])[path]
 
 
-def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "COPYING"
     text.write_text("free")
     owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
-    monkeypatch.setattr(
-        licences, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths}
-    )
+    monkeypatch.setattr(licences, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths})
     wheel = staged(tmp_path / "stage")
     came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
     (note,) = licences.copy_licences(wheel, came)

@@ -112,9 +112,7 @@ def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path)
         ("macosx_arm64", "not a platform tag of macOS"),
     ],
 )
-def test_a_tag_that_the_files_contradict_is_refused(
-    downloaded: Path, tmp_path: Path, tag: str, told: str
-) -> None:
+def test_a_tag_that_the_files_contradict_is_refused(downloaded: Path, tmp_path: Path, tag: str, told: str) -> None:
     with pytest.raises(VerifyError, match=told):
         macos.require_macos_tag(unpack_wheel(downloaded, tmp_path), tag)
 

@@ -18,12 +18,9 @@ RAW = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 def staged(root: Path, raw: str = RAW, requires: str = "") -> StagedWheel:
     info = root / "torch-1.13.1+cpu.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cpu\n{requires}\nText\n"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: 1.13.1+cpu\n{requires}\nText\n")
     (info / "WHEEL").write_text(
-        "Wheel-Version: 1.0\nGenerator: bdist_wheel (0.38.4)\nRoot-Is-Purelib: true\n"
-        "Tag: cp310-cp310-linux_x86_64\n\n"
+        "Wheel-Version: 1.0\nGenerator: bdist_wheel (0.38.4)\nRoot-Is-Purelib: true\nTag: cp310-cp310-linux_x86_64\n\n"
     )
     return StagedWheel(raw, root, info, "torch", "1.13.1+cpu", "torch")
 
@@ -75,9 +72,7 @@ def test_requirements_on_one_name_only(tmp_path: Path) -> None:
         "Requires-Dist: pillow !=8.3.*,>=5.3.0\nRequires-Dist: ><\n"
     )
     wheel = staged(tmp_path, requires=lines)
-    assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "torch") == [
-        "Torch (==1.13.1+cpu)"
-    ]
+    assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "torch") == ["Torch (==1.13.1+cpu)"]
     assert metadata.requirements_on(read_headers(wheel.dist_info / "METADATA"), "scipy") == []
 
 
@@ -103,9 +98,7 @@ def test_a_build_that_knows_neither_version_nor_base_is_stamped(tmp_path: Path) 
         "Requires-Dist: torch==2.11.0+cu130\n\n# Scatter\nVersion: 9 of it\nRequires-Dist: torch\n"
     )
     assert metadata.wheel_file_name(stamped, "any") == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
-    assert metadata.requirements_on(read_headers(stamped.dist_info / "METADATA"), "torch") == [
-        "torch==2.11.0+cu130"
-    ]
+    assert metadata.requirements_on(read_headers(stamped.dist_info / "METADATA"), "torch") == ["torch==2.11.0+cu130"]
 
 
 def test_stamping_changes_nothing_that_is_right(tmp_path: Path) -> None:

@@ -56,9 +56,7 @@ def test_a_tag_newer_than_every_known_one_is_judged_by_number() -> None:
 
 
 def test_private_symbols_are_promised_nowhere() -> None:
-    assert policy_problems(
-        platform_target("manylinux_2_36_x86_64"), [needs({"libc.so.6": {"GLIBC_PRIVATE"}})]
-    )
+    assert policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({"libc.so.6": {"GLIBC_PRIVATE"}})])
 
 
 def test_names_that_a_policy_forbids() -> None:

@@ -76,9 +76,7 @@ def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
 
 def test_a_dependent_wheel_leaves_the_other_packages_libraries(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = unpack_wheel(raw.vision, tmp_path)
-    repaired = repair_wheel(
-        staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch)
-    )
+    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch))
     (lens,) = repaired.bundled
     assert lens.path == f"tinyvision.libs/{lens.name}"
     extension = facts(tmp_path / "tinyvision" / f"_C{tiny.SUFFIX}")
@@ -108,9 +106,7 @@ def test_the_folder_of_a_library_can_be_written_into_its_user(raw: tiny.Raw, tmp
     assert facts(user).rpath == ("$ORIGIN",)
 
 
-def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
-    raw: tiny.Raw, tmp_path: Path
-) -> None:
+def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = unpack_wheel(raw.torch, tmp_path)
     with refused("newer-than-tag") as caught:
         repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
@@ -140,12 +136,8 @@ def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(raw: tiny.Raw
 def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
     machine = facts(raw.outside / "liblens.so.1").machine
     promised = bundling.platform_target(tiny.PLATFORM)
-    here = {
-        name: path for name, path in system_search().cached if path.is_file() and not promised.on_system(name)
-    }
-    name, path = next(
-        (n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine
-    )
+    here = {name: path for name, path in system_search().cached if path.is_file() and not promised.on_system(name)}
+    name, path = next((n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine)
     staged = unpack_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
     repaired = repair_wheel(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])

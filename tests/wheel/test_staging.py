@@ -52,9 +52,7 @@ def test_modes_survive(tmp_path: Path) -> None:
     assert stat.S_IMODE((staged.root / "tiny_torch/__init__.py").stat().st_mode) == 0o644
 
 
-@pytest.mark.parametrize(
-    "name", ["../escape.py", "/etc/escape.py", "tiny_torch/../../escape.py", "c:/escape.py"]
-)
+@pytest.mark.parametrize("name", ["../escape.py", "/etc/escape.py", "tiny_torch/../../escape.py", "c:/escape.py"])
 def test_a_member_outside_the_wheel_is_refused(tmp_path: Path, name: str) -> None:
     with refused("unsafe-wheel"):
         unpack_wheel(wheel(tmp_path, sound({name: "x"})), tmp_path / "out")
@@ -90,9 +88,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         ({"a-1.dist-info/METADATA": METADATA}, "ambiguous-import-package", "candidates: none)"),
     ],
 )
-def test_a_wheel_that_does_not_say_what_it_is(
-    tmp_path: Path, members: dict[str, str], code: str, words: str
-) -> None:
+def test_a_wheel_that_does_not_say_what_it_is(tmp_path: Path, members: dict[str, str], code: str, words: str) -> None:
     with pytest.raises(BuildError) as caught:
         unpack_wheel(wheel(tmp_path, members), tmp_path / "out")
     assert words in str(caught.value)
@@ -207,17 +203,13 @@ def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> No
 def test_a_file_on_disk_takes_the_place_of_one_in_the_raw_wheel(tmp_path: Path) -> None:
     staged = stage_wheel(stored_wheel(tmp_path), tmp_path / "out", ())
     (staged.root / "tiny/__init__.py").write_text("another = True\n")
-    with zipfile.ZipFile(
-        pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged).path
-    ) as archive:
+    with zipfile.ZipFile(pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged).path) as archive:
         assert archive.namelist().count("tiny/__init__.py") == 1
         assert archive.read("tiny/__init__.py") == b"another = True\n"
 
 
 @pytest.mark.parametrize("name", ["tiny/large.txt", "tiny/include/7.h"])
-@pytest.mark.parametrize(
-    "damage", [lambda data, at: data[:at] + b"?" + data[at + 1 :], lambda data, at: data[:at]]
-)
+@pytest.mark.parametrize("damage", [lambda data, at: data[:at] + b"?" + data[at + 1 :], lambda data, at: data[:at]])
 def test_a_raw_wheel_that_is_damaged_meanwhile_is_named(
     tmp_path: Path, name: str, damage: Callable[[bytes, int], bytes]
 ) -> None:

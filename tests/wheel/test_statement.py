@@ -120,15 +120,11 @@ def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
 def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
     assert statement.describe_builder({}) == {"id": statement.LOCAL_BUILDER, "torchmill": "0.1.0"}
     assert statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"] == "https://me/b"
-    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})["predicate"][
-        "runDetails"
-    ]
+    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})["predicate"]["runDetails"]
     assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
     assert made["metadata"]["invocationId"] == "https://github.com/me/wheels/actions/runs/17/attempts/2"
 
 
-def test_outside_its_checkout_the_suite_has_no_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_its_checkout_the_suite_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statement, "_PROJECT", tmp_path / "pyproject.toml")
     assert statement.suite_version() == "unknown"

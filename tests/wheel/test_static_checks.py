@@ -106,21 +106,15 @@ def test_a_change_is_caught(
 
 
 @tiny.needs_compiler
-def test_a_second_folder_of_metadata_is_a_problem(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
-) -> None:
+def test_a_second_folder_of_metadata_is_a_problem(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
-    assert static_checks.static_problems(second, PLAN, here) == [
-        "the wheel has 2 .dist-info folders, not one"
-    ]
+    assert static_checks.static_problems(second, PLAN, here) == ["the wheel has 2 .dist-info folders, not one"]
 
 
 @tiny.needs_compiler
-def test_names_that_are_no_names_are_problems(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
-) -> None:
+def test_names_that_are_no_names_are_problems(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     strange = tiny.rewrite(
         torch_wheel,
         tmp_path / "tinytorch.whl",
@@ -140,9 +134,7 @@ def test_a_damaged_archive_is_a_problem(torch_wheel: Path, here: TargetInterpret
 
 
 @tiny.needs_compiler
-def test_a_wheel_for_another_interpreter_is_caught(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
-) -> None:
+def test_a_wheel_for_another_interpreter_is_caught(torch_wheel: Path, here: TargetInterpreter, tmp_path: Path) -> None:
     other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
     other.write_bytes(torch_wheel.read_bytes())
     found = static_checks.static_problems(other, PLAN, here)
@@ -152,20 +144,14 @@ def test_a_wheel_for_another_interpreter_is_caught(
 
 @tiny.needs_compiler
 def test_a_requirement_must_be_the_plans(raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path) -> None:
-    vision, _ = tiny.finish(
-        raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
-    )
+    vision, _ = tiny.finish(raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch)
     plan = tiny.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
     assert static_checks.static_problems(vision, plan, here) == []
     assert static_checks.static_problems(vision, replace(plan, torch="tinytorch==1.0"), here) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
     ]
-    none = tiny.rewrite(
-        vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
-    )
-    assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in static_checks.static_problems(
-        none, plan, here
-    )
+    none = tiny.rewrite(vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data))
+    assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in static_checks.static_problems(none, plan, here)
 
 
 CP310 = TargetInterpreter("3.10.13", "cp310", ".cpython-310-x86_64-linux-gnu.so")

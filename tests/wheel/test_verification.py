@@ -38,9 +38,7 @@ class Dist:
 def dist(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dist]:
     folder = tmp_path_factory.mktemp("made")
     torch, _ = tiny.finish(raw.torch, folder / "dist", folder / "stage1", folders=(raw.outside,))
-    vision, _ = tiny.finish(
-        raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch
-    )
+    vision, _ = tiny.finish(raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch)
     for each in (folder / "stage1", folder / "stage2"):
         shutil.rmtree(each)
     away = raw.outside.rename(raw.outside.with_name("away"))  # the wheels must do without
@@ -113,9 +111,7 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     wheel, _ = tiny.finish(raw, tmp_path / "dist", tmp_path / "staging")
     plan = tiny.plan("tinytorch", "1.0+cpu")
     cuda = replace(plan, build=replace(plan.build, cuda="11.8"), toolkit="11.8")
-    report = tried(
-        wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
-    )
+    report = tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True)))
     assert report.device_code == {"tinytorch/lib/libkernels.so": {"7.0": 64, "8.6": 64, "8.6 PTX": 64}}
     with refused("wheel-check-failed") as caught:
         tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
@@ -153,8 +149,7 @@ def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
 
 def test_a_crash_names_the_check_it_happened_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "crash.py").write_text(
-        "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\n"
-        "os.abort()\n"
+        "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\nos.abort()\n"
     )
     monkeypatch.setattr(clean_environment, "CHECK_SCRIPTS", tmp_path)
     with refused("check-script-stopped") as caught:

@@ -93,9 +93,7 @@ def test_modes_do_not_depend_on_the_umask(tree: Path, tmp_path: Path) -> None:
     assert modes["tiny/__init__.py"] == modes[f"{INFO}/RECORD"] == stat.S_IFREG | 0o644
 
 
-def test_the_time_is_the_one_that_is_asked_for(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_is_the_one_that_is_asked_for(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1671062400")
     with zipfile.ZipFile(pack_wheel(tree, tmp_path / "tiny.whl").path) as archive:
         assert {info.date_time for info in archive.infolist()} == {(2022, 12, 15, 0, 0, 0)}
@@ -149,9 +147,7 @@ def large(tree: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
-    large: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(large: Path, tmp_path: Path, name: str) -> None:
     codec, members = zip_archive.available_codecs()[name], tmp_path / "members"
 
     def packed(name: str, threads: int, members: Path | None) -> PackedWheel:
@@ -268,9 +264,7 @@ def test_everyone_takes_the_wheel(torch_wheel: Path, tmp_path: Path, taker: str)
     if MISSING.get(taker):
         pytest.skip(f"needs {taker}")
     words = [word.format(into=tmp_path / "into", wheel=torch_wheel) for word in TAKERS[taker]]
-    done = subprocess.run(
-        words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"}
-    )
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     assert done.returncode == 0, done.stdout + done.stderr
     if "--target" in words:
         (extension,) = (tmp_path / "into" / "tinytorch").glob("_C*.so")

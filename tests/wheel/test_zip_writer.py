@@ -49,9 +49,7 @@ def inflated(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", CODECS)
-@pytest.mark.parametrize(
-    "size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345]
-)
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345])
 def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
     path, data, codec = tmp_path / "file", text(size), zip_archive.available_codecs()[name]
     path.write_bytes(data)

@@ -42,9 +42,7 @@ def compiler_environment(
     found = build_environment(context, {**cache.variables, **own_server, **guard.environment})
     if own_server:
         found = sccache.start_server(cache.program, found, note)
-    found |= _stand_ins(
-        context, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found
-    )
+    found |= _stand_ins(context, guard.gate, cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache(), found)
     if guard.fifo is not None:
         found |= jobserver.jobserver_environment(guard.fifo, found)
     # the gate stands behind these
@@ -65,9 +63,7 @@ def compiler_environment(
     return found
 
 
-def _stand_ins(
-    context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]
-) -> dict[str, str]:
+def _stand_ins(context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what leads compilers that have no launcher to the gate, behind the cache if that supports it."""
     folder = context.tree.folder / "bin"
     by_path = context.package.compilers == "path"
@@ -206,9 +202,7 @@ def _build_failure(context: BuildContext, error: CommandError, account: BuildAcc
             "give the machine, its container or its job more memory, or add swap "
             "(`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
-        return MemoryBuildError(
-            "\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory"
-        )
+        return MemoryBuildError("\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory")
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
     headline = diagnosis.headline if diagnosis.line_number else error

@@ -137,9 +137,7 @@ class BuildContext:
         return found | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 
-def create_context(
-    root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path
-) -> BuildContext:
+def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path) -> BuildContext:
     """Bring together what tells whether there is anything to do; nothing is changed yet.
 
     Of the machine no more is measured than a plan needs. Raises TorchmillError for everything that forbids
@@ -162,9 +160,7 @@ def create_context(
     base = base_interpreter(venv, cell.build.python)
     tools = describe_interpreter(base, stat_cache)
     around = collect_machine_inputs(machine, computed, os.environ, stat_cache)
-    return BuildContext(
-        layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache
-    )
+    return BuildContext(layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache)
 
 
 def missing_base_session(context: BuildContext) -> list[str] | None:

@@ -19,9 +19,7 @@ from torchmill.host.disk_usage import list_children, nearest_existing
 _KIT = "kit"
 
 
-def with_disk_space(
-    host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
-) -> Host:
+def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None) -> Host:
     """Return this machine with the disks of a build, and with the builds that it has made before."""
     from torchmill.plan import estimate
 

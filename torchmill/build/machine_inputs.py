@@ -41,9 +41,7 @@ _OF_CUDA = ("cudnn", "nccl", "magma")
 _CUDA = ("nvcc", "cicc", "../nvvm/bin/cicc", "cudafe++", "ptxas", "fatbinary", "nvlink")
 
 
-def collect_machine_inputs(
-    host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
-) -> dict[str, str]:
+def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return what two builds of one plan differ by on two machines, by name; digests of contents."""
     named = cuda_toolkit.compiler_variables(plan.set)
     compiler = host.compilers.get(named.get("CXX", ""), host.compiler)
@@ -105,9 +103,7 @@ def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict
     return {name: digest for name, digest in parts if digest is not None}
 
 
-def _compiler_parts(
-    words: list[str], environ: Mapping[str, str], run: RunProgram
-) -> Iterator[tuple[str, Path]]:
+def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgram) -> Iterator[tuple[str, Path]]:
     """Yield the files of a compiler: its driver, what that starts, and what it links without being told."""
     while words and Path(words[0]).stem in LAUNCHERS:
         words = words[1:]
@@ -134,9 +130,7 @@ _SYSTEM = ("/proc/", "/dev/", "/sys/")
 _HEADERS = ("/usr/include/", "/usr/local/include/")
 
 
-def read_external_inputs(
-    source: Path, own: Sequence[Path], stat_cache: StatCache, began: float
-) -> dict[str, str]:
+def read_external_inputs(source: Path, own: Sequence[Path], stat_cache: StatCache, began: float) -> dict[str, str]:
     """Return the files that builds below `source` read, with the digests of their contents.
 
     Those below one of `own` (the tree, an environment) are not meant. What changed after the build began

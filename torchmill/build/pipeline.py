@@ -66,9 +66,7 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
     machine = examination.survey_host(context.facts, context.host, os.environ)
-    machine = disk_space.with_disk_space(
-        machine, context.facts, context.layout, context.folders, context.source
-    )
+    machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
     if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):
         note(sentence)
     findings = examination.examine_build(context.facts, context.cell, machine, context.plan, context.source)

@@ -22,9 +22,7 @@ from torchmill.host.environments import Install, TreeUser, read_tree_user
 from torchmill.plan import estimate
 
 
-def prepare_tree(
-    context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
-) -> None:
+def prepare_tree(context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]) -> None:
     """Make the tree, which is held, ready for an interpreter; raises TorchmillError."""
     tree = context.tree
     if context.shares_tree:

@@ -79,9 +79,7 @@ class BuildTrack:
     def status(self, account: BuildAccount) -> BuildStatus:
         """Return how far the build is now."""
         at = self._clock()
-        return BuildStatus(
-            self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), account.now
-        )
+        return BuildStatus(self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), account.now)
 
 
 class ProgressLine:
@@ -113,9 +111,7 @@ class ProgressLine:
             return
         self._shown = track.status(account), self._clock(), account
         if self._live is None:
-            self._live = Live(
-                console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4
-            )
+            self._live = Live(console=self._console, get_renderable=self._drawn, transient=True, refresh_per_second=4)
             self._live.start(refresh=True)
 
     def settle(self) -> None:

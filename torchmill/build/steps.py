@@ -88,9 +88,7 @@ def _provide_requirements(context: BuildContext, install: Install) -> None:
     """Put what the build requires into the session's environment, which is made anew where it is broken."""
     own_tools = () if context.shares_tree else context.plan.kit
     wanted = [*find_links(context), *own_tools, *context.plan.requirements]
-    environments.provide_environment(
-        context.venv, context.interpreter, context.environment_key, install, *wanted
-    )
+    environments.provide_environment(context.venv, context.interpreter, context.environment_key, install, *wanted)
 
 
 def find_links(context: BuildContext) -> list[str]:
@@ -106,9 +104,7 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = round(time.monotonic() - start, 1)
 
 
-def _hold_tree(
-    context: BuildContext, note: Callable[[str], None]
-) -> contextlib.AbstractContextManager[object]:
+def _hold_tree(context: BuildContext, note: Callable[[str], None]) -> contextlib.AbstractContextManager[object]:
     """Hold the tree; one of the cell's own is in its folder, which is held already."""
     if not context.shares_tree:
         return contextlib.nullcontext()
@@ -124,9 +120,7 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     family = own.parent.glob(f"{context.family}-{'?' * 8}")
     others = [folder for folder in family if folder != own and BuildTree(folder).source.is_dir()]
     cells = [
-        lock
-        for lock in own.parent.glob(f"*/{locks.LOCK_FILE}")
-        if lock.parent not in {own, context.outputs.folder}
+        lock for lock in own.parent.glob(f"*/{locks.LOCK_FILE}") if lock.parent not in {own, context.outputs.folder}
     ]
     for folder in sorted(others, key=locks.last_taken, reverse=True)[TREES_KEPT - 1 :]:
         with contextlib.suppress(BusyError, OSError):
@@ -192,9 +186,7 @@ def _stage(context: BuildContext, raw: Path) -> tuple[staging.StagedWheel, repai
             *(home / folder for home in linked for folder in ("lib64", "lib")),
         ],
         # The base package has these loaded before a dependent one is imported.
-        provided=frozenset(
-            path.name for kind in ("*.so*", "*.dylib") for path in (base.rglob(kind) if base else ())
-        ),
+        provided=frozenset(path.name for kind in ("*.so*", "*.dylib") for path in (base.rglob(kind) if base else ())),
         installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
     )
     name = metadata.wheel_file_name(staged, context.plan.platform_tag)
@@ -212,9 +204,7 @@ def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) 
     """Return the bundled libraries of the machine, and what the loader finds them by, with digests."""
     own = (context.tree.folder, context.venv)
     read = {
-        str(one.source): one.sha256
-        for one in bundled
-        if not any(one.source.is_relative_to(folder) for folder in own)
+        str(one.source): one.sha256 for one in bundled if not any(one.source.is_relative_to(folder) for folder in own)
     }
     loader = context.stat_cache.digest(LOADER_CACHE) if read else None
     return read | ({str(LOADER_CACHE): loader} if loader else {})

@@ -70,9 +70,7 @@ def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
     return {name: asdict(replace(record, said={})) for name, record in records.items()}
 
 
-def find_differences(
-    record: StageRecord | None, parts: Mapping[str, str], stat_cache: StatCache
-) -> Iterator[str]:
+def find_differences(record: StageRecord | None, parts: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
     """Yield what changed since a stage was done; nothing means that it would make the same again."""
     if record is None:
         yield "not done yet"

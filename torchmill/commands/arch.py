@@ -56,8 +56,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "deprecated": [toolkit.version for toolkit in able if one.name in toolkit.deprecated],
         "targets": _targets(facts, one),
         "drivers": {
-            toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()}
-            for toolkit in able
+            toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()} for toolkit in able
         },
         "official": [release.version for release in _official(facts, one)],
         "buildable": _buildable(facts, able),
@@ -107,9 +106,7 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
 
 def _targets(facts: Facts, one: Capability) -> list[str]:
     names = {name for toolkit in facts.toolkits for name in toolkit.capabilities}
-    return sorted(
-        name for name in names if name == one.name or (not is_plain_target(name) and name[:-1] == one.name)
-    )
+    return sorted(name for name in names if name == one.name or (not is_plain_target(name) and name[:-1] == one.name))
 
 
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:

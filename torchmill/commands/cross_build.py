@@ -118,9 +118,7 @@ def build_in_container(
     asked = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
     measured = goal.cell.build.cuda is not None
-    machine = (
-        measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
-    )
+    machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
     made = prepare_run(root, facts, goal, asked, machine)
     package, tag = goal.cell.build.package, goal.cell.release.tag
     if load_source(layout, package, tag) is None:
@@ -135,9 +133,7 @@ def build_in_container(
     _run(made)
 
 
-def prepare_run(
-    root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions, machine: Host
-) -> PreparedRun:
+def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions, machine: Host) -> PreparedRun:
     """Return the run of a cell in a container of this machine; nothing is changed.
 
     Raises ImpossibleBuildError, HostError, ConfigError.
@@ -204,9 +200,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
     try:
         own, rest = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
-        raise ConfigError(
-            f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option"
-        ) from None
+        raise ConfigError(f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option") from None
     return CrossOptions(options_.parse_options(rest, prog), own.image or default_image(), own.engine)
 
 
@@ -221,9 +215,7 @@ def builder_images(facts: Facts, cell: Cell) -> Iterator[str]:
     release = matrix.find_release(facts, base, cell.release.torch_version)
     build = cell.build
     for purpose in PURPOSES:
-        yield ImageRequest(
-            "builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose
-        ).tag
+        yield ImageRequest("builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose).tag
 
 
 def _place(root: Path) -> ContainerPlace:
@@ -260,8 +252,7 @@ def _run(made: PreparedRun) -> None:
         emulation = "exec format error" in error.output.lower()
         why = explain_no_emulation(made.container.arch, {}) if emulation else error
         raise HostError(
-            f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for "
-            f"{made.goal.arch}: {why}",
+            f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for {made.goal.arch}: {why}",
             code="container-engine-failed",
         ) from None
 
@@ -275,9 +266,7 @@ def _assure(made: PreparedRun, machine: str) -> None:
         )
 
 
-def preview_cross_build(
-    facts: Facts, cell: Cell, machine: Host, options: Options
-) -> tuple[str, dict[str, Any]]:
+def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> tuple[str, dict[str, Any]]:
     """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
 
     Raises ConfigError where a path cannot be given to one.

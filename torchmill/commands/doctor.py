@@ -51,9 +51,7 @@ class DoctorReport:
                 lines.append(f"    {fix}")
         counts = Counter(one.verdict for one in self.findings)
         summary = ", ".join(
-            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}"
-            for one in VERDICTS
-            if counts[one]
+            f"{counts[one]} {one}{'s' * (one in _PLURAL and counts[one] > 1)}" for one in VERDICTS if counts[one]
         )
         return "\n".join([*lines, f"\n{self.subject}: {summary}"])
 
@@ -69,9 +67,7 @@ class DoctorReport:
         """Raise HostError unless a build can start."""
         if not examination.can_start(self.findings):
             failed = ", ".join(one.subject for one in self.findings if one.verdict == "failure")
-            raise HostError(
-                f"{self.subject} {self.refusal} ({failed}): see the fixes above", code="machine-not-ready"
-            )
+            raise HostError(f"{self.subject} {self.refusal} ({failed}): see the fixes above", code="machine-not-ready")
 
 
 def examine_host(  # noqa: PLR0917 - what is examined, and for what
@@ -95,9 +91,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
                 code="options-without-build",
             )
         findings = examination.examine_machine(facts, host, release)
-        return DoctorReport(
-            "this machine" if layout else "the machine", findings, "cannot build anything yet"
-        )
+        return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
     if layout is not None and _needs_container(facts, cell, host):
         from torchmill.commands.cross_build import examine_way_into_container

@@ -39,9 +39,7 @@ class GpuWheel:
         """Return the Pythons that it is for, "3.10" or "3.13t"; none if it takes any."""
         tags = parse_file_name(self.path)[3]
         own = (tag for tag in tags if tag.interpreter.startswith("cp") and tag.abi.startswith("cp"))
-        return frozenset(
-            f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own
-        )
+        return frozenset(f"{tag.interpreter[2]}.{tag.interpreter[3:]}{'t' * tag.abi.endswith('t')}" for tag in own)
 
 
 def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
@@ -59,21 +57,15 @@ def try_wheels(root: Path, facts: Facts, named: Sequence[str]) -> str:
     for folder in (layout.logs, nox_environments_folder()):
         folder.mkdir(parents=True, exist_ok=True)
     with (layout.logs / "gpu.log").open("w", encoding="utf-8") as log:
-        checks = check_on_gpu(
-            wheels, interpreters.resolve_interpreter(version), nox_environments_folder(), log
-        )
+        checks = check_on_gpu(wheels, interpreters.resolve_interpreter(version), nox_environments_folder(), log)
     names = ", ".join(wheel.path.name for wheel in wheels)
     if not checks["device"].ok and checks["import"].ok:
         toolkit = next((wheel.manifest["toolkit"] for wheel in wheels if wheel.manifest.get("toolkit")), None)
-        raise GpuError(
-            f"{names}: {gpu_driver.explain_no_gpu(facts, machine, toolkit, checks['device'].detail)}"
-        )
+        raise GpuError(f"{names}: {gpu_driver.explain_no_gpu(facts, machine, toolkit, checks['device'].detail)}")
     wrong = [f"\n  {name}: {check.detail}" for name, check in checks.items() if not check.ok]
     if wrong:
         raise VerifyError(f"{names}: {len(wrong)} of {len(checks)} checks failed on the GPU:{''.join(wrong)}")
-    return format_table(
-        ["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items())
-    )
+    return format_table(["check", "on the GPU"], ([name, check.detail or "ok"] for name, check in checks.items()))
 
 
 def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
@@ -107,9 +99,7 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
     return next(iter(common))
 
 
-def check_on_gpu(
-    wheels: Sequence[GpuWheel], python: Path, scratch: Path, log: TextIO
-) -> dict[str, CheckResult]:
+def check_on_gpu(wheels: Sequence[GpuWheel], python: Path, scratch: Path, log: TextIO) -> dict[str, CheckResult]:
     """Install wheels in a new environment below `scratch`, and return what came of each check there.
 
     What pip says goes to `log`.

@@ -47,9 +47,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
 
         return channel.write_channel(facts, layout, _absolute(out) if out else layout.channel)
     if files not in {LINK, COPY, STAY}:
-        raise ConfigError(
-            f"unknown --files {files}: choose from {LINK}, {COPY}, {STAY}", code="unknown-files"
-        )
+        raise ConfigError(f"unknown --files {files}: choose from {LINK}, {COPY}, {STAY}", code="unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]
@@ -117,9 +115,7 @@ def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) ->
         return scan.scan_wheels(dists, before.wheels, replaced, note)
 
 
-def _pages(
-    wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path
-) -> dict[str, str]:
+def _pages(wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path) -> dict[str, str]:
     where: Address = pages.url_below(base) if base else pages.relative_url
     if files == STAY:
         paths = {one.entry.file: one.path for one in wheels}

@@ -141,9 +141,7 @@ def measure_budget(demands: Sequence[CompileDemand], options: Options) -> Budget
     return Budget(memory, each, meter.quotas(), options.jobs, demands, native_system())
 
 
-def cells_named_or_all(
-    facts: Facts, identifier: str, native: str, release: Release | None
-) -> tuple[Cell, ...]:
+def cells_named_or_all(facts: Facts, identifier: str, native: str, release: Release | None) -> tuple[Cell, ...]:
     """Return the cell of that name, or if it is empty, all that can be built of the release on a machine.
 
     Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for one that is impossible.

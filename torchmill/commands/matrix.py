@@ -58,9 +58,7 @@ def cells_as_text(cells: Sequence[Cell]) -> str:
     for cell in cells:
         title = f"{cell.release.package} {cell.release.version} on {cell.build.arch}"
         groups.setdefault(title, []).append(cell)
-    return "\n\n".join(
-        "\n".join((title, *_table(group), *_reasons(group))) for title, group in groups.items()
-    )
+    return "\n\n".join("\n".join((title, *_table(group), *_reasons(group))) for title, group in groups.items())
 
 
 def _table(cells: Sequence[Cell]) -> list[str]:

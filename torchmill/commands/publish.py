@@ -43,8 +43,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     outcomes = deliver_files(target, files, dry_run=dry_run)
     text = "\n".join([f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)])
     data = [
-        {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome}
-        for file, outcome in outcomes
+        {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome} for file, outcome in outcomes
     ]
     return CommandAnswer(text, {"to": target.name, "files": data}).as_json_or_text(json)
 

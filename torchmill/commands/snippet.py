@@ -37,9 +37,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     """Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi."""
     tools = snippet_tools(facts)
     if tool not in tools:
-        raise ConfigError(
-            f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool"
-        )
+        raise ConfigError(f"--tool {tool or 'is missing'}: choose from {', '.join(tools)}", code="unknown-tool")
     several, render = tools[tool]
     variants = tuple(dict.fromkeys(variant or ()))
     if len(variants) > 1 and not several:
@@ -84,8 +82,7 @@ def _only(ours: Sequence[WheelOffer], base: Release, stock: WheelStock) -> tuple
     variants = sorted({one.variant for one in ours})
     if len(variants) > 1:
         raise ConfigError(
-            f"{stock.where} has {base} as {', '.join(variants)}: name one with --variant (uv and pixi take "
-            "several)",
+            f"{stock.where} has {base} as {', '.join(variants)}: name one with --variant (uv and pixi take several)",
             code="several-variants",
         )
     return (variants[0],)

@@ -114,8 +114,7 @@ def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str
     major = match["major"] or options.cuda.partition(".")[0]
     if not major:
         raise ConfigError(
-            f"--library {text}: for which CUDA? Write {name}-cu11{text.removeprefix(name)}, or give --cuda "
-            "11, too",
+            f"--library {text}: for which CUDA? Write {name}-cu11{text.removeprefix(name)}, or give --cuda 11, too",
             code="library-without-cuda",
         )
     return ToolkitRequest(name, version, major, arch)
@@ -143,9 +142,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, ToolkitProvider]:
     if options.channel and name != "conda":
         raise _refuse(f"--channel names a channel of conda, which --from {name} does not ask")
     if name and name not in providers:
-        raise ConfigError(
-            f"unknown --from {name}: choose from {', '.join(providers)}", code="unknown-provider"
-        )
+        raise ConfigError(f"unknown --from {name}: choose from {', '.join(providers)}", code="unknown-provider")
     return {name: providers[name]} if name else providers
 
 
@@ -153,9 +150,7 @@ def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitS
     """Return what the providers have; a channel that the user names stands for conda's own."""
     if not options.channel:
         return (*facts.toolkit_sources, GIVEN)
-    return [
-        replace(one, where=(options.channel,)) for one in facts.toolkit_sources if one.provider == "conda"
-    ]
+    return [replace(one, where=(options.channel,)) for one in facts.toolkit_sources if one.provider == "conda"]
 
 
 def show_or_install(  # noqa: PLR0917 - every one is an option
@@ -174,9 +169,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
     libraries = tuple(library or ())
-    options = ToolkitOptions(
-        list_, cuda, libraries, compiler, from_, channel, complete, arch_list, sha256.lower()
-    )
+    options = ToolkitOptions(list_, cuda, libraries, compiler, from_, channel, complete, arch_list, sha256.lower())
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
@@ -200,11 +193,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
                 one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
                 for one in cuda_toolkits.complete_toolkits(*machine)
             }
-            others = [
-                one
-                for one in list_provisioned(layout.cache, arch).values()
-                if one.record.kind != TOOLKIT_KIND
-            ]
+            others = [one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != TOOLKIT_KIND]
             answer = list_toolkits(toolkits, others, facts.toolkit_sources, arch)
     return answer.as_json_or_text(json)
 
@@ -310,8 +299,7 @@ TOOLKIT = TaskCommand(
         "11; the newest without a version; may be repeated",
         "compiler": "install a host compiler, such as gcc-11",
         "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
-        "from_": "only from this provider: conda, debian, pypi; for MAGMA also a folder, an archive or its "
-        "URL",
+        "from_": "only from this provider: conda, debian, pypi; for MAGMA also a folder, an archive or its URL",
         "sha256": "what the archive of MAGMA given with --from must have",
         "channel": "take it from this conda channel",
         "json": "print JSON",

@@ -46,8 +46,7 @@ class VerifyAnswer:
 
 def _verdict_as_data(verdict: AgreementVerdict) -> dict[str, Any]:
     checks = [
-        {"name": one.name, "ok": not one.problems, "said": one.said, "problems": one.problems}
-        for one in verdict.checks
+        {"name": one.name, "ok": not one.problems, "said": one.said, "problems": one.problems} for one in verdict.checks
     ]
     return {"wheel": str(verdict.wheel), "ok": not verdict.problems, "checks": checks}
 
@@ -67,14 +66,10 @@ def _named_wheels(layout: Layout, wheel: str) -> list[Path]:
     named = Path(wheel) if wheel else layout.dist
     if (wheel and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
         what = "not a wheel" if named.exists() else "no such file"
-        raise ConfigError(
-            f"invoke verify {wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel"
-        )
+        raise ConfigError(f"invoke verify {wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel")
     files = [named] if named.is_file() else wheel_file.list_wheels(named)
     if not files:
-        raise DeliveryError(
-            f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels"
-        )
+        raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels")
     return files
 
 

@@ -73,9 +73,7 @@ def _words(name: str) -> list[str]:
 def _runs(text: str, words: Sequence[str]) -> bool:
     """Tell whether words that follow each other make up a text."""
     return any(
-        "".join(words[start:end]) == text
-        for start in range(len(words))
-        for end in range(start + 1, len(words) + 1)
+        "".join(words[start:end]) == text for start in range(len(words)) for end in range(start + 1, len(words) + 1)
     )
 
 
@@ -119,9 +117,7 @@ def format_arch_list(targets: Iterable[ArchTarget]) -> str:
     for one in targets:
         key = one.capability, one.suffix
         ptx[key] = ptx.get(key, False) or one.ptx
-    return ";".join(
-        map(str, sorted((ArchTarget(*key, wanted) for key, wanted in ptx.items()), key=target_key))
-    )
+    return ";".join(map(str, sorted((ArchTarget(*key, wanted) for key, wanted in ptx.items()), key=target_key)))
 
 
 def is_chip(facts: Facts, capability: str) -> bool:

@@ -45,9 +45,7 @@ def can_build_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:
     """Tell whether any build of a release with a toolkit is possible."""
     terms = ReleaseTerms.for_release(facts, release)
     return any(
-        build.cuda == toolkit.version and terms.allow(build)
-        for arch in release.arches
-        for build in terms.builds(arch)
+        build.cuda == toolkit.version and terms.allow(build) for arch in release.arches for build in terms.builds(arch)
     )
 
 
@@ -75,14 +73,10 @@ def _nobody(facts: Facts, target: ArchTarget) -> str:
 
 def _toolkit_reason(facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None) -> str:
     able = toolkits_with_target(facts, target.name)
-    text = (
-        f"{target.name}: CUDA {toolkit.version} makes no code for it, CUDA {format_toolkit_range(able)} does"
-    )
+    text = f"{target.name}: CUDA {toolkit.version} makes no code for it, CUDA {format_toolkit_range(able)} does"
     if release is not None:
         fitting = [one for one in able if can_build_with(facts, release, one)]
-        text += f"; {release} builds with " + (
-            f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them"
-        )
+        text += f"; {release} builds with " + (f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them")
     return text + _instead(facts, target, toolkit, release)
 
 
@@ -109,8 +103,7 @@ def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str |
         return None
     others = f"that of torch {format_bounds(takers)} does" if takers else "that of no release does"
     return (
-        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, which does not take it "
-        f"({others})"
+        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, which does not take it ({others})"
     )
 
 
@@ -172,9 +165,7 @@ def check_arch_list(
 
     Raises ConfigError and ImpossibleBuildError as `chosen` does, with everything that stands against it.
     """
-    targets, unreadable = parse_arch_list(
-        facts, asked, (release or newest_release(facts)).torch_version, gpus
-    )
+    targets, unreadable = parse_arch_list(facts, asked, (release or newest_release(facts)).torch_version, gpus)
     against = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
     if against:
         head = f"arch list '{asked}' cannot be used"

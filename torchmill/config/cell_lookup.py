@@ -52,9 +52,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     """
     packages = {release.package for release in releases_of(facts, selected)}
     known = {
-        build.identifier(native): build
-        for package in facts.packages.values()
-        for build in all_builds(facts, package)
+        build.identifier(native): build for package in facts.packages.values() for build in all_builds(facts, package)
     }
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
@@ -96,9 +94,7 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     first, *more = nearest.reasons
     lines = [f"{identifier} is impossible{which}: {first}", *(f"also: {reason}" for reason in more)]
     if instead := _neighbours(facts, nearest):
-        lines.append(
-            f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}"
-        )
+        lines.append(f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}")
     if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:
         lines.append(f"releases that can build it: {_series(facts, others)}")
     return "\n".join(lines)

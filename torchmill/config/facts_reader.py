@@ -110,8 +110,7 @@ def cuda_variant(cuda: str) -> str:
 
 def _toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
     found = (
-        file.table(version).read(Toolkit, version=version, variant=cuda_variant(version))
-        for version in list(file.data)
+        file.table(version).read(Toolkit, version=version, variant=cuda_variant(version)) for version in list(file.data)
     )
     return tuple(sorted(found, key=lambda one: version_key(one.version)))
 
@@ -189,14 +188,12 @@ def _cross_check(facts: Facts, problems: list[str]) -> None:
     for releases in facts.releases.values():
         for release in releases:
             problems.extend(
-                f"{release.package} {release.version}: unknown arch '{arch}'; arches.toml has "
-                f"{', '.join(facts.arches)}"
+                f"{release.package} {release.version}: unknown arch '{arch}'; arches.toml has {', '.join(facts.arches)}"
                 for arch in release.arches
                 if arch not in facts.arches
             )
     problems.extend(
-        f"units.toml: '{unit.pattern}': unknown package '{unit.package}'; packages/ has "
-        f"{', '.join(facts.packages)}"
+        f"units.toml: '{unit.pattern}': unknown package '{unit.package}'; packages/ has {', '.join(facts.packages)}"
         for unit in facts.units
         if unit.package and unit.package not in facts.packages
     )
@@ -261,9 +258,7 @@ def _edition(table: TomlTable) -> Edition:
     return table.read(Edition, version=table.version("version"))
 
 
-def read_releases(
-    folder: Path, packages: Mapping[str, Package], problems: list[str]
-) -> dict[str, tuple[Release, ...]]:
+def read_releases(folder: Path, packages: Mapping[str, Package], problems: list[str]) -> dict[str, tuple[Release, ...]]:
     """Read every release file: the base package's table first, its dependents after it."""
     found: dict[str, list[Release]] = {name: [] for name in packages}
     in_order = sorted(packages.values(), key=lambda package: package.after is not None)

@@ -90,11 +90,7 @@ class ReleaseTerms:
             rule for rule in package.rules if rule.conflict and is_within(rule.when.release, release.version)
         )
         paired_with = package.after if release.torch is not None else None
-        base = (
-            cls.for_release(facts, find_release(facts, paired_with, str(release.torch)))
-            if paired_with
-            else None
-        )
+        base = cls.for_release(facts, find_release(facts, paired_with, str(release.torch))) if paired_with else None
         return cls(facts, release, conflicts, base)
 
     def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
@@ -150,9 +146,7 @@ def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
         yield from _product(package, arch, all_pythons(facts), facts.toolkits)
 
 
-def _product(
-    package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]
-) -> Iterator[Build]:
+def _product(package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]) -> Iterator[Build]:
     for python in pythons:
         yield Build(package.name, package.session, python, CPU, arch)
         for one in toolkits:
@@ -178,8 +172,7 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
     near = get_close_matches(version.strip().lower(), known, 3)
     there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
     raise UnknownReleaseError(
-        f"no release of {package} is called '{version}'; there is {there} "
-        "(build_configs/releases has them all)",
+        f"no release of {package} is called '{version}'; there is {there} (build_configs/releases has them all)",
         code="unknown-release",
     )
 
@@ -204,9 +197,7 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
     if unknown := sorted(set(names) - words.keys()):
         there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
-        raise ConfigError(
-            f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package"
-        )
+        raise ConfigError(f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package")
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
     found = {name: paired_release(facts, name, release) for name in wanted}
     missing = [name for name, partner in found.items() if partner is None]
@@ -257,12 +248,7 @@ _number = cache(Version)
 
 def refuse_unused_rules(facts: Facts) -> None:
     """Raise ConfigError for every rule that no build it could shape matches: it is stale, or mistyped."""
-    stale = [
-        rule
-        for package in facts.packages.values()
-        for rule in package.rules
-        if not _alive(facts, package, rule)
-    ]
+    stale = [rule for package in facts.packages.values() for rule in package.rules if not _alive(facts, package, rule)]
     if stale:
         lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
         raise ConfigError(f"build_configs has rules without effect:\n{lines}", code="rule-without-effect")
@@ -273,8 +259,7 @@ def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
     rest = axis_conditions(replace(rule.when, release=None))
     provider = rule.when.provider[0] if rule.when.provider else None
     return any(
-        rule_matches(rest, make_case(facts, build, release, provider))
-        and (rule.conflict or terms.allow(build))
+        rule_matches(rest, make_case(facts, build, release, provider)) and (rule.conflict or terms.allow(build))
         for release in facts.releases[package.name]
         if is_within(rule.when.release, release.version)
         for terms in (ReleaseTerms.for_release(facts, release),)

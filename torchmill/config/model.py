@@ -261,9 +261,7 @@ class Facts:
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()
-    arch_spelling: Mapping[str, SpecifierSet] = (
-        no_entries()
-    )  # "two_digits", "a" -> torch whose CMake takes it
+    arch_spelling: Mapping[str, SpecifierSet] = no_entries()  # "two_digits", "a" -> torch whose CMake takes it
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
@@ -339,9 +337,7 @@ class Host:
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
     packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
-    completed: Mapping[str, str] = (
-        no_entries()
-    )  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
+    completed: Mapping[str, str] = no_entries()  # "11.8" -> "/opt/cuda, completed with nvidia-cufft-cu11 10.9"
     lacking: Mapping[str, str] = no_entries()  # names of parts that toolkits lack: "11.8" -> "cublas, cufft"
     kept: Mapping[str, str] = no_entries()  # what was provisioned: "cudnn-8.5.0.96-cu11" -> folder
     interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path

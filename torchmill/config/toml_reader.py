@@ -67,9 +67,7 @@ class TomlTable:
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if kind is str and isinstance(value, float):
-            self.problem(
-                f"'{key}' is the number {value}: quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)"
-            )
+            self.problem(f"'{key}' is the number {value}: quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)")
         else:
             self.problem(f"'{key}' is {value!r}, expected {expected}")
         return None
@@ -155,8 +153,7 @@ class TomlTable:
             self.problem(f"'{key}' is {values!r}, expected a list of tables")
             values = []
         return tuple(
-            TomlTable(f"{self.where}: {key} {number}", one, self.problems)
-            for number, one in enumerate(values, 1)
+            TomlTable(f"{self.where}: {key} {number}", one, self.problems) for number, one in enumerate(values, 1)
         )
 
     def map(self, key: str, read: Callable[["TomlTable", str], T]) -> dict[str, T]:

@@ -52,8 +52,7 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
         return HostError("there is no memory left: free some, and run the command again", code="no-memory")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "torchmill":
         return HostError(
-            f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r "
-            "requirements.txt`",
+            f"the package {error.name} is not installed: run `{sys.executable} -m pip install -r requirements.txt`",
             code="package-missing",
         )
     from torchmill.core.urls import hide_password

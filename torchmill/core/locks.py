@@ -47,9 +47,7 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
     lock = _try_lock(folder)
     try:
         if lock is None:
-            note(
-                f"waiting for {read_holder(folder)}, which builds in the tree that this one shares ({folder})"
-            )
+            note(f"waiting for {read_holder(folder)}, which builds in the tree that this one shares ({folder})")
         while lock is None:
             time.sleep(POLL_SECONDS)
             lock = _try_lock(folder)

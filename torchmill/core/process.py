@@ -236,9 +236,7 @@ def _startable(argv: Sequence[str], cwd: Path | None) -> Iterator[None]:
             raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
         raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
     except OSError as error:  # not executable, or made for another machine
-        raise HostError(
-            f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine"
-        ) from None
+        raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine") from None
 
 
 def _start(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> subprocess.Popen[str]:

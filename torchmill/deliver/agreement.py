@@ -143,9 +143,7 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
         found = wheel_file.read_wheel(wheel)
         contents = tuple(wheel_file.wheel_problems(wheel))
     except DeliveryError as error:
-        return AgreementVerdict(
-            wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),)
-        )
+        return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (str(error).removeprefix(f"{wheel}: "),)),))
     with ZipFile(wheel) as archive:
         files = sum(not info.is_dir() for info in archive.infolist())
     tags = static_checks.platform_tags(wheel.name)
@@ -153,9 +151,7 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
     promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
     manifest, expected = _check_manifest(found)
     checks = [
-        AgreementCheck(
-            "wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"
-        ),
+        AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
         AgreementCheck("tags", promise, tuple(static_checks.tag_problems(wheel))),
         manifest,
@@ -225,9 +221,7 @@ def _check_document(
             return AgreementCheck(name, summary, tuple(not_of_wheel))
         composed = parse_json_object(expected.documents[suffix])
         wrong = document_differences(document, composed, expected.reference)
-        return AgreementCheck(
-            name, summary, tuple(wrong if expected.reference.complete else [*wrong, *not_of_wheel])
-        )
+        return AgreementCheck(name, summary, tuple(wrong if expected.reference.complete else [*wrong, *not_of_wheel]))
     except _AnotherKindError as error:
         return AgreementCheck(name, "", (str(error),))
     except DAMAGED as error:  # a document may say anything

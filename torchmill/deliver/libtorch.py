@@ -144,17 +144,13 @@ def archive_name(import_name: str, version: str, system: str, arch: str, abi: st
 EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
-def write_zip(
-    archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path
-) -> str:
+def write_zip(archive: Path, top: str, files: Mapping[str, Path], texts: Mapping[str, str], members: Path) -> str:
     """Write `files` and `texts`, by their place below the folder `top`, and return the archive's sha256.
 
     Compressed members are kept in the folder `members`, and copied from there. Raises HostError where the
     disk refuses it.
     """
-    listed = [
-        wheel_writer.member_source(f"{top}/{name}", path, path.stat()) for name, path in sorted(files.items())
-    ]
+    listed = [wheel_writer.member_source(f"{top}/{name}", path, path.stat()) for name, path in sorted(files.items())]
     with (
         report_unwritable(archive),
         archive.open("wb") as sink,

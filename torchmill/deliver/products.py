@@ -95,8 +95,7 @@ class ProductOptions:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(
-            f"{self.prog}: {message}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in "
-            f"{BUILD_NUMBER_OPTION}=1",
+            f"{self.prog}: {message}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in {BUILD_NUMBER_OPTION}=1",
             code="invalid-build-number",
         )
 

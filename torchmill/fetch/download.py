@@ -50,9 +50,7 @@ def download_file(
     return target
 
 
-def _download(
-    url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, has_digest: bool
-) -> None:
+def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused: str, *, has_digest: bool) -> None:
     import requests
     import urllib3
 
@@ -90,8 +88,7 @@ def _download(
     except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError):
         arrived = format_bytes(part.stat().st_size if part.exists() else 0)
         raise NetworkError(
-            f"the connection to {host_of(url)} broke after {arrived}: run the command again to resume, "
-            f"or {otherwise}",
+            f"the connection to {host_of(url)} broke after {arrived}: run the command again to resume, or {otherwise}",
             code="connection-broken",
         ) from None
     mark.unlink(missing_ok=True)

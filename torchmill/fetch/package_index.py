@@ -59,15 +59,11 @@ def project_files(session: requests.Session, index: str, project: str) -> tuple[
     cure = "check the network, or set PIP_INDEX_URL to another index"
     found = find_project_files(session, index, project, cure)
     if found is None:
-        raise NetworkError(
-            f"{_page(index, project)} cannot be read (it answers 404): {cure}", code="index-unreadable"
-        )
+        raise NetworkError(f"{_page(index, project)} cannot be read (it answers 404): {cure}", code="index-unreadable")
     return found
 
 
-def find_project_files(
-    session: requests.Session, index: str, project: str, cure: str
-) -> tuple[IndexFile, ...] | None:
+def find_project_files(session: requests.Session, index: str, project: str, cure: str) -> tuple[IndexFile, ...] | None:
     """Return the files of a project; None if the index has no such project.
 
     Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.

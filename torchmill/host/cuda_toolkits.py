@@ -116,9 +116,7 @@ def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunPr
     return used
 
 
-def complete_toolkits(
-    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
-) -> Iterator[FoundToolkit]:
+def complete_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
     for one in toolkits_with_compiler(environ, root, home, run):
         if (one.home / "include/cuda_runtime_api.h").exists():

@@ -67,9 +67,7 @@ def measure_paths(paths: Iterable[Path]) -> DiskBytes:
             inode = (status.st_dev, status.st_ino)
             seen[inode] += 1
             linked[inode] = (_size(status), status.st_nlink)
-    return DiskBytes(
-        single, files, {inode: LinkedFile(*linked[inode], number) for inode, number in seen.items()}
-    )
+    return DiskBytes(single, files, {inode: LinkedFile(*linked[inode], number) for inode, number in seen.items()})
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[tuple[os.stat_result, bool]]:

@@ -68,9 +68,7 @@ def hold_environment(venv: Path, who: str) -> Iterator[None]:
         yield
 
 
-def provide_environment(
-    venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str
-) -> None:
+def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str) -> None:
     """Bring an environment to what a build requires; one that was made for anything else is emptied first.
 
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja

@@ -15,9 +15,7 @@ from torchmill.host import native
 from torchmill.host.disk_usage import list_children
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
-_CPYTHON = re.compile(
-    r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
-)  # not pypy, not a named environment
+_CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
 _PROBE = """\
@@ -50,9 +48,7 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
     return {version: path for version, path in missing.items() if isinstance(_probe(version, path), str)}
 
 
-def interpreters_without_headers(
-    environ: Mapping[str, str] = os.environ, home: Path | None = None
-) -> Interpreters:
+def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
     found: Interpreters = {}
     for version, (first, *_) in _candidates(environ, home).items():
@@ -63,9 +59,7 @@ def interpreters_without_headers(
     return found
 
 
-def resolve_interpreter(
-    version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
-) -> Path:
+def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
     Raise HostError where there is none, saying what was wrong with each that was tried.

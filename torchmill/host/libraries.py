@@ -30,9 +30,7 @@ _HEADERS = {
         ("MAGMA_VERSION_MAJOR", "MAGMA_VERSION_MINOR", "MAGMA_VERSION_MICRO"),
         ("MAGMA_HOME",),
     ),
-    "mkl": _Header(
-        ("mkl_version.h",), ("__INTEL_MKL__", "__INTEL_MKL_MINOR__", "__INTEL_MKL_UPDATE__"), ("MKLROOT",)
-    ),
+    "mkl": _Header(("mkl_version.h",), ("__INTEL_MKL__", "__INTEL_MKL_MINOR__", "__INTEL_MKL_UPDATE__"), ("MKLROOT",)),
     "openblas": _Header(
         ("openblas_config.h", "openblas/openblas_config.h", "openblas-pthread/openblas_config.h"),
         ("OPENBLAS_VERSION",),

@@ -145,18 +145,14 @@ def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
             else:
                 files = [(folder / name, folder / "memory.current") for name in ("memory.max", "memory.high")]
             cache = _CACHE_V1 if version == 1 else _CACHE_V2
-            found += [
-                partial(_memory_limit, limit, used, stat, cache) for limit, used in files if _text(limit)
-            ]
+            found += [partial(_memory_limit, limit, used, stat, cache) for limit, used in files if _text(limit)]
         if version == 1:  # an ancestor that is not mounted here; its own usage cannot be seen
             top = folders[-1]
             stat = top / "memory.stat"
             within = _number(_text(top / "memory.limit_in_bytes"))
             hidden = _table(_text(stat)).get(_HIDDEN_ROW)
             if within is not None and hidden is not None and hidden < within:
-                found.append(
-                    partial(_memory_limit, stat, folders[-1] / "memory.usage_in_bytes", stat, _CACHE_V1)
-                )
+                found.append(partial(_memory_limit, stat, folders[-1] / "memory.usage_in_bytes", stat, _CACHE_V1))
     return found
 
 

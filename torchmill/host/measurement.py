@@ -35,9 +35,7 @@ def measure_basic_host(
     home: Path | None = None,
 ) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    return _measure_basis(
-        environ, root, home or Path.home(), programs.make_caching_runner(environ, stat_cache)
-    )
+    return _measure_basis(environ, root, home or Path.home(), programs.make_caching_runner(environ, stat_cache))
 
 
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:

@@ -61,9 +61,7 @@ def build_variables(
     return dict(sorted((variables | _legacy_off_switches(package, using, variables)).items()))
 
 
-def _append_flags(
-    variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]
-) -> dict[str, str]:
+def _append_flags(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]) -> dict[str, str]:
     """Return what rules append to variables, and the user's own settings, whose flags come last."""
     flags: dict[str, list[str]] = {}
     for name, more in ((name, more) for rule in rules for name, more in rule.append.items()):
@@ -72,18 +70,14 @@ def _append_flags(
     return {**user, **joined}
 
 
-def _legacy_off_switches(
-    package: Package, using: CudaSelection, variables: Mapping[str, str]
-) -> dict[str, str]:
+def _legacy_off_switches(package: Package, using: CudaSelection, variables: Mapping[str, str]) -> dict[str, str]:
     """Return how an old release reads that a switch is off."""
     if not is_within(package.off_spelling_releases, using.cell.release.version):
         return {}
     return {old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}}
 
 
-def compute_plan(
-    facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
-) -> Plan:
+def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:
     """Return the plan of a possible cell on a host, of the fetched `source` or else a complete git checkout.
 
     Raises ConfigError where options contradict the cell, ImpossibleBuildError where release or toolkit do.
@@ -297,9 +291,7 @@ def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
     found = [
         peak.memory
         for peak in facts.peaks
-        if peak.package == build.package
-        and is_within(peak.release, version)
-        and is_within(peak.cuda, build.cuda)
+        if peak.package == build.package and is_within(peak.release, version) and is_within(peak.cuda, build.cuda)
     ]
     per_job = float(facts.packages[build.package].memory_per_job)
     return max(found, key=lambda memory: memory.high, default=CostRange(per_job / 2, per_job))

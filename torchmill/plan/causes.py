@@ -90,9 +90,7 @@ def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> D
 
 def _suspects(run: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that may tell a cause, each text once."""
-    different = {
-        line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)
-    }
+    different = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)}
     return list(reversed(different.values()))
 
 

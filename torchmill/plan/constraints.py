@@ -49,9 +49,7 @@ class CellConstraints:
         """Return the rules of the package that hold with a compiler."""
         build = self.cell.build
         known = make_case(self.facts, build, self.cell.release, self.provider, compiler)
-        return tuple(
-            rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known)
-        )
+        return tuple(rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known))
 
     def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""

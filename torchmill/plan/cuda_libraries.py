@@ -70,17 +70,14 @@ def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, s
     return tuple(one for one in said.requires if not one.startswith(unused))
 
 
-def lacking_libraries(
-    constraints: CellConstraints, host: Host, settings: Mapping[str, str]
-) -> frozenset[str]:
+def lacking_libraries(constraints: CellConstraints, host: Host, settings: Mapping[str, str]) -> frozenset[str]:
     """Return the libraries that rules ask about and that are known not to be where a build would look."""
     if not host.complete:
         return frozenset()
     return frozenset(
         name
         for name in libraries_in_rules(constraints, "lacking")
-        if not is_user_configured(name, settings)
-        and visible_version(host, name, constraints.cell.build.cuda) is None
+        if not is_user_configured(name, settings) and visible_version(host, name, constraints.cell.build.cuda) is None
     )
 
 
@@ -183,9 +180,7 @@ def choose_magma(
     or one that the machine has, leave it out, as for other libraries.
     """
     cuda = constraints.cell.build.cuda
-    asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(
-        MAGMA_NAME, settings
-    )
+    asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA_NAME, settings)
     if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
         return None
     return best_magma(constraints.facts, host.kept, cuda, listed, official_libraries(constraints.cell).magma)
@@ -195,8 +190,6 @@ def best_magma(
     facts: Facts, names: Iterable[str], cuda: str, listed: str, theirs: str | None
 ) -> ProvisionedMagma | None:
     """Return the kept one that serves a list: the version `theirs`, else the newest."""
-    serving = [
-        one for one in provisioned_magma(names, cuda) if not unserved_capabilities(facts, one.code, listed)
-    ]
+    serving = [one for one in provisioned_magma(names, cuda) if not unserved_capabilities(facts, one.code, listed)]
     order = {one: (one.version == theirs, Version(one.version), one.name) for one in serving}
     return max(serving, key=lambda one: order[one], default=None)

@@ -89,9 +89,7 @@ def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
     toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
     taken = compilers_of_nvcc(toolkit, compiler.family) if toolkit else None
     needs = constraints.needs(compiler.family, compiler)
-    return not needs.allows(compiler.version) or (
-        taken is not None and not is_within(taken, compiler.version)
-    )
+    return not needs.allows(compiler.version) or (taken is not None and not is_within(taken, compiler.version))
 
 
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
@@ -138,9 +136,7 @@ def _find_toolkit(facts: Facts, version: str) -> Toolkit:
         return toolkit
     versions = [one.version for one in facts.toolkits]
     suggested = ", ".join(get_close_matches(version.removeprefix("cu"), versions, 3) or versions)
-    raise ConfigError(
-        f"--toolkit {version}: unknown version of CUDA: choose from {suggested}", code="unknown-toolkit"
-    )
+    raise ConfigError(f"--toolkit {version}: unknown version of CUDA: choose from {suggested}", code="unknown-toolkit")
 
 
 def _can_replace(version: str, own: str) -> bool:
@@ -178,9 +174,7 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     for name in TOOLKIT_VARIABLES:
         folder = environ.get(name)
         if folder and not any(_is_same_folder(home, folder) for home in (used, completed) if home):
-            there = next(
-                (each for each, home in host.toolkits.items() if _is_same_folder(home, folder)), None
-            )
+            there = next((each for each, home in host.toolkits.items() if _is_same_folder(home, folder)), None)
             found = f"CUDA {there}" if there else "no toolkit that can be used"
             takes = f"takes from {used}" if used else "finds nowhere"
             return f"{name}={folder} holds {found}; the build needs CUDA {version}, which it {takes}"
@@ -209,9 +203,7 @@ class CudaSelection:
         return self.cell.build.cuda
 
 
-def select_cuda(
-    facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None
-) -> CudaSelection:
+def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None) -> CudaSelection:
     """Return with what a cell is compiled.
 
     Raises ConfigError and ImpossibleBuildError for a toolkit, or compute capabilities, that were asked for

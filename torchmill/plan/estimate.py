@@ -81,9 +81,7 @@ def _weighted_mean(
     return CompileWork(math.exp(mean), assumed.spread.cpu, tuple(run for _, _, run in nearest))
 
 
-def _work_of_run(
-    facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None
-) -> float | None:
+def _work_of_run(facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None) -> float | None:
     """Return the work that a run shows; of a run with CUDA, that of one image of device code."""
     seconds = run.cpu_seconds
     if seconds is None and run.wall_seconds is not None and run.cores is not None:
@@ -170,9 +168,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
 
     `own` are the builds that the same machine has made (read_own_runs).
     """
-    images = (
-        link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
-    )
+    images = link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
     known = catalogue_work(facts, plan.release, images, plan.jobs)
     assumed = facts.assumed
     if known is None or assumed is None:
@@ -186,9 +182,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
         compile=compiled,
-        memory=CostRange(
-            plan.jobs * _average_compile_bytes(facts, compiled, images), plan.jobs * compiled.high
-        ),
+        memory=CostRange(plan.jobs * _average_compile_bytes(facts, compiled, images), plan.jobs * compiled.high),
         tree=_disk_bytes(facts, plan, images, "tree"),
         wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
@@ -240,9 +234,7 @@ def _best_basis(  # noqa: PLR0917 - the terms of one decision
     ]
     if same:
         mean = math.exp(sum(math.log(cpu) for _, cpu in same) / len(same))
-        return CompileWork(
-            mean, assumed.spread.own, tuple(run for run, _ in same[:2])
-        ), "builds of this machine"
+        return CompileWork(mean, assumed.spread.own, tuple(run for run, _ in same[:2])), "builds of this machine"
     if any(run.package != plan.release.package for run in known.runs):
         return known, "builds of other packages"
     theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(images)}
@@ -298,9 +290,7 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
 def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
         said = json.loads(manifest.read_text(encoding="utf-8"))
-        release = next(
-            one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"]
-        )
+        release = next(one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"])
         return MeasuredRun(
             package=said["package"],
             release=release,
@@ -363,10 +353,7 @@ def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
     wall, cpu = estimate.wall, estimate.cpu.likely
     lines = [
-        (
-            f"time: about {format_estimate(wall.likely)} ({format_estimate(wall.low)} to "
-            f"{format_estimate(wall.high)})"
-        ),
+        (f"time: about {format_estimate(wall.likely)} ({format_estimate(wall.low)} to {format_estimate(wall.high)})"),
         f"  with an empty compiler cache; {format_estimate(cpu)} of processor time",
         f"memory: {_range(estimate.memory)} by all compiles together",
         f"  {_range(estimate.compile)} by each of the largest",
@@ -383,11 +370,7 @@ def format_estimate(seconds: float) -> str:
     """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
     if seconds < 2 * MINUTE_SECONDS:
         return f"{seconds:.0f} s"
-    return (
-        f"{seconds / MINUTE_SECONDS:.0f} min"
-        if seconds < 2 * HOUR_SECONDS
-        else f"{seconds / HOUR_SECONDS:.1f} h"
-    )
+    return f"{seconds / MINUTE_SECONDS:.0f} min" if seconds < 2 * HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.1f} h"
 
 
 def _range(bounds: CostRange) -> str:
@@ -399,9 +382,7 @@ STORAGE_PARTS = ("tree", "kit", "environment", "cache")
 _OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
 
 
-def storage_needs(
-    facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()
-) -> Mapping[str, CostRange] | None:
+def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> Mapping[str, CostRange] | None:
     """Return the bytes that each part of a build takes.
 
     The tree counts with all that is made of it; the cache is the compiler cache with the kept members.
@@ -410,9 +391,7 @@ def storage_needs(
     expected = estimate_build(facts, plan)
     if expected is None or facts.assumed is None:
         return None
-    images = (
-        link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
-    )
+    images = link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
     same = [
         run
         for run in own
@@ -452,9 +431,7 @@ def _environment(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRang
     release = find_release_version(facts, base, plan.release.torch or "") if base else None
     libraries = (host_library_bytes(facts, release) if release else None) or 0
     # its headers, and device code where there is any, come on top of the libraries
-    return CostRange(
-        found.low + libraries / assumed.installed_spread, found.high + libraries * assumed.tree.low
-    )
+    return CostRange(found.low + libraries / assumed.installed_spread, found.high + libraries * assumed.tree.low)
 
 
 def _cached(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange) -> CostRange:

@@ -213,9 +213,7 @@ _OTHER = [
 ]
 _FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_CMAKE = re.compile(
-    r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>.*)"
-)
+_CMAKE = re.compile(r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>.*)")
 _FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
 _WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
@@ -303,9 +301,7 @@ def _python(lines: Sequence[LogLine]) -> BuildFailure | None:
             said = text[len(frame["indent"]) :]
             if _RAISED.match(said):
                 if not any(word in said.split(":")[0] for word in _WRAPPERS):
-                    last = BuildFailure(
-                        "python", shorten_message(said), frame["file"], int(frame["line"]), number
-                    )
+                    last = BuildFailure("python", shorten_message(said), frame["file"], int(frame["line"]), number)
                 frame = None
     return last
 

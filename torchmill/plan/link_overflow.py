@@ -31,9 +31,7 @@ def count_code_images(capabilities: str) -> int:
     return len(listed) + sum(one.endswith("+PTX") for one in listed)
 
 
-def predict_overflow(
-    facts: Facts, release: Release, cuda: str, variables: Mapping[str, str]
-) -> OverflowRisk | None:
+def predict_overflow(facts: Facts, release: Release, cuda: str, variables: Mapping[str, str]) -> OverflowRisk | None:
     """Return the risk of a build of `release` with these variables, TORCH_CUDA_ARCH_LIST among them.
 
     None where nothing can be said: no list, or no official wheel to weigh device code by.
@@ -107,16 +105,13 @@ def _library_bytes(
     return CostRange(device.low + static.low, device.high + static.high)
 
 
-def _cures(
-    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
-) -> Iterable[str]:
+def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]) -> Iterable[str]:
     """Yield what would bring the library below the limit, or at least make it smaller."""
     flags = variables.get("TORCH_NVCC_FLAGS", "")
     trials = {
         "BUILD_SPLIT_CUDA=ON": _can_split(linking, release),
         "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
-        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags
-        and "-compress-mode" not in flags,
+        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags and "-compress-mode" not in flags,
     }
     trials |= {
         f'TORCH_NVCC_FLAGS="-Xfatbin {flag}"': flag not in flags

@@ -21,9 +21,7 @@ class _Parser(argparse.ArgumentParser):
     """Raise instead of leaving the process: nox and invoke each end in their own way."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(
-            f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option"
-        )
+        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -139,9 +137,7 @@ def options_of_task(name: str, settings: Sequence[str], **values: str | None) ->
     Raises ConfigError for what has no sense.
     """
     arguments = [f"--set={setting}" for setting in settings]
-    arguments += [
-        f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None
-    ]
+    arguments += [f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None]
     return parse_options(arguments, f"invoke {name}")
 
 
@@ -150,7 +146,5 @@ def _torch_wheel(text: str | None, prog: str) -> str | None:
         return None if text is None else "PyPI"
     path = Path(text)
     if path.suffix != ".whl" or not path.is_file():
-        raise ConfigError(
-            f"{prog}: --torch {text}: no such wheel; give a .whl file, or PyPI", code="no-such-wheel"
-        )
+        raise ConfigError(f"{prog}: --torch {text}: no such wheel; give a .whl file, or PyPI", code="no-such-wheel")
     return str(path.resolve())

@@ -175,9 +175,7 @@ def _platform_libraries(tag: str) -> str:
 
     if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES
-    return shlex.quote(
-        "|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist))
-    )
+    return shlex.quote("|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist)))
 
 
 OLDEST_TAG = """\
@@ -186,9 +184,7 @@ shown=$(auditwheel show "$raw"/*.whl 2> /dev/null | tr '\\n' ' ' || true)
 found=$(grep -oE 'following platform tag: "manylinux_[a-z0-9_]+"' <<< "$shown" || true)
 [ -z "$found" ] || tag=$(cut -d '"' -f 2 <<< "$found")"""
 
-SYSTEM_LIBRARIES = (
-    r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
-)
+SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
 CLONE = """\
     git clone --quiet --recursive --branch $tag $repository "$$source"

@@ -29,9 +29,7 @@ def install_command_for_release(facts: Facts, release: Release, manager: str, pr
     return " ".join(install_command(manager, names, root=is_root()))
 
 
-def required_packages(
-    facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None
-) -> tuple[str, ...]:
+def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None) -> tuple[str, ...]:
     """Return the system packages, by name, that any of the cells needs."""
     found: dict[str, None] = {}
     for cell in cells:

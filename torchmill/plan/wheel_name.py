@@ -63,9 +63,7 @@ def python_tag(python: str) -> str:
     return f"{interpreter}-{interpreter}{flag}"
 
 
-def promised_platform_tag(
-    facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str
-) -> str:
+def promised_platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str) -> str:
     """Return the platform tag that was asked for, with its machine; for "auto" see `platform_tag`.
 
     Raises ConfigError for a tag that no wheel of this build can have, or where tags are not to be chosen.

@@ -112,9 +112,7 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     folder = site.cache_folder / "ccache"
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache_variables(program, site.root, folder, MAX_SIZE, shared) | {
-        STATS_LOG_VARIABLE: str(site.log)
-    }
+    variables = ccache_variables(program, site.root, folder, MAX_SIZE, shared) | {STATS_LOG_VARIABLE: str(site.log)}
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
@@ -191,9 +189,7 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
         counts = sccache.count_sccache_hits(found)
     if counts is None or not any(counts):
         return None
-    return CacheHits(
-        " ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or "")
-    )
+    return CacheHits(" ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or ""))
 
 
 def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
@@ -236,9 +232,7 @@ def probe_ccache(path: str) -> CcacheProgram:
     """Return what a ccache reports of itself; nothing where it does not run."""
     output = program_output(path, "--version")
     version, features = _VERSION.match(output), _FEATURES.search(output)
-    return CcacheProgram(
-        path, version[1] if version else None, frozenset(features[1].split() if features else ())
-    )
+    return CcacheProgram(path, version[1] if version else None, frozenset(features[1].split() if features else ()))
 
 
 def ccache_variables(

@@ -12,10 +12,7 @@ from torchmill.core.errors import ConfigError
 
 VARIABLE = "TORCHMILL_CACHE"
 NONE = "none"  # in its place: no compiler cache at all
-FORMS = (
-    "redis://HOST:PORT/NUMBER, http://HOST/PATH, https://HOST/PATH, file:///FOLDER, s3://BUCKET/PREFIX, "
-    "gha or none"
-)
+FORMS = "redis://HOST:PORT/NUMBER, http://HOST/PATH, https://HOST/PATH, file:///FOLDER, s3://BUCKET/PREFIX, gha or none"
 READ_ONLY = "read-only"  # after a #: what is compiled here is not put into it
 REMOTE_TIMEOUT_SECONDS = 3.0  # seconds that a server gets to answer before the build
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
@@ -35,9 +32,7 @@ class RemoteCache:
     path: str = ""  # without its last slash; of redis the number of the database
     user: str = ""
     password: str = ""
-    options: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of s3 its endpoint and region, of http the layout
+    options: Mapping[str, str] = field(default_factory=dict)  # of s3 its endpoint and region, of http the layout
     read_only: bool = False
 
     def __str__(self) -> str:

@@ -169,9 +169,7 @@ def build_image(
             lines = [line.strip() for line in error.output.splitlines() if line.strip()]
             refusals = [match["why"] for line in lines if (match := _REFUSAL.fullmatch(line))]
             if refusals:
-                raise HostError(
-                    f"{build.tag} was not built: {refusals[-1]}", code="base-image-refused"
-                ) from None
+                raise HostError(f"{build.tag} was not built: {refusals[-1]}", code="base-image-refused") from None
             silent = f"{build.engine.name} ended with exit code {error.returncode}"
             raise BuildError(
                 f"{build.tag} was not built: {_why(lines, catalogue) or silent}; the whole log: {log}",

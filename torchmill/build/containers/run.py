@@ -92,9 +92,7 @@ def container_commands(engine: Engine, engine_host: EngineHost, container: Conta
     return ContainerCommands(
         before=(),
         trial=engine.command("run", "--rm", *local, "--entrypoint", "uname", image, "-m"),
-        main=engine.command(
-            "run", "--rm", *init, *local, *outside, *options, "--entrypoint", program, image, *words
-        ),
+        main=engine.command("run", "--rm", *init, *local, *outside, *options, "--entrypoint", program, image, *words),
         after=engine.command("rm", "--force", name),
     )
 

@@ -64,9 +64,7 @@ def watch_container(
             pipe.close()
 
 
-def end_container(
-    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None
-) -> None:
+def end_container(mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
     """End the processes that carry a variable, and have an engine remove their container."""
     if sys.platform != "win32" and mark:
         for name, value in mark.items():

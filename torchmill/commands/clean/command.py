@@ -76,15 +76,12 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
         }
         return dumps(data, indent=1)
     lines = [*_stored_table(usages)]
-    lines.append(
-        f"{format_bytes(size)} in total; a file with several names counts in each item, and once here"
-    )
+    lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, and once here")
     if leftovers:
         lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
     lines += _old_folders(layout)
     lines += [
-        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk"
-        for name, one in disks.items()
+        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk" for name, one in disks.items()
     ]
     return "\n".join(lines)
 

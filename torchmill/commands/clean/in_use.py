@@ -72,8 +72,7 @@ class RunningProcesses:
         starts = [f"{name}{os.sep}" for name in names]
         return self.first(
             lambda one: any(
-                text in names or any(start in text for start in starts)
-                for text in (*one.words, one.program, one.cwd)
+                text in names or any(start in text for start in starts) for text in (*one.words, one.program, one.cwd)
             )
         )
 

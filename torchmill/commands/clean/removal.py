@@ -56,9 +56,7 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
         )
     for name in names:
         if name not in KIND_NAMES:
-            raise ConfigError(
-                f"unknown --kind {name}: choose from {', '.join(KIND_NAMES)}", code="unknown-kind"
-            )
+            raise ConfigError(f"unknown --kind {name}: choose from {', '.join(KIND_NAMES)}", code="unknown-kind")
     return CleanCriteria(
         tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected")),
         _parse_option("age", age, parse_duration),
@@ -90,9 +88,7 @@ def items_to_remove(items: Iterable[StoredItem], criteria: CleanCriteria, now: f
     """
     idle, tags = criteria.idle, criteria.tags
     chosen = (
-        item
-        for item in items
-        if (idle is None or now - item.used >= idle) and (tags is None or item.tag in tags)
+        item for item in items if (idle is None or now - item.used >= idle) and (tags is None or item.tag in tags)
     )
     return sorted(chosen, key=lambda item: (item.used, item.kind, item.name))
 
@@ -129,9 +125,7 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
     return outcome
 
 
-def _remove_unless_used(
-    item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
-) -> tuple[str, DiskBytes]:
+def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool) -> tuple[str, DiskBytes]:
     """Remove an item under its locks; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:

@@ -32,15 +32,11 @@ Finder = Callable[[], Iterable[Path]]
 TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # folders of the cache
 HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
-CACHE_NAMES = frozenset(
-    {*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER}
-)
+CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER})
 _OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
 _CHANNEL_RECORD = "torchmill-channel.json"  # which deliver/conda/channel.py writes: sha256 by path
 # What py-rattler writes into each folder of a channel, beside packages.
-_CHANNEL_INDEX = re.compile(
-    r"[\w-]+/(repodata\.json(\.zst)?|repodata_shards\.msgpack\.zst|shards/\w+\.msgpack\.zst)"
-)
+_CHANNEL_INDEX = re.compile(r"[\w-]+/(repodata\.json(\.zst)?|repodata_shards\.msgpack\.zst|shards/\w+\.msgpack\.zst)")
 
 
 def no_hindrance(_: RunningProcesses) -> str:
@@ -300,14 +296,10 @@ def _written_folder(  # noqa: PLR0917 - an index and a channel have all of it
         yield StoredItem(kind, out.name, find, newest_change((record,)), "", (lock,), hindrance)
 
 
-def _foreign_files(
-    out: Path, record: Path, written: Mapping[str, Sequence[str]], digests: StatCache
-) -> Iterator[Path]:
+def _foreign_files(out: Path, record: Path, written: Mapping[str, Sequence[str]], digests: StatCache) -> Iterator[Path]:
     """Yield the files of an index or a channel that are not as we wrote them."""
     for folder, subfolders, names in os.walk(out):
-        subfolders[:] = sorted(
-            name for name in subfolders if not name.startswith((DELETED_NAME, scan.FOLDER))
-        )
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith((DELETED_NAME, scan.FOLDER)))
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for path in (Path(folder, name) for name in sorted([*names, *links])):
             name = path.relative_to(out).as_posix()
@@ -330,9 +322,7 @@ def find_images(place: StoragePlace) -> Iterator[StoredItem]:
     for out in list_children(home):
         if (out / IMAGE_RECORD).is_file() and not out.name.startswith("."):
             locks, changed = (home / ".locks" / out.name / LOCK_FILE,), partial(hindrance, out)
-            yield stored(
-                "images", out.name, out, touched=(out / IMAGE_RECORD,), locks=locks, hindrance=changed
-            )
+            yield stored("images", out.name, out, touched=(out / IMAGE_RECORD,), locks=locks, hindrance=changed)
 
 
 # What all checkouts of a user share
@@ -420,9 +410,7 @@ def _sccache_server(running: RunningProcesses) -> str:
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 
 
-def _each_file(
-    kind: str, folder: Path, pattern: str, hindrance: Hindrance = no_hindrance
-) -> Iterator[StoredItem]:
+def _each_file(kind: str, folder: Path, pattern: str, hindrance: Hindrance = no_hindrance) -> Iterator[StoredItem]:
     for path in folder.glob(pattern):
         # hidden: being written
         if path.is_file() and not path.name.startswith((".", "stats", "CACHEDIR")):
@@ -469,9 +457,7 @@ KINDS = (
         partial(find_trees, kind="outputs"),
     ),
     StorageKind("sources", "fetched again", find_sources),
-    StorageKind(
-        "environments", "installed again, and what includes their headers recompiled", find_environments
-    ),
+    StorageKind("environments", "installed again, and what includes their headers recompiled", find_environments),
     StorageKind("logs", "`invoke report` cannot draw those builds any more", find_logs),
     StorageKind("members", "compressed again", find_members),
     StorageKind("downloads", "downloaded again", find_downloads),

@@ -89,8 +89,7 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
         from torchmill.commands.report.picture import write_picture
     except ModuleNotFoundError as error:
         raise HostError(
-            f"{error.name} is not installed, and the picture needs it: "
-            "`python -m pip install -r requirements.txt`",
+            f"{error.name} is not installed, and the picture needs it: `python -m pip install -r requirements.txt`",
             code="no-matplotlib",
         ) from None
     _write_whole(write_picture, recording, drawing)

@@ -206,9 +206,7 @@ def _bars(axes: Axes, shown: list[UnitRun], wall: float) -> None:
     axes.grid(visible=False, axis="y")
     for row, run in enumerate(shown):
         colour = FAMILIES.get(run.family, FAINT)
-        axes.barh(
-            row, run.seconds, left=run.begun, height=0.72, color=colour, edgecolor=colour, linewidth=0.8
-        )
+        axes.barh(row, run.seconds, left=run.begun, height=0.72, color=colour, edgecolor=colour, linewidth=0.8)
         if run.outcome in CUT_SHORT:
             axes.plot([run.ended], [row], "X", color=CUT_SHORT[run.outcome], markeredgecolor="white")
         _beside(axes, row, run, wall)

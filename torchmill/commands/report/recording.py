@@ -179,9 +179,7 @@ def _sums(sums: Totals) -> Iterator[str]:
 def _describe_events(events: Sequence[TimelineEvent]) -> list[str]:
     """Return what events say beyond that they happened, a few of them."""
     telling = [one for one in events if one.text]
-    lines = [
-        ": ".join(filter(None, (one.kind, unit_title(one.key), one.text))) for one in telling[:UNITS_SHOWN]
-    ]
+    lines = [": ".join(filter(None, (one.kind, unit_title(one.key), one.text))) for one in telling[:UNITS_SHOWN]]
     more = len(telling) - len(lines)
     return [*lines, f"… and {more} more"] if more else lines
 

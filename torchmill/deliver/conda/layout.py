@@ -151,8 +151,7 @@ def _entry_points(staged: StagedWheel) -> Iterator[EntryPoint]:
         if entry.group in GROUPS:
             if not SCRIPT.fullmatch(entry.name) or entry.name in {".", ".."}:
                 raise DeliveryError(
-                    f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do "
-                    f"not use it",
+                    f"{staged.raw_name}: the script name {entry.name!r} is not a valid file name: do not use it",
                     code="invalid-script",
                 )
             yield entry

@@ -36,15 +36,13 @@ def conda_subdir(conda: CondaFacts, arch: str, environ: Mapping[str, str]) -> st
     found = conda.subdirs.get(arch)
     if found is None:
         raise ImpossibleBuildError(
-            f"no conda platform for {arch}: conda.toml has {', '.join(conda.subdirs)}; "
-            "install the wheel with pip",
+            f"no conda platform for {arch}: conda.toml has {', '.join(conda.subdirs)}; install the wheel with pip",
             code="no-conda-platform",
         )
     asked = environ.get(SUBDIR, found)
     if asked != found:
         raise ConfigError(
-            f"{SUBDIR} is {asked}, but builds on {arch} are for {found}: unset it, "
-            f"or build on such a machine",
+            f"{SUBDIR} is {asked}, but builds on {arch} are for {found}: unset it, or build on such a machine",
             code="conda-subdir-differs",
         )
     return found
@@ -72,9 +70,7 @@ def conda_variant(facts: Facts, variant: str) -> str:
     )
 
 
-def build_string(
-    facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int
-) -> str:
+def build_string(facts: Facts, python: str, variant: str, label: str | None, *, cudnn: str | None, number: int) -> str:
     """Return the build string, "py3.8_cuda11.0.221_cudnn8.0.5_0": a package's variant, in its name.
 
     `label` is the wheel's local label; what it says beside the variant follows, too. `cudnn` is the version

@@ -158,9 +158,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     ]
     texts = {"Dockerfile": dockerfile.join_blocks(blocks), "devcontainer.json": _settings(request)}
     notes = tuple(filter(None, (dockerfile.digest_note(base),)))
-    run = (
-        "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
-    )
+    run = "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, notes, run=run)
 
 

@@ -35,9 +35,7 @@ exec "$@"
 """
 
 
-def runtime_recipe(
-    facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]
-) -> ImageRecipe:
+def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
     `wheels` are file names in dist/; where there are none, `packages` ("torch==1.13.1+cpu") come from the

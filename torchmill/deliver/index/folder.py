@@ -125,9 +125,7 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
                 yield from _lying(Path(entry.path), f"{place}/")
 
 
-def _require_room(
-    out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]
-) -> None:
+def _require_room(out: Path, there: Mapping[str, str], foreign: Collection[str], wanted: Iterable[str]) -> None:
     """Refuse to write where something lies that is not ours, or through a link."""
     for place in wanted:
         ways = {place, *map(str, PurePosixPath(place).parents)}
@@ -140,9 +138,7 @@ def _require_room(
             )
 
 
-def _require_untouched(
-    out: Path, found: Mapping[str, str], before: IndexState, digests: Mapping[str, str]
-) -> None:
+def _require_untouched(out: Path, found: Mapping[str, str], before: IndexState, digests: Mapping[str, str]) -> None:
     """Refuse to go over files of ours that somebody changed."""
     changed = [
         place
@@ -205,9 +201,7 @@ def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
         shutil.copy2(source, fresh)
         same = files.hash_file(fresh) == wheel.entry.sha256
     if not same:
-        raise DeliveryError(
-            f"{wheel.path} changed while it was read: run the command again", code="changed-meanwhile"
-        )
+        raise DeliveryError(f"{wheel.path} changed while it was read: run the command again", code="changed-meanwhile")
 
 
 def _remove(out: Path, places: Sequence[str]) -> None:

@@ -102,8 +102,7 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
         versions[entry.name, str(entry.version)].append(entry)
     for (name, version), wheels in versions.items():
         first, *others = [
-            (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras))
-            for one in wheels
+            (one.file, metadata.declared_needs(one.requires_python, one.requires, one.extras)) for one in wheels
         ]
         differences = (metadata.needs_difference(first, other) for other in others)
         if difference := next(filter(None, differences), ""):
@@ -244,9 +243,7 @@ def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> 
     return change
 
 
-def apply_yanks(
-    before: Mapping[str, str], change: YankChange, entries: Iterable[IndexEntry]
-) -> dict[str, str]:
+def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable[IndexEntry]) -> dict[str, str]:
     """Return what is yanked now. Raises ConfigError for a version that is not there, or not yanked."""
     entries = tuple(entries)
     for named in change.yank:
@@ -290,9 +287,7 @@ def compute_pages(
     _require_room(variants, entries)
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
-        return [
-            PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata) for entry in chosen
-        ]
+        return [PageLink(entry, address(entry, folder), yank_reason(yanked, entry), metadata) for entry in chosen]
 
     projects: dict[str, str] = {}
     lists: dict[str, str] = {}

@@ -142,10 +142,7 @@ def scan_wheels(
             problems.append(str(error))
     if problems:
         raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
-    all_ = [
-        ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry)
-        for path in paths
-    ]
+    all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
     return _single(all_)
 
 

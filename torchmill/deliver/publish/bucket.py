@@ -115,9 +115,7 @@ class BucketTarget(PublishTarget):
                 code="file-appeared",
             )
         if not key and code in _ABSENT:
-            return DeliveryError(
-                f"{self.name} does not exist: create the bucket, or name another", code="no-bucket"
-            )
+            return DeliveryError(f"{self.name} does not exist: create the bucket, or name another", code="no-bucket")
         message = response.get("Error", {}).get("Message") or code
         return DeliveryError(
             f"{self.name} refuses {key or 'these keys'} ({message}): they need s3:ListBucket, "

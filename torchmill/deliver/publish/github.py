@@ -97,8 +97,7 @@ def _connection(url: str) -> Iterator[None]:
         yield
     except requests.RequestException as error:
         raise NetworkError(
-            f"{redact_url(url)}: the connection broke ({type(error).__name__}): run the command again "
-            f"to go on",
+            f"{redact_url(url)}: the connection broke ({type(error).__name__}): run the command again to go on",
             code="connection-lost",
         ) from None
 
@@ -121,9 +120,7 @@ def _parse_response(response: requests.Response, what: str) -> Any:
     told = f"GitHub answers {response.status_code} ({said}) to {response.request.method} {what}"
     if response.status_code >= _SERVER or response.headers.get("x-ratelimit-remaining") == "0":
         raise NetworkError(f"{told}: run the command again later to go on", code="github-unavailable")
-    raise DeliveryError(
-        f"{told}: the token needs write access to the repository's contents", code="github-refused"
-    )
+    raise DeliveryError(f"{told}: the token needs write access to the repository's contents", code="github-refused")
 
 
 PUBLIC = "https://api.github.com"
@@ -215,9 +212,7 @@ class GithubReleases(PublishTarget):
         found: Release | None = self.api.get(f"/repos/{self.repository}/releases/tags/{quote(tag, safe='')}")
         if found is not None:
             return found
-        every = self.api.pages(
-            f"/repos/{self.repository}/releases", f"{self.name} is not there for this token"
-        )
+        every = self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not there for this token")
         return next((one for one in every if one["draft"] and one["tag_name"] == tag), None)
 
     def _assets(self, release: int) -> list[Mapping[str, Any]]:

@@ -55,8 +55,7 @@ class IndexTarget(PublishTarget):
         host = urlsplit(upload).hostname or ""
         read = simple or PUBLIC.get(host) or upload.rstrip("/") + "/simple"
         user, password = (
-            environ.get(name) or known
-            for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
+            environ.get(name) or known for name, known in zip(("TWINE_USERNAME", "TWINE_PASSWORD"), said, strict=True)
         )
         same = _server(read) == _server(upload)
         return cls(upload, read, section, (user, password) if user and password and same else None, environ)
@@ -101,9 +100,7 @@ class IndexTarget(PublishTarget):
         cure = "try again, or say with --simple where the index is read"
         listed = package_index.find_project_files(session, self.simple, project, cure) or ()
         return {
-            file.name: (file.sha256 or self._fetched(session, file)).lower()
-            for file in listed
-            if file.name in names
+            file.name: (file.sha256 or self._fetched(session, file)).lower() for file in listed if file.name in names
         }
 
     def _fetched(self, session: requests.Session, file: package_index.IndexFile) -> str:

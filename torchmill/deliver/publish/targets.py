@@ -40,9 +40,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     if scheme == "s3":
         return _bucket(to)
     if scheme not in {"", "file"}:
-        raise ConfigError(
-            f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}", code="unknown-target"
-        )
+        raise ConfigError(f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}", code="unknown-target")
     return _folder(to, scheme)
 
 
@@ -62,9 +60,7 @@ def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
 
     match = _GITHUB.fullmatch(to)
     if match is None or {".", ".."} & set(match["repository"].split("/")):
-        raise ConfigError(
-            f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG", code="invalid-target"
-        )
+        raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG", code="invalid-target")
     return GithubReleases.from_address(match["repository"], match["tag"], environ)
 
 

@@ -83,9 +83,7 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
     every = list(files)
     others = [file for file in every if there.get(file.name, file.sha256) != file.sha256]
     if others:
-        told = "; ".join(
-            f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others
-        )
+        told = "; ".join(f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others)
         raise DeliveryError(
             f"{place} has a different file of the same name, which is never replaced: {told}: give "
             f"the new one a "
@@ -120,9 +118,7 @@ class FolderTarget(PublishTarget):
                         f"{path} cannot be read ({error.strerror or error})", code="not-readable"
                     ) from None
             elif path.is_symlink() or path.exists():
-                raise DeliveryError(
-                    f"{path} is not a file: remove it, or name another folder", code="target-occupied"
-                )
+                raise DeliveryError(f"{path} is not a file: remove it, or name another folder", code="target-occupied")
         return found
 
     def upload(self, file: UploadFile) -> None:
@@ -132,8 +128,7 @@ class FolderTarget(PublishTarget):
             shutil.copyfile(file.path, fresh)
             if hash_file(fresh) != file.sha256:
                 raise DeliveryError(
-                    f"{target} would not hold what {file.path} does: look at the disk, and run the command "
-                    "again",
+                    f"{target} would not hold what {file.path} does: look at the disk, and run the command again",
                     code="upload-differs",
                 )
             try:

@@ -45,9 +45,7 @@ def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Missin
     # a container can be another machine, but only with Linux in it
     elsewhere = arch.system != "linux" and arch.name != request.native
     names = dict.fromkeys(one.identifier(one.arch if elsewhere else request.native) for one in possible)
-    return f"build with `nox -s {' '.join(names)}`" + (
-        f", on {stock.platform_name(arch)}" if elsewhere else ""
-    )
+    return f"build with `nox -s {' '.join(names)}`" + (f", on {stock.platform_name(arch)}" if elsewhere else "")
 
 
 def _cells(facts: Facts, request: SnippetRequest, lacking: MissingWheel) -> Iterator[Cell]:
@@ -85,9 +83,7 @@ def _substitute(
     if first.variant != request.variant and first.arch.system != "macos":
         yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
-        lacking = [
-            MissingWheel(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins
-        ]
+        lacking = [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins]
         yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
 
 
@@ -201,9 +197,7 @@ def _everywhere(
     """Return the Pythons for which each pin has a wheel; those without the GIL only if there is no other."""
     common = set.intersection(*(set(pin.pythons) for pin in pins))
     if not common:
-        served = "; ".join(
-            f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
-        )
+        served = "; ".join(f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins)
         ours = {python for pin in pins if pin.offers for python in pin.pythons}
         lacking = [
             MissingWheel(pin.package, pin.variant, python, pin.arch)
@@ -218,9 +212,7 @@ def _everywhere(
     return tuple(sorted(usual or common, key=python_key))
 
 
-def _absent(
-    facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = ""
-) -> DeliveryError:
+def _absent(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, more: str = "") -> DeliveryError:
     """Return the error for releases that have no wheel on a platform."""
     names = " and ".join(str(release) for release in request.releases)
     base, *_ = request.releases

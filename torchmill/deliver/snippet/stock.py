@@ -36,9 +36,7 @@ def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     """
     known = {platform_name(arch): arch for arch in facts.arches.values()}
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(
-            f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform"
-        )
+        raise ConfigError(f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform")
     return tuple(arch for title, arch in known.items() if title in words)
 
 
@@ -142,9 +140,7 @@ def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
     return same and offer.paired in {"", f"{after}{release.torch}"}
 
 
-def _offers(
-    facts: Facts, file: str, url: str, sha256: str | None, manifest: Mapping[str, Any]
-) -> Iterator[WheelOffer]:
+def _offers(facts: Facts, file: str, url: str, sha256: str | None, manifest: Mapping[str, Any]) -> Iterator[WheelOffer]:
     """Yield a wheel once for each platform it is for; manylinux has many names for one."""
     try:
         package, version, build, tags = parse_wheel_filename(file)
@@ -223,9 +219,7 @@ class PlatformPin:
     offers: tuple[WheelOffer, ...] = ()  # our wheels; none where they are somebody else's
 
 
-def find_official(
-    facts: Facts, base: Release, release: Release, variant: str, arch: Arch
-) -> PlatformPin | None:
+def find_official(facts: Facts, base: Release, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
     """Return the pin of a release's official wheels, which go with `base`; None where none are known."""
     official = {toolkit.variant for toolkit in facts.toolkits if toolkit.version in base.cuda_official}
     kind = CPU if variant == CPU else "cuda" if variant in official else ""
@@ -283,19 +277,11 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
     pages = [folder / package / "index.html" for package in facts.packages]
     if any(page.is_file() for page in pages):
         files = tuple(file for page in pages if page.is_file() for file in _page(page))
-        return WheelStock(
-            str(folder), WheelPlace(NAME, folder.as_uri(), INDEX), offers_of_index(facts, files)
-        )
-    ours = (
-        path
-        for path in wheel_file.list_wheels(folder)
-        if wheel_file.parse_file_name(path)[0] in facts.packages
-    )
+        return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), INDEX), offers_of_index(facts, files))
+    ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
     wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
     found = tuple(
-        offer
-        for one in wheels
-        for offer in _offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest)
+        offer for one in wheels for offer in _offers(facts, one.file_name, one.path.as_uri(), one.sha256, one.manifest)
     )
     if not found:
         raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
@@ -327,8 +313,7 @@ def _served(facts: Facts, index: str) -> WheelStock:
     files = tuple(replace(one, url=_without_login(one.url)) for page in pages for one in page)
     if not files:
         raise DeliveryError(
-            f"--index {url}: it has no page of {' or '.join(facts.packages)}: give the address of the "
-            f"index itself",
+            f"--index {url}: it has no page of {' or '.join(facts.packages)}: give the address of the index itself",
             code="no-wheels",
         )
     return WheelStock(url, WheelPlace(NAME, url, INDEX), offers_of_index(facts, files))

@@ -43,9 +43,7 @@ def requirement_lines(decision: SnippetDecision, direct: Direct) -> tuple[str, .
     return (*found, decision.numpy) if decision.numpy else tuple(found)
 
 
-def source_lines(
-    decision: SnippetDecision, package: str, direct: Direct
-) -> tuple[tuple[WheelPlace, str], ...]:
+def source_lines(decision: SnippetDecision, package: str, direct: Direct) -> tuple[tuple[WheelPlace, str], ...]:
     """Return where a package comes from, each place with its marker, but for those that are asked anyway."""
     pins = [pin for pin in decision.of_package(package) if not direct(pin) and not pin.place.default]
     return tuple(
@@ -99,9 +97,7 @@ def _addresses(decision: SnippetDecision, pin: PlatformPin) -> Iterator[str]:
     """Yield a line for each wheel of a pin; where there are several, the Python tells which."""
     here = stock.platforms_marker([pin.arch], decision.platforms)
     for offer in pin.offers:
-        yield _with(
-            f"{pin.package} @ {wheel_address(offer)}", stock.join_markers(here, python_marker(pin, offer))
-        )
+        yield _with(f"{pin.package} @ {wheel_address(offer)}", stock.join_markers(here, python_marker(pin, offer)))
 
 
 def python_marker(pin: PlatformPin, offer: WheelOffer) -> str:
@@ -218,8 +214,7 @@ def _locking(decision: SnippetDecision, direct: Direct) -> Iterator[str]:
     several = len(decision.platforms) > 1 and (mixed or bool(pins))
     pythons = decision.pythons if any(len(pin.offers) > 1 for pin in pins) else ()
     targets = [
-        (f" --platform {_target(decision, arch)}" if several else "")
-        + (f' --python "=={python}.*"' if python else "")
+        (f" --platform {_target(decision, arch)}" if several else "") + (f' --python "=={python}.*"' if python else "")
         for arch in (decision.platforms if several else decision.platforms[:1])
         for python in (pythons or ("",))
     ]
@@ -274,14 +269,10 @@ def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: M
     return "\n".join(lines)
 
 
-def _tables(
-    decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str
-) -> Iterator[str]:
+def _tables(decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str) -> Iterator[str]:
     """Yield what is the same everywhere, and a table for each platform of what is not."""
     by_package = {name: decision.of_package(name) for name in decision.packages}
-    values = {
-        name: {pin.arch.name: _pixi_value(pin, direct) for pin in pins} for name, pins in by_package.items()
-    }
+    values = {name: {pin.arch.name: _pixi_value(pin, direct) for pin in pins} for name, pins in by_package.items()}
     everywhere = {name for name, own in values.items() if len(set(own.values())) == 1}
     common = [f"{name} = {next(iter(values[name].values()))}" for name in values if name in everywhere]
     if decision.numpy:
@@ -329,8 +320,7 @@ def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     words = ["pyproject.toml; then `poetry lock` and `poetry install`"]
     if any(addressed(pin) and not direct(pin) for pin in decision.pins):
         words.append(
-            "wheels are named by their address where Poetry cannot look them up: see "
-            "docs/how-to/write-project-files.md"
+            "wheels are named by their address where Poetry cannot look them up: see docs/how-to/write-project-files.md"
         )
     lines = [*snippet_header(decisions, words), "", *project_table(decisions, addressed)]
     lines += ["", "[tool.poetry]", "package-mode = false", *_poetry_sources(decision, addressed)]

@@ -17,9 +17,7 @@ from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file
 from torchmill.core.process import CommandError, stream
 
-_ONE_LINE = re.compile(
-    r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$"
-)
+_ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
@@ -325,8 +323,7 @@ def parse_show(text: str) -> list[BinaryPackage]:
             depends=tuple(_groups(fields.get("depends", ""))),
             glibc=match[1] if (match := _GLIBC.search(fields.get("depends", ""))) else None,
             # the name that apt gives the file, which escapes the colon of an epoch
-            file=f"{fields['package']}_{fields['version'].replace(':', '%3a')}_"
-            f"{fields.get('architecture', 'all')}.deb",
+            file=f"{fields['package']}_{fields['version'].replace(':', '%3a')}_{fields.get('architecture', 'all')}.deb",
             size=int(fields["size"]),
             sha256=fields["sha256"],
         )

@@ -52,10 +52,7 @@ def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: boo
     root = folder.with_name(f"{folder.name}.root")
     root.mkdir(parents=True)
     with report_unwritable(folder), refuse_damage(archive):
-        if archive.suffix == ".zip":
-            commit = _unzip(archive, root, bar)
-        else:
-            commit = _untar(archive, root, bar, proved=proved)
+        commit = _unzip(archive, root, bar) if archive.suffix == ".zip" else _untar(archive, root, bar, proved=proved)
     inside = list(root.iterdir())
     top = inside[0] if len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink() else root
     top.rename(folder)

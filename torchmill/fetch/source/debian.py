@@ -67,9 +67,7 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
 
 
-def _download(
-    apt: Apt, name: str, version: str | None, request: SourceRequest, bar: "ProgressBar"
-) -> SourcePackage:
+def _download(apt: Apt, name: str, version: str | None, request: SourceRequest, bar: "ProgressBar") -> SourcePackage:
     """Return the listed package, its tarball downloaded and checked."""
     try:
         found, failure = apt.query(lambda: apt.find(name, version), bool)
@@ -118,9 +116,7 @@ def explain_apt_error(output: str, folder: Path, what: str, ways: str) -> Torchm
         )
     if _UNREACHABLE.search(output):
         return NetworkError(f"cannot reach Debian's archive ({complaint}): {ways}", code="host-unreachable")
-    return SourceError(
-        f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed"
-    )
+    return SourceError(f"apt could not get {what} from Debian's archive ({complaint}): {ways}", code="apt-failed")
 
 
 def apt_complaint(output: str) -> str:

@@ -56,9 +56,7 @@ _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodule
 Run = Callable[[GitCheckout, Sequence[str]], object]
 
 
-def fetch_git(
-    request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay
-) -> Source:
+def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay) -> Source:
     """Fetch the request with its submodules and return it; `current` is the complete source in the slot.
 
     Raises NetworkError, SourceError, HostError.
@@ -170,9 +168,7 @@ def _seed_history(slot: SourceDir) -> bool:
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):
-        shutil.copytree(
-            origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=link_objects
-        )
+        shutil.copytree(origin, fresh / "tree" / ".git", symlinks=True, ignore=_LEFT_BEHIND, copy_function=link_objects)
     fresh.rename(slot.partial)
     return True
 
@@ -255,9 +251,7 @@ class GitTransport:
         self.reached.add(host_of(real))
 
     def _unreachable(self, url: str, why: str) -> NetworkError:
-        return NetworkError(
-            f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}", code="host-unreachable"
-        )
+        return NetworkError(f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}", code="host-unreachable")
 
     def _explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
@@ -322,9 +316,7 @@ class Submodule:
     path: str  # from the top of the tree
 
 
-def _populate_submodules(
-    top: GitCheckout, transport: GitTransport, progress: ProgressDisplay
-) -> dict[str, str]:
+def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: ProgressDisplay) -> dict[str, str]:
     """Bring every submodule to its pinned commit and return path -> commit.
 
     What is there already is kept. Raises NetworkError, SourceError or HostError for the first that fails.
@@ -373,9 +365,7 @@ def _urls(repository: GitCheckout) -> dict[str, str]:
     listed = repository.git("config", "-z", "--local", "--list").split("\0")
     pairs = (entry.partition("\n") for entry in listed if entry.startswith("submodule."))
     return {
-        key.removeprefix("submodule.").removesuffix(".url"): value
-        for key, _, value in pairs
-        if key.endswith(".url")
+        key.removeprefix("submodule.").removesuffix(".url"): value for key, _, value in pairs if key.endswith(".url")
     }
 
 

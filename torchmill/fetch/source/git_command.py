@@ -118,9 +118,7 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
-    return next(
-        (cause for cause, signs in _SIGNS if re.search(signs, output, re.IGNORECASE)), GitFailure.OTHER
-    )
+    return next((cause for cause, signs in _SIGNS if re.search(signs, output, re.IGNORECASE)), GitFailure.OTHER)
 
 
 def foreign_owner_error(tree: Path) -> SourceError:
@@ -241,9 +239,7 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
     listed = (line.partition("\t") for line in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"))
     commits = {path: about.split()[2] for about, _, path in listed if about.startswith("160000 ")}
     try:
-        modules = repository.git(
-            "config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
-        )
+        modules = repository.git("config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
     except CommandError:  # no such file, or nothing in it
         return ()
     pairs = (entry.partition("\n") for entry in modules.split("\0") if entry)
@@ -255,9 +251,7 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
                 "elsewhere: do not trust this source",
                 code="hostile-source",
             )
-    return tuple(
-        SubmodulePin(names[path], path, commit) for path, commit in sorted(commits.items()) if path in names
-    )
+    return tuple(SubmodulePin(names[path], path, commit) for path, commit in sorted(commits.items()) if path in names)
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
@@ -269,8 +263,7 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
         listed = run_git(tree, "status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
     except CommandError as error:
         raise SourceError(
-            f"git cannot read {tree} ({complaint_gist(error.output)}): delete {tree.parent} and fetch it "
-            "again",
+            f"git cannot read {tree} ({complaint_gist(error.output)}): delete {tree.parent} and fetch it again",
             code="unreadable-repository",
         ) from None
     found: list[str] = []

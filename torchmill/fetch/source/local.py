@@ -103,9 +103,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
     if path is None:
         refused = "check the address given to --from"
         otherwise, sha256 = request.ways_out(), request.sha256.lower() or None
-        path = download_file(
-            origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, sha256=sha256
-        )
+        path = download_file(origin, slot.downloaded, bar, otherwise=otherwise, refused=refused, sha256=sha256)
     else:
         name = str(path)
     if path.is_file():
@@ -162,9 +160,7 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     if git_folder(folder) is None:
         return None, False, {}, set()
     try:
-        status = run_git(
-            folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none"
-        )
+        status = run_git(folder, "status", "--porcelain", "-z", "--no-renames", "--ignored", "--ignore-submodules=none")
         listing = run_git(folder, "submodule", "status", "--recursive")
     except CommandError as error:
         raise SourceError(

@@ -89,7 +89,5 @@ def source_requests(
         package = facts.packages[each.package]
         in_git = bool(package.repository)
         source = origin or (None if in_git else PYPI)
-        requests.append(
-            SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256)
-        )
+        requests.append(SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256))
     return tuple(requests)

@@ -177,8 +177,7 @@ def check_source(source: Source) -> FetchRecord:
         )
     if (record.source.commit, record.source.provider) != (source.commit, source.provider):
         raise SourceError(
-            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: "
-            "run the command again",
+            f"{source.path} was replaced while it was in use, and is now {record.source.commit}: run the command again",
             code="source-replaced",
         )
     if clause := moved_clause(record.source):

@@ -79,9 +79,7 @@ def offer(
     try:
         import rattler  # noqa: F401 (whether it is there)
     except ImportError:
-        return ProviderRefusal(
-            PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)"
-        )
+        return ProviderRefusal(PROVIDER, "it needs py-rattler, which is not installed (`pip install py-rattler`)")
     why = "no channel is known that has it"
     for source in sources:
         with contextlib.closing(progress.task(f"{request} on {', '.join(source.where)}")):
@@ -93,9 +91,7 @@ def offer(
                 first = source.packages[0].split()[0]  # its version stands for all
                 full = next((piece.version for piece in pieces if piece.name == first), "")
                 exact = request if request.kind == TOOLKIT else replace(request, version=full)
-                return ProviderOffer(
-                    exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress)
-                )
+                return ProviderOffer(exact, PROVIDER, full, pieces, partial(_fill, exact, pieces, cache, progress))
             found = f"the channel lists no sha256 of {', '.join(unchecked)}, so they could not be checked"
         why = found
     return ProviderRefusal(PROVIDER, why)
@@ -158,9 +154,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
 def _piece(record: RepoDataRecord) -> ProviderPackage:
     digest = record.sha256.hex() if record.sha256 else ""
     version, size = str(record.version), record.size or 0
-    return ProviderPackage(
-        PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size
-    )
+    return ProviderPackage(PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size)
 
 
 def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
@@ -173,9 +167,7 @@ def _file(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
         return fetch_piece(piece, cache, bar)
     file = Path(url2pathname(parts.path))
     if hash_file(file) != piece.sha256:
-        raise SourceError(
-            f"{file} is not what the channel lists: index the channel again", code="wrong-digest"
-        )
+        raise SourceError(f"{file} is not what the channel lists: index the channel again", code="wrong-digest")
     return file
 
 
@@ -194,8 +186,7 @@ def _unpack(package: Path, name: str, home: Path, place: Callable[[str], str | N
             if (refusal := read_refusal(str(error), home)) is not None:
                 raise refusal from None
             raise SourceError(
-                f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): "
-                "run the command again",
+                f"{package} cannot be unpacked ({shorten(str(error), _LONGEST_REASON)}): run the command again",
                 code="damaged-archive",
             ) from None
         # what holds the path of where it was made only tells other programs where the package lies

@@ -144,9 +144,7 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
             file.unlink()  # apt goes on with what is too short, and with nothing else
     total = sum(one.size for one in lacking)
     try:
-        download_binaries(
-            apt, lacking, store, lambda share: bar.update(int(share * total), total, "downloading")
-        )
+        download_binaries(apt, lacking, store, lambda share: bar.update(int(share * total), total, "downloading"))
     except CommandError as error:
         raise explain_apt_error(error.output, store, str(request), _WAYS) from None
     for one in lacking:
@@ -201,9 +199,7 @@ def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[Bin
     if request.kind != COMPILER or request.arch != platform.machine() or library != "glibc":
         return ""
     needed = max((Version(one.glibc) for one in packages if one.glibc), default=Version("0"))
-    return (
-        f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
-    )
+    return f"that of {where} needs glibc {needed}, and this machine has {has}" if needed > Version(has) else ""
 
 
 def _is_whole(file: Path, package: BinaryPackage) -> bool:
@@ -304,9 +300,7 @@ def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
     return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
 
 
-def suite_archives(
-    suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path
-) -> tuple[AptArchive, ...]:
+def suite_archives(suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path) -> tuple[AptArchive, ...]:
     """Return where a suite is read: an archive that the machine uses, else the distribution's own.
 
     None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
@@ -334,9 +328,7 @@ _DPKG_DEB = "dpkg-deb"
 _UNPACKERS = 4  # at most: more than that wait for the disk
 
 
-def unpack_packages(
-    packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]
-) -> None:
+def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_done: Callable[[Path], None]) -> None:
     """Put the files of packages where `place` wants them; `on_done` hears of each package that is through.
 
     Raises SourceError for a package that cannot be read, HostError for a full disk. Whatever stops one stops

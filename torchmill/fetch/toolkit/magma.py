@@ -61,16 +61,12 @@ class UserMagma:
         proved = bool(self.sha256 or urldefrag(self.place)[1])
         text = _header(here, proved=proved)
         if text is None:
-            return ProviderRefusal(
-                PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is not MAGMA"
-            )
+            return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} has no {_VERSION_HEADER}: it is not MAGMA")
         version = libraries.parse_header_version(MAGMA, text)
         if not version_begins(version, request.version):
             return ProviderRefusal(PROVIDER, f"{hide_password(self.place)} is {MAGMA} {version}", (version,))
         exact, piece = replace(request, version=version), replace(piece, version=version)
-        return ProviderOffer(
-            exact, PROVIDER, version, (piece,), partial(_fill, exact, here, progress, proved)
-        )
+        return ProviderOffer(exact, PROVIDER, version, (piece,), partial(_fill, exact, here, progress, proved))
 
     def _brought(self, cache: Path, progress: ProgressDisplay) -> tuple[Path, ProviderPackage]:
         """Return the local folder or archive, and its entry in the record."""

@@ -100,11 +100,7 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
 
 def _installed(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder | None:
     there = list_provisioned(context.cache, request.arch)
-    return (
-        magma.serving_magma(there, request, context.unserved)
-        if request.kind == MAGMA
-        else there.get(request.name)
-    )
+    return magma.serving_magma(there, request, context.unserved) if request.kind == MAGMA else there.get(request.name)
 
 
 def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
@@ -152,9 +148,7 @@ def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: Progres
         offer.fill(folder)
         _require_complete(offer, folder, context)
         request, pieces = offer.request, tuple(offer.pieces)
-        return ProvisionRecord(
-            request.kind, request.version, offer.full, offer.provider, pieces, request.completes
-        )
+        return ProvisionRecord(request.kind, request.version, offer.full, offer.provider, pieces, request.completes)
 
     def note(text: str) -> None:
         context.progress.task(text).close()

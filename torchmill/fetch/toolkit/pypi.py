@@ -65,9 +65,7 @@ class UsableWheel:
     def sha256(self) -> str:
         """Return the digest in the index. Raises AbsentFromIndexError if it has none."""
         if self.file.sha256 is None:
-            raise AbsentFromIndexError(
-                f"its index lists no sha256 of {self.file.name}, which could not be checked"
-            )
+            raise AbsentFromIndexError(f"its index lists no sha256 of {self.file.name}, which could not be checked")
         return self.file.sha256
 
     def piece(self) -> ProviderPackage:
@@ -78,9 +76,7 @@ class UsableWheel:
         )
 
 
-def usable_wheels(
-    project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc
-) -> tuple[UsableWheel, ...]:
+def usable_wheels(project: str, files: Iterable[IndexFile], arch: str, glibc: Glibc) -> tuple[UsableWheel, ...]:
     """Return the wheels of a project that a machine of this kind and C library can use, the best one last."""
     found = []
     for file in files:

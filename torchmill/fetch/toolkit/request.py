@@ -109,23 +109,17 @@ def candidate_sources(
     here = [one for one in kind if request.arch in one.arches]
     fitting = [one for one in here if one.cuda in {None, request.cuda}]
     any_version = request.kind in LIBRARIES
-    named = tuple(
-        one for one in fitting if any_version or not one.versions or request.version in one.versions
-    )
+    named = tuple(one for one in fitting if any_version or not one.versions or request.version in one.versions)
     if named:
         codes = [";".join(one.capabilities) for one in named]
         missed = [unserved(code, request.capabilities) if code else () for code in codes]
         serving = tuple(one for one, lacks in zip(named, missed, strict=True) if not lacks)
-        return serving or ProviderRefusal(
-            provider, f"its code is for {codes[0]}, and none for {', '.join(missed[0])}"
-        )
+        return serving or ProviderRefusal(provider, f"its code is for {codes[0]}, and none for {', '.join(missed[0])}")
     if fitting:
         has = tuple(dict.fromkeys(version for one in fitting for version in one.versions))
         return ProviderRefusal(provider, f"it has {'CUDA ' * (request.kind == TOOLKIT)}{', '.join(has)}", has)
     what = f"{request.kind} for CUDA {request.cuda}" if here else request.kind
-    return ProviderRefusal(
-        provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else "")
-    )
+    return ProviderRefusal(provider, f"it has no {what}" + (f" for {request.arch}" if kind and not here else ""))
 
 
 def parts_supply(

@@ -252,9 +252,7 @@ def try_compiler(program: Path, arch: str, what: str) -> None:
             capture([str(program), "-O1", "-o", str(made), str(trial)])
             capture([str(made)])
         except CommandError as error:
-            complaint = next(
-                (line for line in error.output.splitlines() if "error" in line.lower()), str(error)
-            )
+            complaint = next((line for line in error.output.splitlines() if "error" in line.lower()), str(error))
             raise HostError(
                 f"{what} does not work on this machine ({complaint.strip()}): install the machine's own "
                 "with its package manager",

@@ -64,9 +64,7 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     found = f"CUDA {there}" if there else absence_text(host)
     verdict = "failure" if there else absence_verdict(host)
     newer = usable_toolkits(context.facts, context.cell, host.toolkits)
-    because = (
-        f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
-    )
+    because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     cure = finding.toolkit_command(context, cuda)
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"

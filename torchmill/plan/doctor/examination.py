@@ -150,9 +150,7 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
 
 def _unusable(host: Host) -> dict[str, tuple[str, str]]:
     headless = {version: (path, "its headers") for version, path in host.headless_interpreters.items()}
-    foreign = {
-        version: (path, f"one for {host.arch}") for version, path in host.translated_interpreters.items()
-    }
+    foreign = {version: (path, f"one for {host.arch}") for version, path in host.translated_interpreters.items()}
     return headless | foreign
 
 

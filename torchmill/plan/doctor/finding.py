@@ -135,9 +135,7 @@ class CheckContext:
     def unseen_folder(self, name: str) -> str | None:
         """Return a folder of a library that only the user's shell knows of, where the build does not look."""
         places = (place.partition("@") for place in self.host.libraries)
-        return next(
-            (where for one, _, where in places if one == name and "/" in where.replace("\\", "/")), None
-        )
+        return next((where for one, _, where in places if one == name and "/" in where.replace("\\", "/")), None)
 
 
 def absence_verdict(host: Host) -> Verdict:

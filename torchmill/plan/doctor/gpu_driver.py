@@ -35,9 +35,7 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     version = host.kernel_driver or host.driver
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
-        because = (
-            "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
-        )
+        because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
         return Finding(subject, absence_text(host), needed, verdict, because=because)
     if oldest is None:
         return Finding(subject, version, needed, "unknown")
@@ -54,9 +52,7 @@ def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
 def _runnable(context: CheckContext, driver: str) -> str | None:
     """Return the command that builds for the newest toolkit that a driver runs, None where there is none."""
     build = context.build
-    runs = {
-        one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)
-    }
+    runs = {one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)}
     cells = [
         cell
         for cell in matrix.release_grid(context.facts, context.cell.release)
@@ -130,9 +126,7 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     cure = f"{context.session} -- --arch-list '{capability.name}'"
     if capability.name not in toolkit.capabilities:
         because += f", nor can CUDA {toolkit.version} make any"
-        newer = capability_key(capability.name) > max(
-            capability_key(one.rstrip("af")) for one in toolkit.capabilities
-        )
+        newer = capability_key(capability.name) > max(capability_key(one.rstrip("af")) for one in toolkit.capabilities)
         cure = f"{context.session} -- --arch-list '{listed}+PTX'" if newer else ""
     return Finding("GPU", found, needed, "warning", cure, because)
 
@@ -150,8 +144,7 @@ def why_no_gpu(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None where one may be asked."""
     if not (host.gpus or host.driver or host.kernel_driver):
         return (
-            "no NVIDIA GPU here, or no driver for it: try the wheels on a machine with one, "
-            "where `nvidia-smi` lists it"
+            "no NVIDIA GPU here, or no driver for it: try the wheels on a machine with one, where `nvidia-smi` lists it"
         )
     if host.kernel_driver and host.driver is None and host.system == "linux":
         return (

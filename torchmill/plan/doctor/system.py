@@ -131,9 +131,7 @@ def _machine(context: CheckContext) -> Iterator[Finding]:
     arch, host = context.build.arch, context.host
     if host.arch != arch:
         cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
-        yield Finding(
-            "machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on"
-        )
+        yield Finding("machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on")
 
 
 def source_finding(context: CheckContext) -> Finding:
@@ -164,9 +162,7 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
         vital = [name for name in missing if wanted[name].when.provider]
         cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
         because = (
-            "the source has no copies of these"
-            if vital
-            else "the build goes on where it finds the same elsewhere"
+            "the source has no copies of these" if vital else "the build goes on where it finds the same elsewhere"
         )
         verdict: Verdict = "failure" if vital else "warning"
         yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
@@ -202,17 +198,13 @@ def _glibc(context: CheckContext) -> Finding:
     if host.glibc is None:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""
-        return Finding(
-            subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because
-        )
+        return Finding(subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because)
     asked = _promised(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
         return Finding(subject, host.glibc, needed, "ok", because=because)
     if Version(asked) < Version(host.glibc):
-        because = (
-            f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
-        )
+        because = f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
         cure = f"build on a system with glibc {asked}, or leave --plat out"
         return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
     tagged = _tagged(plan)
@@ -276,9 +268,7 @@ def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Findi
     elif needs.bounds:
         version, needed = host.versions.get(tool), str(needs)
         if version is None:
-            yield Finding(
-                subject, absence_text(host), needed, absence_verdict(host), f"pip install '{tool}{needs}'"
-            )
+            yield Finding(subject, absence_text(host), needed, absence_verdict(host), f"pip install '{tool}{needs}'")
         elif needs.allows(version):
             yield Finding(subject, version, needed, "ok")
         else:

@@ -55,9 +55,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     recorder = GuardRecorder(sys.stdout.fileno(), Path(command.timeline), clock)
     history = NeedHistory(Path(command.history))
     pool = TokenPool(Path(command.folder))
-    scheduler = UnitScheduler(
-        UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record
-    )
+    scheduler = UnitScheduler(UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record)
     probe = MemoryProbe(
         lambda used: meter.memory(used).bytes, command.memory, lambda: command.cores or meter.cores().count
     )

@@ -17,9 +17,7 @@ from torchmill.core.process import CommandError, capture
 
 SOURCE = Path(__file__).with_name("gate.c")
 LAUNCHERS = tuple(
-    f"CMAKE_{language}_{what}_LAUNCHER"
-    for language in ("C", "CXX", "CUDA")
-    for what in ("COMPILER", "LINKER")
+    f"CMAKE_{language}_{what}_LAUNCHER" for language in ("C", "CXX", "CUDA") for what in ("COMPILER", "LINKER")
 )
 # What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
 _COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
@@ -99,9 +97,7 @@ def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
     return variables | {name: f"{gate};{caching[name]}" for name in LAUNCHERS if name in caching}
 
 
-def make_stand_ins(
-    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
-) -> dict[str, str]:
+def make_stand_ins(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Fill a folder with stand-ins for compilers, for builds that know no launcher.
 
     Return what changes in `environ`, the environment of the build. Each stand-in goes through the cache
@@ -124,9 +120,7 @@ def make_stand_ins(
     return changed
 
 
-def make_nvcc_stand_in(
-    folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
-) -> dict[str, str]:
+def make_nvcc_stand_in(folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Make a stand-in for nvcc below a folder that stands on PATH, and return the variables that name it.
 
     It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. A `ccache`
@@ -196,12 +190,7 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
 
 def _is_compiler(path: str) -> bool:
     file = Path(path)
-    return (
-        file.is_absolute()
-        and file.is_file()
-        and os.access(file, os.X_OK)
-        and file.resolve().name not in _CACHES
-    )
+    return file.is_absolute() and file.is_file() and os.access(file, os.X_OK) and file.resolve().name not in _CACHES
 
 
 def _stand_in(target: Path, first: str, real: str) -> str:

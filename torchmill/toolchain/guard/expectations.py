@@ -185,8 +185,7 @@ def relevant_units(known: Iterable[KnownUnit], package: str, release: str) -> tu
     return tuple(
         KnownUnit(one.pattern, one.peak, one.seconds)
         for one in known
-        if one.package in {"", package}
-        and (one.release is None or one.release.contains(release, prereleases=True))
+        if one.package in {"", package} and (one.release is None or one.release.contains(release, prereleases=True))
     )
 
 

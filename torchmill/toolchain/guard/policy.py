@@ -155,9 +155,7 @@ class MemoryForecast:
             return False
         if not self._levels:
             self._levels = {left: self._level(left) for left in {one.left for one in self._running}}
-        return all(
-            level + new.risen(left) <= self._room for left, level in self._levels.items() if left <= new.left
-        )
+        return all(level + new.risen(left) <= self._room for left, level in self._levels.items() if left <= new.left)
 
     def reserve(self, need: int) -> RoomReservation | None:
         """Keep room for a unit that does not fit yet; None where it will not when all has ended either.
@@ -307,9 +305,7 @@ def _youngest(oldest_first: Sequence[UnitTicket], wanted: float) -> Iterator[Uni
 def _resumed(state: PolicyInput) -> Iterator[Resume]:
     """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
     moving = [one for one in state.running if not one.paused]
-    future = MemoryForecast(
-        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving)
-    )
+    future = MemoryForecast(state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving))
     idle = not moving
     for one in sorted((one for one in state.running if one.paused), key=lambda one: (one.since, one.number)):
         forecast = _going(replace(one, paused=False), state.now)

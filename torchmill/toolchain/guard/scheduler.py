@@ -279,9 +279,7 @@ class UnitScheduler:
         for number in self._running:
             self._tracked[number].allowed = max(allowed, self._tracked[number].allowed)
         waiting, paused = len(self._waiting), len(self._running) - len(moving)
-        self._record(
-            TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short)
-        )
+        self._record(TimelineMoment(now, used, allowed, len(moving), waiting, paused, room.cores, self._short))
 
     def _policy_input(self, room: RoomReading) -> PolicyInput:
         now = self._clock()
@@ -349,9 +347,7 @@ class UnitScheduler:
         number = tracked.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
         family, unit = tracked.description.family if tracked.description else "", ticket.unit
-        run = UnitRun(
-            unit.key, family, ticket.since, self._clock(), tracked.peak, unit.peak, outcome, unit.measured
-        )
+        run = UnitRun(unit.key, family, ticket.since, self._clock(), tracked.peak, unit.peak, outcome, unit.measured)
         self._record(run)
         tracked.group = None
         return ticket

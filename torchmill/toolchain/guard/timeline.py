@@ -74,9 +74,7 @@ _FITS: Mapping[object, tuple[type, ...]] = {
 
 def format_record(record: Record) -> str:
     """Return a record as one line of JSON; times to the millisecond."""
-    values = {
-        name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(record).items()
-    }
+    values = {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(record).items()}
     return json.dumps({"record": _NAMES[type(record)], **values}, separators=(",", ":"))
 
 

@@ -198,9 +198,7 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
     for needed in graft.files[path].needed:
         name = Path(needed).name
         if INTERPRETER_LIBRARY.fullmatch(name):
-            graft.notes.append(
-                f"{graft.path_in_wheel(path)} needed {needed}: removed, the interpreter provides it"
-            )
+            graft.notes.append(f"{graft.path_in_wheel(path)} needed {needed}: removed, the interpreter provides it")
         elif not (
             name in graft.own | graft.provided
             or graft.target.on_system(name)
@@ -212,9 +210,7 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
             graft.replaced.setdefault(path, {})[needed] = name
 
 
-def _bundle_with_companions(
-    graft: Graft, user: Path, needed: str, source: Path
-) -> Iterator[tuple[Path, Path]]:
+def _bundle_with_companions(graft: Graft, user: Path, needed: str, source: Path) -> Iterator[tuple[Path, Path]]:
     """Bundle `source` and what it opens by name, and note that `user` needs it by its new name."""
     if source.resolve() not in graft.bundled:
         for library in (source, *libraries_opened_by(source)):
@@ -319,9 +315,7 @@ DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvidia-[\w-]+)\.so(\.\d+)*")
 # Part of the interpreter that imports the extension; a second copy would be a second interpreter.
 INTERPRETER_LIBRARY = re.compile(r"libpython\d[\w.]*\.so[\d.]*")
 # Libraries that no wheel brings along: the loader, and those of the driver.
-LOCAL_LIBRARY = re.compile(
-    rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}"
-)
+LOCAL_LIBRARY = re.compile(rf"ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d|ld-musl-\w+\.so\.1|{DRIVER_LIBRARY.pattern}")
 _OLD_TAGS = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}  # PEP 600 has no others
 _MOST_LISTED = 3  # problems in one message
 
@@ -438,9 +432,7 @@ def _is_too_new(target: PlatformTarget, version: str) -> bool:
 def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Policy], ...]:
     """Return every policy for `arch` with its version of the C library, oldest first."""
     if arch not in {each.value for each in Architecture}:
-        raise ConfigError(
-            f"{tag}: no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch"
-        )
+        raise ConfigError(f"{tag}: no policy for the arch {arch!r}: choose another tag", code="unknown-tag-arch")
     if libc == "musllinux":
         policies = WheelPolicies(libc=Libc.MUSL, arch=Architecture(arch), musl_policy="musllinux_1_2")
     else:

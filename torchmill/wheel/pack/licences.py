@@ -88,9 +88,7 @@ def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
                 if re.search(rf"(^|/){re.escape(library.name)},", record.read_text("utf-8"), re.MULTILINE):
                     info = record.parent
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
-                    licences = (
-                        each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}")
-                    )
+                    licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))
                     yield LibraryOwner(info.name.removesuffix(".dist-info"), tuple(licences))
 
 
@@ -137,6 +135,4 @@ def _query(program: str, *arguments: str) -> str:
     if shutil.which(program) is None:
         return ""
     english = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(
-        [program, *arguments], env=english, capture_output=True, text=True, check=False
-    ).stdout
+    return subprocess.run([program, *arguments], env=english, capture_output=True, text=True, check=False).stdout

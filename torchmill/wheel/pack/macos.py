@@ -109,9 +109,7 @@ def read_slices(path: Path) -> tuple[MachoSlice, ...]:
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
     headers = [(each.header.cputype, each.commands) for each in MachO(str(path)).headers]
-    return tuple(
-        MachoSlice(CPU_TYPES.get(cpu, f"cpu {cpu:#x}"), _oldest_macos(commands)) for cpu, commands in headers
-    )
+    return tuple(MachoSlice(CPU_TYPES.get(cpu, f"cpu {cpu:#x}"), _oldest_macos(commands)) for cpu, commands in headers)
 
 
 def slice_problems(

@@ -137,9 +137,7 @@ def requirements_on(metadata: Message, name: str) -> list[str]:
     return [line for line in lines if _project_of(line) == canonicalize_name(name)]
 
 
-def declared_needs(
-    requires_python: str | None, requires: Iterable[str], extras: Iterable[str]
-) -> DeclaredNeeds:
+def declared_needs(requires_python: str | None, requires: Iterable[str], extras: Iterable[str]) -> DeclaredNeeds:
     """Return Requires-Python, Requires-Dist and Provides-Extra in a spelling that can be compared."""
     python = ",".join(sorted("".join((requires_python or "").split()).split(",")))
     needs = {_normalize_requirement(line) for line in requires}

@@ -74,9 +74,7 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> BuildError:
     return BuildError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
 
 
-def _unstaged_members(
-    raw: Path, members: Sequence[ZipInfo], edited: Collection[str]
-) -> Iterator[MemberSource]:
+def _unstaged_members(raw: Path, members: Sequence[ZipInfo], edited: Collection[str]) -> Iterator[MemberSource]:
     """Yield the `members` that the finished wheel has as the wheel `raw` has them, unless they are `edited`.
 
     Raises BadZipFile where a member is not where the directory says.

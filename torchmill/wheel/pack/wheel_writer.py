@@ -89,9 +89,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
             yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
-def _write_archive(
-    sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]
-) -> None:
+def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
     archive = ZipWriter(sink, _timestamp())
@@ -108,8 +106,7 @@ def _timestamp() -> time.struct_time:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_SECONDS))
     if not epoch.isdecimal() or len(epoch) > len(str(END_SECONDS)) or int(epoch) >= END_SECONDS:
         raise ConfigError(
-            f"SOURCE_DATE_EPOCH={epoch[:40]}: not a number of seconds before the year 2108: "
-            "unset it or correct it",
+            f"SOURCE_DATE_EPOCH={epoch[:40]}: not a number of seconds before the year 2108: unset it or correct it",
             code="invalid-source-date-epoch",
         )
     return time.gmtime(max(EPOCH_SECONDS, int(epoch)))

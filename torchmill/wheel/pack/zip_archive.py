@@ -176,9 +176,7 @@ def _open_source(path: Path) -> FileIO:
     try:
         return path.open("rb", buffering=0)
     except OSError as error:
-        raise BuildError(
-            f"{path}: cannot be read ({error.strerror}): build it again", code="unreadable-file"
-        ) from None
+        raise BuildError(f"{path}: cannot be read ({error.strerror}): build it again", code="unreadable-file") from None
 
 
 def _require_sound(file: MemberSource, content: ContentDigest) -> None:

@@ -105,9 +105,7 @@ def site_packages(venv: Path) -> Path:
     return Path(capture([str(venv), "-I", "-c", script], env=clean_variables()).strip())
 
 
-def run_checks(
-    venv: Path, script: str, expected: Mapping[str, object], log: TextIO
-) -> dict[str, CheckResult]:
+def run_checks(venv: Path, script: str, expected: Mapping[str, object], log: TextIO) -> dict[str, CheckResult]:
     """Run the check `script` with the environment's interpreter, in a folder away from any source tree.
 
     Raises VerifyError where the script does not run to its end.

@@ -192,8 +192,7 @@ def _by_library(codes: Iterable[DeviceCode]) -> dict[str, list[DeviceCode]]:
 def _by_fatbin(codes: Iterable[DeviceCode]) -> list[set[Piece]]:
     """Return the pieces of each fatbin of one library."""
     return [
-        {(code.kind, code.capability) for code in pieces}
-        for _, pieces in groupby(codes, key=lambda code: code.fatbin)
+        {(code.kind, code.capability) for code in pieces} for _, pieces in groupby(codes, key=lambda code: code.fatbin)
     ]
 
 

@@ -101,9 +101,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
             yield f"{name} is for another CPython than {interpreter.abi}"
 
 
-def _archive_problems(
-    wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter
-) -> Iterator[str]:
+def _archive_problems(wheel: Path, archive: ZipFile, plan: Plan, interpreter: TargetInterpreter) -> Iterator[str]:
     if not _is_planned(wheel.name, plan):
         yield f"the file is named {wheel.name}, the plan says {plan.wheel}"
     infos = wheel_file.dist_info_folders(archive.namelist())
@@ -202,11 +200,7 @@ def tag_problems(wheel: Path) -> list[str]:
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
     Other tags are not judged.
     """
-    promises = [
-        tag
-        for tag in platform_tags(wheel.name)
-        if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))
-    ]
+    promises = [tag for tag in platform_tags(wheel.name) if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))]
     if not promises:
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -257,9 +251,7 @@ def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> 
         yield from _policy_contradictions(root, files, bundling.platform_target(tag))
 
 
-def _policy_contradictions(
-    root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget
-) -> Iterator[str]:
+def _policy_contradictions(root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget) -> Iterator[str]:
     own = {path.name for path in files}
     libc, pattern = _OTHER_LIBC[target.tag.partition("linux")[0] + "linux"]
     for path, info in files.items():

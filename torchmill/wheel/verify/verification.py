@@ -89,9 +89,7 @@ def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
     }
 
 
-def _gpu_code_problems(
-    code: Sequence[DeviceCode], plan: Plan, targets: Sequence[ArchTarget] | None
-) -> Iterator[str]:
+def _gpu_code_problems(code: Sequence[DeviceCode], plan: Plan, targets: Sequence[ArchTarget] | None) -> Iterator[str]:
     """Yield a clause for each problem of a wheel's GPU code."""
     if plan.build.cuda is None and code:
         yield f"{', '.join(dict.fromkeys(each.library for each in code))}: GPU code in a build without CUDA"

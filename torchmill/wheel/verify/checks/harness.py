@@ -65,9 +65,7 @@ def compare_switches(expected, actual, place):
     planned, actual = switches_of(expected.get("switches", {})), switches_of(actual)
     common = sorted(set(planned) & set(actual))
     wrong = [
-        "{} is {}, the plan says {}".format(
-            name, *("on" if each[name] else "off" for each in (actual, planned))
-        )
+        "{} is {}, the plan says {}".format(name, *("on" if each[name] else "off" for each in (actual, planned)))
         for name in common
         if actual[name] != planned[name]
     ]

@@ -32,9 +32,7 @@ def check_headers(expected):
     built_with = getattr(module(expected), "built_with", None)
     if built_with is None:
         return "nothing to compare"
-    return expect_equal(
-        built_with()["python"], platform.python_version(), "the Python whose headers were read"
-    )
+    return expect_equal(built_with()["python"], platform.python_version(), "the Python whose headers were read")
 
 
 def check_library(expected):

@@ -41,9 +41,7 @@ def check_roi_align(expected):
     settings = {"output_size": (2, 2), "spatial_scale": 1.0, "sampling_ratio": 2}
     means = torchvision.ops.roi_align(plane, box, **settings).reshape(-1).tolist()
     # cells of 4 x 4 from (2, 4): middles at x = 4, 8 and y = 6, 10
-    expect_close(
-        means, [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)], 1e-4, "roi_align of a plane"
-    )
+    expect_close(means, [2 * x + 3 * y for y in (6.0, 10.0) for x in (4.0, 8.0)], 1e-4, "roi_align of a plane")
 
 
 def check_transform(expected):
