@@ -18,7 +18,8 @@ from remotezip import RemoteZip, RemoteZipError
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
 from torchmill.core.files import write_atomically
-from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile
+from torchmill.core.silence import silence_limit
+from torchmill.fetch.package_index import IndexFile
 
 READERS = 12  # connections at a time
 _TAIL = 1 << 20  # bytes that are asked for first: the directory of a wheel with 13000 members fits
@@ -138,7 +139,7 @@ def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
 @contextmanager
 def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
     try:
-        with RemoteZip(file.url, session=session, initial_buffer_size=_TAIL, timeout=INDEX_TIMEOUT_SECONDS) as archive:
+        with RemoteZip(file.url, session=session, initial_buffer_size=_TAIL, timeout=silence_limit()) as archive:
             yield archive
     except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
         raise NetworkError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+
+from torchmill.core.errors import TorchmillError, UnforeseenError
 
 RIGHT = "right"  # the result is what it would have been without the fault
 REFUSED = "refused"  # one sentence, an exit code, and nothing wrong was taken
@@ -34,3 +36,36 @@ class Tally:
 def all_failures(tallies: Iterable[Tally]) -> list[str]:
     """Return the failures of all classes, each with the name of its class."""
     return [f"{one.name}: {failure}" for one in tallies for failure in one.failures]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one command ended under a fault, or after it."""
+
+    result: str = ""  # RIGHT, or REFUSED, or "" where it was neither
+    code: str = ""  # of the error
+    complaint: str = ""  # what must not be
+
+    @classmethod
+    def of(cls, attempt: Callable[[], str], expected: str) -> Outcome:
+        """Return how something ended that should return `expected`, or raise an error of ours."""
+        try:
+            found = attempt()
+        except TorchmillError as error:
+            wrong = isinstance(error, UnforeseenError) or not error.code
+            return cls(REFUSED, error.code, f"unforeseen: {error}" if wrong else "")
+        except Exception as error:  # noqa: BLE001 - which is what is looked for
+            return cls(complaint=f"{type(error).__name__}: {error}")
+        return cls(RIGHT) if found == expected else cls(complaint="something wrong was taken")
+
+
+def judge(first: Outcome, second: Outcome, by_hand: Collection[str] = ()) -> str:
+    """Return the outcome of a fault: of the command that met it, and of the same command afterwards.
+
+    `by_hand` are the codes of errors that the second command may end with.
+    """
+    if first.complaint or second.complaint:
+        return first.complaint or f"afterwards {second.complaint}"
+    if second.result != RIGHT and second.code not in by_hand:
+        return f"{first.code or first.result}, and afterwards still {second.code}"
+    return first.result

@@ -133,6 +133,38 @@ def test_a_wrong_password_is_said_and_never_shown(wheel: Path, url: str, environ
     assert "wrong secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 700])
+def test_half_an_upload_is_mended_where_the_index_allows(
+    wheel: Path, environ: dict[str, str], tmp_path: Path, kept: int
+) -> None:
+    half = tmp_path / "packages" / WHEEL
+    with servers.pypiserver(tmp_path / "packages") as url:
+        half.write_bytes(wheel.read_bytes()[:kept])
+        with refused("half-upload"):
+            publish(wheel, url, environ)
+        assert half.stat().st_size == kept
+    with servers.pypiserver(tmp_path / "packages", overwrite=True) as url:
+        assert publish(wheel, url, environ) == [upload_set.UPLOADED]
+        assert publish(wheel, url, environ) == [upload_set.THERE]
+    assert half.read_bytes() == wheel.read_bytes()
+
+
+def test_a_password_of_one_letter_spoils_no_message(wheel: Path, url: str, environ: dict[str, str]) -> None:
+    with refused("upload-refused") as error:
+        publish(wheel, url, environ | {"TWINE_PASSWORD": "e"})
+    assert "***" not in str(error.value)
+    assert "403" in str(error.value)
+
+
+def test_an_index_that_does_not_list_what_it_took_proves_nothing(
+    wheel: Path, url: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHMILL_SILENCE", "1")
+    (tmp_path / "other").mkdir()
+    with servers.pypiserver(tmp_path / "other", disable_fallback=True) as other, refused("upload-unproved"):
+        publish(wheel, url, environ, f"{other}/simple")
+
+
 def test_a_section_of_pypirc_names_the_index_and_the_user(
     wheel: Path, url: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:

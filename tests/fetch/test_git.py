@@ -1,10 +1,12 @@
 """Clone releases with git: real repositories on this disk, and what git's output means."""
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,9 @@ from tests.support.source_upstream import (
     request,
 )
 from torchmill.config.model import Source
+from torchmill.core import silence
 from torchmill.core.paths import Layout
+from torchmill.core.silence import silence_limit
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.git_clone import GitTransport, run_git_quietly
 from torchmill.fetch.source.git_command import (
@@ -504,7 +508,75 @@ def test_a_connection_that_breaks_once(over_ssh: Forge, tmp_path: Path, monkeypa
     assert repository.git("cat-file", "-t", commit) == "commit\n"
 
 
+def test_files_are_those_of_the_commit_whatever_the_user_set(
+    place: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"dos.txt": "a\r\n", "unix.txt": "a\n", "id.txt": "$Id$\n", "big.bin": "pointer\n"}
+    own = {".gitattributes": "*.txt text ident\n*.bin filter=other\n", "setup.py": "\n"}
+    mine = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+    mine.commits["v1"] = mine.commit("pytorch/torch", files | own, (), "v1")
+    (tmp_path / "home/attributes").write_text("* text eol=crlf\n")
+    (tmp_path / "templates/info").mkdir(parents=True)
+    (tmp_path / "templates/info/attributes").write_text("* text eol=crlf\n")
+    (tmp_path / "home/.gitconfig").write_text(
+        f"""[core]\nautocrlf = true\neol = crlf\nattributesFile = {tmp_path}/home/attributes\nsparseCheckout = true\n
+        [init]\ntemplateDir = {tmp_path}/templates\n[filter "other"]\nsmudge = echo wrong\nrequired = true\n"""
+    )
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "templates"))
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    source = fetch_source(request(mine), place, SilentProgress())
+    blobs = git(source.path, "ls-tree", "-r", "HEAD").splitlines()
+    assert len(blobs) == len(files | own)
+    for about, _, name in (line.partition("\t") for line in blobs):
+        content = (source.path / name).read_bytes()
+        assert hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() == about.split()[2]  # noqa: S324 - git's
+
+
+@pytest.mark.parametrize("count", ["abc", "-1", "2", "99999999999999999999"])
+def test_a_wrong_number_of_settings_is_told(count: str) -> None:
+    base = {"GIT_CONFIG_COUNT": count, "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"}
+    with refused("invalid-git-config-count"):
+        git_environment(base)
+
+
+@pytest.mark.parametrize("silence", ["x", "0", "-1", "nan"])
+def test_a_wrong_limit_of_silence_is_told(silence: str) -> None:
+    with refused("invalid-silence"):
+        silence_limit({"TORCHMILL_SILENCE": silence})
+
+
+def test_a_server_that_says_nothing_is_told_and_left(
+    place: Layout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHMILL_SILENCE", "2")
+    monkeypatch.setattr(silence, "TOLD_AFTER_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it takes connections, and never answers
+        asked = replace(request(Forge(place.root, "")), mirror=f"git://127.0.0.1:{server.getsockname()[1]}")
+        with refused("silent"):
+            fetch_source(asked, place, SilentProgress())
+    assert "has sent nothing" in capfd.readouterr().err
+
+
 class TestHostileSources:
+    def test_an_object_that_no_repository_may_have(self, tmp_path: Path, place: Layout) -> None:
+        mine = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+        mine.commit("pytorch/torch", {"setup.py": "\n"})
+        bare = mine.bare("pytorch/torch")
+        blob = git(bare, "rev-parse", "HEAD:setup.py")
+        (tmp_path / "tree").write_bytes(b"100644 .git\0" + bytes.fromhex(blob))
+        tree = git(bare, "hash-object", "-t", "tree", "-w", "--literally", str(tmp_path / "tree"))
+        git(bare, "tag", "-f", "v1", git(bare, "commit-tree", "-m", "x", tree))
+        asked = replace(request(mine), release=replace(request(mine).release, commit=None))
+        with refused("hostile-source"):
+            fetch_source(asked, place, SilentProgress())
+
+    def test_a_gitmodules_file_that_git_cannot_read(self, tmp_path: Path, place: Layout) -> None:
+        mine = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
+        files = {"setup.py": "\n", ".gitmodules": "[submodule\n"}
+        mine.commits["v1"] = mine.commit("pytorch/torch", files, (), "v1")
+        with refused("unreadable-gitmodules"):
+            fetch_source(request(mine), place, SilentProgress())
+
     def torch(self, tmp_path: Path, link: Link) -> SourceRequest:
         forge = Forge(tmp_path / "forge", (tmp_path / "forge").as_uri())
         commit = forge.commit("pytorch/torch", {"setup.py": "\n"}, (link,), "v1")
@@ -583,7 +655,14 @@ def test_a_full_disk(tmp_path: Path, place: Layout) -> None:
         ("error: Server does not allow request for unadvertised object 1234", GitFailure.REFUSED),
         ("fatal: remote error: upload-pack: not our ref 1234", GitFailure.REFUSED),
         ("fatal: detected dubious ownership in repository at '/a'", GitFailure.FOREIGN),
-        ("fatal: bad object 1234", GitFailure.OTHER),
+        ("fatal: bad object 1234", GitFailure.DAMAGED),
+        ("error: unable to read 49444c3e546bf240bed24a101e747422d1f8a0ee", GitFailure.DAMAGED),
+        ("error: object 1234: hasDotgit: contains '.git'\nfatal: fsck error in packed object", GitFailure.DAMAGED),
+        ("fatal: write error: Broken pipe", GitFailure.UNREACHABLE),
+        ("fatal: expected flush after ref listing", GitFailure.UNREACHABLE),
+        ("fatal: Could not read from remote repository.", GitFailure.UNREACHABLE),
+        ("git@h: Permission denied.\nfatal: Could not read from remote repository.", GitFailure.MISSING),
+        ("fatal: something new", GitFailure.OTHER),
     ],
 )
 def test_why_git_failed(output: str, cause: GitFailure) -> None:

@@ -90,6 +90,8 @@ def deliver_files(
         except TorchmillError as error:
             done = len(files) - len(missing) + number
             raise type(error)(f"{error} ({done} of {len(files)} files are there)", code=error.code) from None
+    if missing and not dry_run:
+        upload_set.confirm_uploads(target, missing)
     if not dry_run:
         target.finish()
     uploaded = upload_set.ABSENT if dry_run else upload_set.UPLOADED

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError
+from torchmill.core.silence import until_silent
 
 if TYPE_CHECKING:
     import psutil
@@ -45,6 +46,13 @@ def end_by_variable(name: str, value: str) -> None:
         if not found:
             return
         end_processes(found)
+
+
+def end_children() -> None:
+    """End all processes that this one has started."""
+    import psutil
+
+    end_processes(psutil.Process().children(recursive=True))
 
 
 def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> list[psutil.Process]:
@@ -129,6 +137,7 @@ def _group(pid: int) -> int | None:
         return None
 
 
+CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something
 TAIL_LINES = 200  # lines of output that an error carries
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
 
@@ -146,25 +155,33 @@ class CommandError(TorchmillError):
         super().__init__(f"`{_shown(argv)}` {_ended(returncode)}: {last}")
 
 
-def capture(argv: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+def capture(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    seconds: float = CAPTURE_TIMEOUT_SECONDS,
+) -> str:
     """Return what `argv` writes to stdout.
 
-    Raise CommandError where it fails, HostError where it cannot be started.
+    Raise CommandError where it fails, HostError where it cannot be started, or has not ended after `seconds`.
     """
     with _startable(argv, cwd):
-        done = subprocess.run(
-            list(argv),
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    if done.returncode != 0:
-        raise CommandError(argv, done.returncode, done.stdout + done.stderr)
-    return done.stdout
+        process = _start(argv, cwd, env, stderr=subprocess.PIPE)
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _stop(process)
+        raise HostError(
+            f"`{_shown(argv)}` has not ended after {seconds:g} s, and was stopped: see what it waits for",
+            code="program-hangs",
+        ) from None
+    except BaseException:
+        _stop(process)
+        raise
+    if process.returncode != 0:
+        raise CommandError(argv, process.returncode, stdout + stderr)
+    return stdout
 
 
 def stream(
@@ -174,35 +191,44 @@ def stream(
     env: Mapping[str, str] | None,
     log: TextIO,
     on_line: Callable[[str], None],
+    waits_for: str = "",
 ) -> None:
     """Run `argv`, handing each line of stdout and stderr to `log` and, without its end, to `on_line`.
 
     The program leads a process group of its own: Ctrl-C reaches it once, from here, and it gets
-    PATIENCE seconds to stop. Raise InterruptedBuildError then, CommandError where the program fails,
-    HostError where it cannot be started.
+    INTERRUPT_TIMEOUT_SECONDS to stop. Raise InterruptedBuildError then, CommandError where the program
+    fails, HostError where it cannot be started, SilentError where it prints nothing for long, and
+    `waits_for` names who should send what it prints.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with interrupt_on_sigterm():
         with _startable(argv, cwd):
             process = _start(argv, cwd, env)
         try:
-            for line in _lines(process):
+            lines = _lines(process)
+            for line in until_silent(lines, waits_for) if waits_for else lines:
                 log.write(line)
                 tail.append(line)
                 on_line(line.rstrip("\n"))
             process.wait()
         except KeyboardInterrupt:
-            log.write(_stop(process))
+            log.write(_stop(process, reads=not waits_for))
             raise _interrupted(argv) from None
         except BaseException:
-            _stop(process)  # nothing goes on compiling behind an error of ours
+            _stop(process, reads=not waits_for)  # nothing goes on compiling behind an error of ours
             raise
         finally:
             log.flush()
-            if process.stdout:
+            if process.stdout and not waits_for:  # one that is still read from cannot be closed
                 process.stdout.close()
     if process.returncode != 0:
         raise CommandError(argv, process.returncode, "".join(tail))
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    if process.stdout:
+        with process.stdout as lines:
+            yield from lines
 
 
 def _interrupted(argv: Sequence[str]) -> InterruptedBuildError:
@@ -239,7 +265,9 @@ def _startable(argv: Sequence[str], cwd: Path | None) -> Iterator[None]:
         raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine") from None
 
 
-def _start(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None) -> subprocess.Popen[str]:
+def _start(
+    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
+) -> subprocess.Popen[str]:
     windows = sys.platform == "win32"
     return subprocess.Popen(
         list(argv),
@@ -247,16 +275,12 @@ def _start(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None)
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         encoding="utf-8",
         errors="replace",
         process_group=None if windows else 0,
         creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
     )
-
-
-def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    return process.stdout or iter(())
 
 
 @contextlib.contextmanager
@@ -273,22 +297,24 @@ def interrupt_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _stop(process: subprocess.Popen[str]) -> str:
-    """End the group, ever less politely, and return what it still said."""
-    said = _ended_politely(process)
+def _stop(process: subprocess.Popen[str], *, reads: bool = True) -> str:
+    """End the group, ever less politely, and return what it still said, unless another thread `reads` that."""
+    said = _ended_politely(process, reads=reads)
     # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
     left = find_by_group(process.pid)
     end_processes(wait_until_ended(left, 1.0))
     return said
 
 
-def _ended_politely(process: subprocess.Popen[str]) -> str:
+def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
     """Ask the group to end until its leader has; return what was still said."""
     for send, patience in ((_interrupt, INTERRUPT_TIMEOUT_SECONDS), (_terminate, 5.0), (_kill, 5.0)):
         send(process)
         try:
             # reads on while it waits: a full pipe would keep the program from ending
-            return process.communicate(timeout=patience)[0] or ""
+            if reads:
+                return process.communicate(timeout=patience)[0] or ""
+            process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
             continue
         except KeyboardInterrupt:  # asked twice: no more patience

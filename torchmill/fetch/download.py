@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.silence import SilentError, silence_limit, until_silent
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
 
     from torchmill.core.console import ProgressBar
 
-_READ_TIMEOUT_SECONDS = 20.0  # after which a silent host counts as gone
 _CHUNK_BYTES = 1 << 18
 _CONNECT_TIMEOUT_SECONDS = 5.0
+LARGEST_BODY_BYTES = 64 << 20  # of a page that is read as a whole; the longest of the package index has 5 MB
+_PLAIN = {"Accept-Encoding": "identity"}  # else lengths and ranges would mean something else
 _PORTS = {"https": 443, "http": 80, "git": 9418}
 
 
@@ -57,7 +60,7 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     target.parent.mkdir(parents=True, exist_ok=True)
     part, mark = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.mark")
     begun = part.stat().st_size if part.exists() and (has_digest or mark.exists()) else 0
-    headers = {"Accept-Encoding": "identity"}  # as it is, or its length and ranges would mean something else
+    headers = dict(_PLAIN)
     if begun:
         headers["Range"] = f"bytes={begun}-"
         if mark.exists():  # a file that has changed since comes whole
@@ -66,10 +69,9 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
         with (
             report_unwritable(target.parent),
             http_session() as session,
-            session.get(url, headers=headers, stream=True, timeout=_READ_TIMEOUT_SECONDS) as response,
+            contextlib.closing(read_chunks(session, url, headers)) as chunks,
         ):
-            response.raise_for_status()
-            _receive(response, part, mark, bar)
+            _receive(chunks, part, mark, bar)
     except requests.HTTPError as error:
         if error.response.status_code == requests.codes.requested_range_not_satisfiable:
             part.unlink(missing_ok=True)
@@ -85,7 +87,7 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
             f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}",
             code="host-unreachable",
         ) from None
-    except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError):
+    except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError, SilentError):
         arrived = format_bytes(part.stat().st_size if part.exists() else 0)
         raise NetworkError(
             f"the connection to {host_of(url)} broke after {arrived}: run the command again to resume, or {otherwise}",
@@ -95,7 +97,8 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     part.rename(target)
 
 
-def _receive(response: requests.Response, part: Path, mark: Path, bar: ProgressBar) -> None:
+def _receive(chunks: Iterator[bytes | requests.Response], part: Path, mark: Path, bar: ProgressBar) -> None:
+    response = cast("requests.Response", next(chunks))
     tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if tag and not tag.startswith("W/"):
         mark.write_text(tag, encoding="utf-8")
@@ -103,11 +106,61 @@ def _receive(response: requests.Response, part: Path, mark: Path, bar: ProgressB
         done = file.tell()
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
-        # not iter_content: where the connection breaks, that loses the chunk it was filling
-        while chunk := response.raw.read1(_CHUNK_BYTES):
+        for chunk in cast("Iterator[bytes]", chunks):
             file.write(chunk)
             done += len(chunk)
             bar.update(done, total, "downloading")
+
+
+def read_chunks(
+    session: requests.Session, url: str, headers: Mapping[str, str]
+) -> Generator[bytes | requests.Response]:
+    """Yield the response to a request, without its content, and then that, as it comes.
+
+    Raises SilentError for a host that sends nothing or too slowly, SourceError for an address that it leads
+    to and that is none, and what requests and urllib3 raise; HTTPError for a refusal.
+    """
+    import requests
+
+    def answers() -> Iterator[bytes | requests.Response]:
+        limit = silence_limit()
+        with session.get(url, headers=headers, stream=True, timeout=(limit, limit)) as response:
+            response.raise_for_status()
+            yield response
+            # not iter_content: where the connection breaks, that loses the chunk it was filling
+            while chunk := response.raw.read1(_CHUNK_BYTES):
+                yield chunk
+
+    try:
+        yield from until_silent(
+            answers(), host_of(url), lambda item: len(item) if isinstance(item, bytes) else _CHUNK_BYTES
+        )
+    except ValueError as error:  # a redirect to http://[bad/
+        if isinstance(error, OSError) and not isinstance(error, requests.exceptions.InvalidURL):
+            raise
+        raise SourceError(
+            f"{hide_password(url)} leads to an address that is none ({hide_password(str(error))}): give another "
+            "address",
+            code="invalid-redirect",
+        ) from None
+
+
+def read_body(session: requests.Session, url: str, headers: Mapping[str, str]) -> tuple[requests.Response, bytes]:
+    """Return the response to a request, and its content. Raises what `read_chunks` does.
+
+    Raises NetworkError for content of more than LARGEST_BODY_BYTES.
+    """
+    with contextlib.closing(read_chunks(session, url, {**_PLAIN, **headers})) as chunks:
+        response, body = cast("requests.Response", next(chunks)), bytearray()
+        for chunk in cast("Iterator[bytes]", chunks):
+            body += chunk
+            if len(body) > LARGEST_BODY_BYTES:
+                raise NetworkError(
+                    f"{hide_password(url)} has more than {format_bytes(LARGEST_BODY_BYTES)}, which no such "
+                    "page has: give another address",
+                    code="page-too-large",
+                )
+    return response, bytes(body)
 
 
 def http_session() -> requests.Session:
@@ -121,10 +174,10 @@ def http_session() -> requests.Session:
     return session
 
 
-def describe_http_error(error: requests.RequestException) -> str:
+def describe_http_error(error: Exception) -> str:
     """Return what went wrong as a clause: the first cause of the chain that requests reports."""
-    if error.response is not None:
-        return f"it answers {error.response.status_code} {error.response.reason}"
+    if (answer := getattr(error, "response", None)) is not None:
+        return f"it answers {answer.status_code} {answer.reason}"
     cause: BaseException = error
     while cause.__context__ is not None:
         cause = cause.__context__

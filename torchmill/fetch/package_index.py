@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -12,15 +13,16 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urldefrag, urljoin
 
 import requests
+import urllib3
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
 from torchmill.core import urls
 from torchmill.core.errors import NetworkError
-from torchmill.fetch.download import describe_http_error
+from torchmill.core.silence import SilentError
+from torchmill.fetch.download import describe_http_error, read_body
 
 DEFAULT_INDEX = "https://pypi.org/simple"
-INDEX_TIMEOUT_SECONDS = 60  # seconds without an answer after which an index counts as gone
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -69,22 +71,19 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
     Raises NetworkError, which ends with `cure`, where it does not answer, or not with a page of an index.
     """
     try:
-        response = session.get(
-            f"{index.rstrip('/')}/{project}/", headers={"Accept": _ACCEPT}, timeout=INDEX_TIMEOUT_SECONDS
-        )
-        if response.status_code == requests.codes.not_found:
+        response, body = read_body(session, f"{index.rstrip('/')}/{project}/", {"Accept": _ACCEPT})
+    except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError) as error:
+        answered = getattr(error, "response", None)
+        if answered is not None and answered.status_code == requests.codes.not_found:
             return None
-        response.raise_for_status()
-    except requests.RequestException as error:
         raise NetworkError(
-            f"{_page(index, project)} cannot be read ({describe_http_error(error)}): {cure}",
-            code="index-unreadable",
+            f"{_page(index, project)} cannot be read ({describe_http_error(error)}): {cure}", code="index-unreadable"
         ) from None
     try:
         if "json" in response.headers.get("Content-Type", ""):
-            return tuple(_from_json(response.json().get("files", ()), response.url))
-        return parse_html_page(response.text, response.url)
-    except (KeyError, TypeError, AttributeError, ValueError):
+            return tuple(_from_json(json.loads(body).get("files", ()), response.url))
+        return parse_html_page(body.decode(response.encoding or "utf-8", "replace"), response.url)
+    except (KeyError, TypeError, AttributeError, ValueError, LookupError, RecursionError):
         raise NetworkError(
             f"{_page(index, project)} cannot be read (it is not a page of an index): {cure}",
             code="index-unreadable",

@@ -5,24 +5,29 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from configparser import Error as ConfigParserError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 
+import torchmill
 from torchmill.core import urls
-from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError
+from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
+from torchmill.core.process import CommandError, capture
+from torchmill.core.silence import LOWEST_RATE, SilentError, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.fetch import package_index
+from torchmill.fetch.download import read_chunks
 
 PUBLIC = {  # where the public indexes are read (https://packaging.python.org/guides/using-testpypi)
     "upload.pypi.org": "https://pypi.org/simple",
@@ -30,10 +35,11 @@ PUBLIC = {  # where the public indexes are read (https://packaging.python.org/gu
     "test.pypi.org": "https://test.pypi.org/simple",
 }
 _USUAL = {"pypi": "https://upload.pypi.org/legacy/", "testpypi": "https://test.pypi.org/legacy/"}
-_TAKEN = ("409 Conflict", "already exist")
+_TAKEN = ("already exist",)
 _LOGIN = re.compile(r"//[^/@\s]*@")
-_LONGEST = 300  # letters of what twine says
-_NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolution", "Timeout")
+_LONGEST = 300  # letters of what an index says
+_LONG_SECRET = 8  # letters
+_NOWHERE = ("ConnectionError", "Max retries", "Connection refused", "NameResolution", "Timeout", "SSLError", "Chunked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class IndexTarget(PublishTarget):
     section: str  # of ~/.pypirc; "" where the address is all there is
     login: tuple[str, str] | None  # of who reads it
     environ: Mapping[str, str]
+    halves: dict[str, int] = field(default_factory=dict)  # file of which it has the beginning alone -> bytes
     takes_documents: ClassVar[bool] = False
 
     @classmethod
@@ -92,72 +99,111 @@ class IndexTarget(PublishTarget):
         with requests.Session() as session:
             session.auth = self.login
             for project in sorted({file.wheel.name for file in files}):
-                found |= self._listed(session, project, {file.name for file in files})
+                found |= self._listed(session, project, {file.name: file for file in files})
         return found
 
-    def _listed(self, session: requests.Session, project: str, names: Collection[str]) -> dict[str, str]:
-        """Return the files of a project; one that the index does not know has none."""
+    def _listed(self, session: requests.Session, project: str, wanted: Mapping[str, UploadFile]) -> dict[str, str]:
+        """Return the digests of a project's files; none of one that is half of ours, which is remembered."""
         cure = "try again, or say with --simple where the index is read"
-        listed = package_index.find_project_files(session, self.simple, project, cure) or ()
-        return {
-            file.name: (file.sha256 or self._fetched(session, file)).lower() for file in listed if file.name in names
-        }
+        found = {}
+        for listed in package_index.find_project_files(session, self.simple, project, cure) or ():
+            if (ours := wanted.get(listed.name)) is None:
+                continue
+            digest, size = (listed.sha256 or "").lower(), listed.size or 0
+            if digest != ours.sha256 and (not digest or listed.size is None):
+                digest, size = self._read_back(session, listed)
+            if digest != ours.sha256 and size < ours.size and digest == _hash_start(ours, size):
+                self.halves[ours.name] = size
+            else:
+                self.halves.pop(ours.name, None)
+                found[ours.name] = digest
+        return found
 
-    def _fetched(self, session: requests.Session, file: package_index.IndexFile) -> str:
-        """Return the digest of a file for which the index says none."""
-        digest = hashlib.sha256()
+    def _read_back(self, session: requests.Session, file: package_index.IndexFile) -> tuple[str, int]:
+        """Return the sha256 of what the index has for a file, and how many bytes that is."""
+        digest, size = hashlib.sha256(), 0
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
-            with contextlib.closing(
-                asked.get(file.url, stream=True, timeout=package_index.INDEX_TIMEOUT_SECONDS)
-            ) as response:
-                response.raise_for_status()
-                for chunk in response.iter_content(1 << 20):
+            with contextlib.closing(read_chunks(asked, file.url, {"Accept-Encoding": "identity"})) as chunks:
+                next(chunks)
+                for chunk in cast("Iterator[bytes]", chunks):
                     digest.update(chunk)
-        except (requests.RequestException, ValueError) as error:
+                    size += len(chunk)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, SourceError, OSError) as error:
             raise NetworkError(
-                f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), and "
-                f"{urls.redact_url(self.simple)} lists no sha256 for it: try again",
+                f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "
+                f"{urls.redact_url(self.simple)} lists no sha256 and size for it: try again",
                 code="index-unreadable",
             ) from None
-        return digest.hexdigest()
+        return digest.hexdigest(), size
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
         target = ["--repository", self.section] if self.section else ["--repository-url", self.upload_url]
         options = ["--verbose", "--non-interactive", "--disable-progress-bar", *target]
-        argv = [sys.executable, "-m", "twine", "upload", *options, str(file.path)]
+        limit = silence_limit()
+        argv = [sys.executable, "-P", "-m", "torchmill.deliver.publish.twine_upload", f"{limit:g}", *options]
         led = {name: value for name, value in self.environ.items() if not name.startswith("TWINE_REPOSITORY")}
-        env = {**led, "PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "dumb"}
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise self._failed(file, f"{done.stdout}\n{done.stderr}")
+        own = os.pathsep.join([str(Path(torchmill.__file__).parents[1]), *filter(None, [led.get("PYTHONPATH")])])
+        env = {**led, "PYTHONPATH": own, "PYTHONUTF8": "1", "NO_COLOR": "1", "TERM": "dumb"}
+        try:
+            capture([*argv, str(file.path)], env=env, seconds=2 * limit + file.size / LOWEST_RATE)
+        except CommandError as error:
+            raise self._failed(file, error.output) from None
+
+    def half_upload(self, file: UploadFile) -> int | None:
+        """Return how many bytes of a file the index keeps, where it has but its beginning."""
+        return self.halves.get(file.name)
 
     def _failed(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
-        output = " ".join(self._without_secrets(output).split())
-        said = output.rpartition("ERROR ")[2][-_LONGEST:]
-        if any(word in output for word in _TAKEN):
-            return DeliveryError(
-                f"{self.name} already has {file.name}, but {urls.redact_url(self.simple)} does not list it "
-                f"({said}): name the address that it is read from with --simple",
-                code="simple-differs",
-            )
-        if any(word in output for word in _NOWHERE):
+        """Return the error to show for what `twine_upload` printed."""
+        start = output.rfind('{"kind": ')
+        with contextlib.suppress(ValueError):
+            said, _ = json.JSONDecoder().raw_decode(output[start:]) if start >= 0 else ({}, 0)
+        kind, status, text = (said.get(name) or "" for name in ("kind", "status", "text"))
+        why = f"{status} {self._without_secrets(text)}".strip()[:_LONGEST] or kind or "twine gave no reason"
+        if not status and any(word in f"{kind} {text}" for word in _NOWHERE):
             return NetworkError(
-                f"{self.name} cannot be reached ({said}): run the command again to go on",
+                f"the connection to {self.name} was not made, or broke off ({why}): run the command again to go on",
                 code="host-unreachable",
             )
+        if not (status == requests.codes.conflict or any(word in text for word in _TAKEN)):
+            return DeliveryError(
+                f"{self.name} refuses {file.name} ({why}): twine takes TWINE_USERNAME and TWINE_PASSWORD, "
+                "~/.pypirc, or a keyring",
+                code="upload-refused",
+            )
+        if (size := self.halves.get(file.name)) is not None:
+            return DeliveryError(
+                f"{self.name} has only the first {size} of {file.size} bytes of {file.name}, from an upload that "
+                f"broke off, and does not let it be replaced ({why}): remove that file there, and run the command "
+                "again",
+                code="half-upload",
+            )
         return DeliveryError(
-            f"{self.name} refuses {file.name} ({said}): twine takes TWINE_USERNAME and TWINE_PASSWORD, "
-            "~/.pypirc, or a keyring",
-            code="upload-refused",
+            f"{self.name} already has {file.name}, but {urls.redact_url(self.simple)} does not list it "
+            f"({why}): name the address that it is read from with --simple",
+            code="simple-differs",
         )
 
     def _without_secrets(self, text: str) -> str:
-        """Return what twine said; it shows no password, but an index might."""
+        """Return what an index said; one that is short may be in any word, so nothing is shown then."""
         secret = self.environ.get("TWINE_PASSWORD") or (self.login[1] if self.login else "")
-        return _LOGIN.sub("//", text.replace(secret, "***") if secret else text)
+        text = _LOGIN.sub("//", text)
+        if not secret or secret not in text:
+            return text
+        return text.replace(secret, "***") if len(secret) >= _LONG_SECRET else ""
+
+
+def _hash_start(file: UploadFile, size: int) -> str:
+    """Return the sha256 of the first bytes of a file."""
+    digest = hashlib.sha256()
+    with file.path.open("rb") as content:
+        while size > 0 and (chunk := content.read(min(size, 1 << 20))):
+            digest.update(chunk)
+            size -= len(chunk)
+    return digest.hexdigest()
 
 
 def _server(url: str) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from torchmill.core.errors import DeliveryError
+from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
+from torchmill.core.silence import silence_limit
 from torchmill.wheel import dist_files
 from torchmill.wheel.wheel_file import Distribution
 
+_LONGEST_PAUSE_SECONDS = 5.0  # between two questions
 UPLOADED, THERE, ABSENT = "uploaded", "there already, the same bytes", "would be uploaded"
 
 
@@ -61,6 +64,10 @@ class PublishTarget(ABC):
         Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
         """
 
+    def half_upload(self, file: UploadFile) -> int | None:  # noqa: ARG002 - for others
+        """Return how many bytes of a file it keeps, where `existing` found but its beginning."""
+        return None
+
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """Show what was brought, where that is kept back until all of it is there."""
 
@@ -91,6 +98,40 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
             code="file-exists",
         )
     return [file for file in every if file.name not in there]
+
+
+def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
+    """Prove that a target now has the very bytes of files that were uploaded.
+
+    An index may list them a moment later: it is asked until the limit of `silence_limit`. Raises
+    DeliveryError for what differs, or is there by half; NetworkError for what it does not list.
+    """
+    until, pause = time.monotonic() + silence_limit(), 0.1
+    while True:
+        there = target.existing(files)
+        left = [file for file in files if file.name not in there]
+        if not left or any(target.half_upload(file) is not None for file in left) or time.monotonic() > until:
+            break
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    if wrong := [file.name for file in files if there.get(file.name, file.sha256) != file.sha256]:
+        raise DeliveryError(
+            f"{target.name} took {', '.join(wrong)}, but has other bytes than were sent: remove that there, and run "
+            "the command again",
+            code="upload-differs",
+        )
+    if halves := [file.name for file in left if target.half_upload(file) is not None]:
+        raise DeliveryError(
+            f"{target.name} has only the beginning of {', '.join(halves)}: run the command again; if it keeps what "
+            "it has, remove that there first",
+            code="half-upload",
+        )
+    if left:
+        raise NetworkError(
+            f"{target.name} took {', '.join(file.name for file in left)}, but does not list it yet, so that nothing "
+            "proves what it has: run the command again later",
+            code="upload-unproved",
+        )
 
 
 @dataclass(frozen=True, slots=True)

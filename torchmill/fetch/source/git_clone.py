@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, report_unwritable
+from torchmill.core.files import disk_full_error, report_unwritable, write_atomically
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
@@ -78,6 +79,7 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
                 env=git_environment(os.environ),
                 log=log,
                 on_line=lambda line: show_git_progress(bar, line),
+                waits_for=host_of(url) if arguments[0] == "fetch" else "",
             )
 
         transport.obtain(top, commit, (url,), run, refs)
@@ -140,8 +142,13 @@ def _prepare(request: SourceRequest, slot: SourceDir) -> GitCheckout:
     return top
 
 
+# Before all other attributes: each file has exactly the bytes that the commit has for it.
+_ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
+
+
 def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
     repository.git("init", "--quiet", "--template=")
+    write_atomically(repository.folder / "info/attributes", _ATTRIBUTES)
     remote = {"remote.origin.url": url, "remote.origin.fetch": "+refs/heads/*:refs/remotes/origin/*"}
     for key, value in ({"core.bare": "false"} | settings | remote).items():
         repository.git("config", key, value)
@@ -175,7 +182,8 @@ def _seed_history(slot: SourceDir) -> bool:
 
 def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
     """Run git without showing what it does."""
-    repository.git(*arguments)
+    argv, tree = repository.argv(*arguments), repository.worktree
+    _ask_git(argv, tree, host_of(arguments[arguments.index("--") + 1]) if arguments[0] == "fetch" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,7 @@ class GitTransport:
 
         Raises NetworkError or SourceError.
         """
-        url, listing = self._first(urls, lambda url: _git("ls-remote", "--", url, *patterns))
+        url, listing = self._first(urls, lambda url: _list_refs(url, patterns))
         pairs = (line.split("\t", 1) for line in listing.splitlines())
         return url, {name: commit for commit, name in pairs}
 
@@ -262,6 +270,12 @@ class GitTransport:
             return foreign_owner_error(self.where)
         if cause is GitFailure.UNREACHABLE:
             return self._unreachable(url, gist)
+        if cause is GitFailure.DAMAGED:
+            return SourceError(
+                f"{hide_password(url)}: what git received is damaged, or made to harm ({gist}), and was not "
+                "taken: run the command again; if that does not help, use another repository",
+                code="hostile-source",
+            )
         return SourceError(
             f"{hide_password(url)}: git could not fetch {self.request.what} ({gist}): run the command again; "
             f"if that does not help, delete {self.where} to start over",
@@ -274,6 +288,19 @@ def _git(*arguments: str) -> str:
     return process.capture(["git", *arguments], env=git_environment(os.environ))
 
 
+def _list_refs(url: str, patterns: Sequence[str]) -> str:
+    """Return the lines of a repository's refs that match. Raises CommandError, SilentError."""
+    text = _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
+    return "\n".join(line for line in text.splitlines() if is_commit(line.partition("\t")[0]))
+
+
+def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:
+    """Return all that git prints, its complaints too; a host that is silent for long ends it."""
+    heard = io.StringIO()
+    process.stream(argv, cwd=cwd, env=git_environment(os.environ), log=heard, on_line=lambda _: None, waits_for=host)
+    return heard.getvalue()
+
+
 def _pinned_commit(repository: GitCheckout) -> str:
     """Return the commit that was fetched completely last, "" if there is none."""
     with contextlib.suppress(OSError):
@@ -283,15 +310,12 @@ def _pinned_commit(repository: GitCheckout) -> str:
 
 def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> str:
     """Ask for as little as the server allows: the commit, recent history, all of it. Return the commit."""
-    shallow = (repository.folder / "shallow").exists()
-    rungs = (
-        ("--depth=1", "--", url, *(refs or (f"+{commit}:{_PINNED_REF}",))),
-        ("--depth=50", "--", url, *_EVERYTHING),
-        (*(("--unshallow",) if shallow else ()), "--", url, *_EVERYTHING),
-    )
-    for rung in rungs:
+    least = ("--depth=1", "--", url, *(refs or (f"+{commit}:{_PINNED_REF}",)))
+    recent, all_of_it = ("--depth=50", "--", url, *_EVERYTHING), ("--unshallow", "--", url, *_EVERYTHING)
+    for rung in (least, recent, all_of_it):
+        complete = not (repository.folder / "shallow").exists()  # git refuses to unshallow such a one
         try:
-            run(repository, [*_FETCH, *rung])
+            run(repository, [*_FETCH, *(rung[1:] if complete and rung is all_of_it else rung)])
             if _pinned_commit(repository) != commit:
                 repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
         except CommandError as error:
@@ -334,8 +358,14 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
                 running |= {pool.submit(_bring_submodule, one, transport): one for one in nested}
                 done += 1
                 bar.update(done, len(found), name)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(future.done() for future in running):  # one whose git ends may try once more
+            process.end_children()
+            wait(running, timeout=_RETRY_SECONDS)
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)  # nobody writes into the tree once we are gone
+        pool.shutdown(wait=True)  # nobody writes into the tree once we are gone
         bar.close()
     return {submodule.path: submodule.pin.commit for submodule in sorted(found, key=lambda one: one.path)}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchmill.core import process
-from torchmill.core.errors import SourceError
+from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
@@ -22,10 +22,20 @@ PROTOCOLS = ("https", "ssh", "git", "file")
 # GitHub answers neither of these any more; old releases name submodules so.
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
 _SHA = re.compile(r"[0-9a-f]{40}")
-# What a git hook, or an outer git, would impose on ours.
-_INHERITED = (
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_SHALLOW_FILE", "GIT_CONFIG_PARAMETERS", "LANGUAGE",
+# How git is to reach other machines; whatever else is in the environment (a hook's or an outer git's folders,
+# attributes, templates, filters) would decide which files come out of a commit.
+_KEPT = (
+    "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND", "GIT_EXEC_PATH",
+    "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_SSL_NO_VERIFY", "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES",
+)  # fmt: skip
+_PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
+# Mistakes that git itself once made, and that are in the history of widely used repositories; none of them
+# makes a file other than the commit says (git-fsck's documentation, "Fsck messages").
+_OLD_MISTAKES = (
+    "badTimezone", "missingSpaceBeforeDate", "zeroPaddedFilemode", "zeroPaddedDate", "missingNameBeforeEmail",
+    "missingSpaceBeforeEmail", "badDate", "badDateOverflow", "badName", "badEmail", "missingEmail",
+    "nullSha1", "badTagName", "missingTaggerEntry", "gitmodulesParse",
 )  # fmt: skip
 _SETTINGS = (
     ("protocol.allow", "never"),
@@ -38,8 +48,22 @@ _SETTINGS = (
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("advice.detachedHead", "false"),
-    ("http.lowSpeedLimit", "1"),  # bytes per second; a server that thinks sends a byte now and then
-    ("http.lowSpeedTime", "20"),  # seconds
+    # files as the commit has them, and objects as git makes them, whatever the user's own settings are
+    ("core.autocrlf", "false"),
+    ("core.eol", "lf"),
+    ("core.safecrlf", "false"),
+    ("core.attributesFile", os.devnull),
+    *([("core.symlinks", "true")] if os.name != "nt" else []),
+    ("core.fileMode", "true"),
+    ("core.sparseCheckout", "false"),
+    ("init.defaultObjectFormat", "sha1"),
+    ("init.defaultRefFormat", "files"),
+    ("status.showUntrackedFiles", "normal"),
+    ("core.protectHFS", "true"),
+    ("core.protectNTFS", "true"),
+    ("transfer.fsckObjects", "true"),
+    ("fetch.fsckObjects", "true"),
+    *((f"fetch.fsck.{kind}", "warn") for kind in _OLD_MISTAKES),
 )
 
 
@@ -51,12 +75,22 @@ class GitFailure(Enum):
     REFUSED = auto()  # the server does not give out this commit by itself
     MISSING = auto()  # no such repository, or not for us
     UNREACHABLE = auto()
+    DAMAGED = auto()  # what came is not what a repository may hold
     OTHER = auto()
 
 
 _SIGNS = (  # in this order: "the remote end hung up" follows other complaints too
     (GitFailure.FULL, r"no space left on device|disk quota exceeded"),
     (GitFailure.FOREIGN, r"dubious ownership"),
+    (
+        GitFailure.DAMAGED,
+        (
+            r"fsck error|unable to read [0-9a-f]{40}|is corrupt|corrupt (?:loose )?object|bad object|inflate"
+            r"|pack is (?:truncated|corrupt)|hash mismatch|sha1 collision|object file .* is empty"
+            r"|unknown object type|unresolved deltas|index-pack died of signal|did not receive expected object"
+            r"|invalid (?:tree|object|pack|path)|missing blob object|bad pack|pack has"
+        ),
+    ),
     (GitFailure.REFUSED, r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"),
     (
         GitFailure.MISSING,
@@ -71,7 +105,9 @@ _SIGNS = (  # in this order: "the remote end hung up" follows other complaints t
             r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
             r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
             r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
-            r"|returned error: [45]\d\d"
+            r"|returned error: [45]\d\d|broken pipe|expected flush|could not read from remote|protocol error"
+            r"|bad line length|unexpected eof|read error|write error|curl \d+|invalid (?:content|server) "
+            r"|remote did not send|unexpected response|expected (?:wait|ack|packfile|shallow|'packfile')"
         ),
     ),
 )
@@ -107,10 +143,26 @@ def run_git(tree: Path, *arguments: str) -> str:
 
 
 def git_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` with git made quiet, careful and English; the user's own settings stay."""
-    env = {name: value for name, value in base.items() if name not in _INHERITED}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    first = int(env.get("GIT_CONFIG_COUNT") or 0)
+    """Return `base` with git made quiet, careful and English; how the user reaches other machines stays.
+
+    Raises ConfigError where its GIT_CONFIG_COUNT is wrong.
+    """
+    env = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith("GIT_") or name in _KEPT or _PAIRS.fullmatch(name)
+    }
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
+    env.pop("LANGUAGE", None)
+    count = env.get("GIT_CONFIG_COUNT") or "0"
+    first = int(count) if re.fullmatch(r"\d{1,4}", count, re.ASCII) else -1
+    pairs = [(f"GIT_CONFIG_KEY_{number}", f"GIT_CONFIG_VALUE_{number}") for number in range(first)]
+    if first < 0 or any(name not in env for pair in pairs for name in pair):
+        raise ConfigError(
+            f"GIT_CONFIG_COUNT is '{count}', and git wants as many GIT_CONFIG_KEY_0, GIT_CONFIG_VALUE_0, …: "
+            "unset it, or set them all",
+            code="invalid-git-config-count",
+        )
     for number, (key, value) in enumerate(_SETTINGS, first):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return env | {"GIT_CONFIG_COUNT": str(first + len(_SETTINGS))}
@@ -240,8 +292,14 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
     commits = {path: about.split()[2] for about, _, path in listed if about.startswith("160000 ")}
     try:
         modules = repository.git("config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
-    except CommandError:  # no such file, or nothing in it
-        return ()
+    except CommandError as error:
+        if "bad config" not in error.output:  # no such file, or nothing in it
+            return ()
+        raise SourceError(
+            f"{repository.worktree}: .gitmodules cannot be read ({complaint_gist(error.output)}): do not trust "
+            "this source, or fetch another release",
+            code="unreadable-gitmodules",
+        ) from None
     pairs = (entry.partition("\n") for entry in modules.split("\0") if entry)
     names = {path.rstrip("/"): key.removeprefix("submodule.").removesuffix(".path") for key, _, path in pairs}
     for name in names.values():

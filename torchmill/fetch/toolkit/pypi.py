@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import requests
+import urllib3
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -24,8 +25,9 @@ from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import NetworkError
-from torchmill.fetch.download import describe_http_error
-from torchmill.fetch.package_index import INDEX_TIMEOUT_SECONDS, IndexFile, configured_index, project_files
+from torchmill.core.silence import SilentError
+from torchmill.fetch.download import describe_http_error, read_body
+from torchmill.fetch.package_index import IndexFile, configured_index, project_files
 from torchmill.fetch.toolkit import provision, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import fetch_piece
@@ -107,16 +109,15 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     Raises NetworkError; AbsentFromIndexError for a file that is not the listed one.
     """
     try:
-        response = session.get(wheel.file.url, timeout=INDEX_TIMEOUT_SECONDS)
-        response.raise_for_status()
-    except requests.RequestException as error:
+        _, content = read_body(session, wheel.file.url, {})
+    except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError) as error:
         raise NetworkError(
             f"cannot read {wheel.file.url} ({describe_http_error(error)})", code="index-unreadable"
         ) from None
-    if hashlib.sha256(response.content).hexdigest() != wheel.sha256:
+    if hashlib.sha256(content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {wheel.file.name} is not the file that the index lists")
     name = "-".join(wheel.file.name.split("-")[:2])
-    with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
     return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
 

@@ -1,0 +1,297 @@
+"""Broken connections: git over its own protocol, ssh and https, downloads, package indexes and uploads."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import os
+import random
+import socket
+import ssl
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+from faults.proxy import WAYS, Fault, Proxy, proxied
+from faults.tally import Outcome, Tally, judge
+from tests.support import publishing_servers, told_wheels
+from tests.support.silent_progress import SilentBar, SilentProgress
+from tests.support.source_upstream import Forge, layout, make_forge, request
+from torchmill.commands.publish import deliver_files
+from torchmill.deliver.publish import targets, upload_set
+from torchmill.fetch.download import download_file, http_session
+from torchmill.fetch.package_index import project_files
+from torchmill.fetch.source.fetcher import fetch_source
+from torchmill.fetch.source.source_dir import digest_contents
+from torchmill.wheel import wheel_file
+
+SILENCE_SECONDS = 2.0
+LONGEST_SECONDS = 40.0  # for one command: several connections, each silent for as long as it may be, and retries
+KINDS = ("git", "ssh", "https", "download", "index", "upload")
+_BY_HAND = ("file-exists", "half-upload")  # what the index let pass or keeps, only its owner can remove
+
+Attempt = Callable[[Path], str]  # does the work in a folder; returns a digest of what it made
+
+
+def attack_connections(kind: str, count: int, seed: int) -> Tally:
+    """Break `count` connections of one of KINDS, one after another; after each, let the same command go on."""
+    chance, tally = random.Random(f"{seed} {kind}"), Tally(f"connections: {kind}")  # noqa: S311 - no secret
+    with tempfile.TemporaryDirectory() as folder, _environment(Path(folder)), _SETTINGS[kind](Path(folder)) as ready:
+        begin, attempt, size = ready
+        begin(Fault("", 0))
+        expected = attempt(Path(folder, "whole"))
+        for number in range(count):
+            way = WAYS[number % len(WAYS)]
+            upward = kind == "upload" and number % 4 > 0
+            fault = Fault(way, int(size * chance.random() ** 2), upward, chance.choice((0, 0, 1)))
+            begin(fault)
+            place = Path(folder, str(number))
+            first = _timed(functools.partial(attempt, place), expected)
+            begin(Fault("", 0))
+            second = _timed(functools.partial(attempt, place), expected)
+            tally.add(str(fault), judge(first, second, _BY_HAND if kind == "upload" else ()))
+    return tally
+
+
+def _timed(attempt: Callable[[], str], expected: str) -> Outcome:
+    start = time.monotonic()
+    outcome = Outcome.of(attempt, expected)
+    seconds = time.monotonic() - start
+    return replace(outcome, complaint=f"took {seconds:.0f} s") if seconds > LONGEST_SECONDS else outcome
+
+
+@contextlib.contextmanager
+def _environment(folder: Path) -> Iterator[None]:
+    """Set what git and torchmill read, and set it back."""
+    before = dict(os.environ)
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith("GIT_") or name.endswith("CA_BUNDLE"):
+            del os.environ[name]
+    quiet = {"GIT_CONFIG_NOSYSTEM": "1", "TORCHMILL_SILENCE": f"{SILENCE_SECONDS:g}", "HOME": str(folder)}
+    os.environ.update(quiet)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # servers complain of what is done to them
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+Ready = tuple[Callable[[Fault], None], Attempt, int]  # to set a fault, the work, bytes that pass usually
+
+
+def _fetch(forge: Forge, place: Path) -> str:
+    source = fetch_source(request(forge), layout(place), SilentProgress())
+    return digest_contents(source.path)
+
+
+def _forge(folder: Path, base: str) -> Forge:
+    """Return repositories with enough in them that a connection can break within."""
+    forge = make_forge(folder, base)
+    noise = random.Random(1).randbytes(60_000).hex()  # noqa: S311 - no secret
+    tip = forge.commit("pytorch/torch", {"setup.py": "version = 3\n", "noise": noise}, (), "v1")
+    forge.commits["v1"] = tip
+    return forge
+
+
+@contextlib.contextmanager
+def _over_git(folder: Path) -> Iterator[Ready]:
+    port = _free_port()
+    with proxied(port) as proxy:
+        forge = _forge(folder / "forge", f"git://127.0.0.1:{proxy.port}")
+        argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--export-all", "--reuseaddr"]
+        daemon = subprocess.Popen([*argv, f"--base-path={forge.folder}"], stderr=subprocess.DEVNULL)
+        try:
+            _wait_for(port)
+            yield proxy.begin, functools.partial(_fetch, forge), 70_000
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+@contextlib.contextmanager
+def _over_ssh(folder: Path) -> Iterator[Ready]:
+    forge = _forge(folder / "forge", f"ssh://forge{folder}/forge")
+    os.environ["GIT_SSH_COMMAND"] = f"{sys.executable} {Path(__file__).with_name('proxy.py')}"
+
+    def begin(fault: Fault) -> None:
+        os.environ["TORCHMILL_FAULT"] = f"{fault.way}:{fault.at}"
+
+    yield begin, functools.partial(_fetch, forge), 70_000
+
+
+class _GitHandler(BaseHTTPRequestHandler):
+    """git's own server of its smart protocol over HTTP."""
+
+    folder: ClassVar[str] = ""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        self._answer(b"")
+
+    def do_POST(self) -> None:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._answer(body)
+
+    def _answer(self, body: bytes) -> None:
+        path, _, query = self.path.partition("?")
+        said = {
+            "GIT_PROJECT_ROOT": self.folder, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
+            "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)), "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "PATH": os.environ["PATH"],
+        }  # fmt: skip
+        done = subprocess.run(["git", "http-backend"], input=body, env=said, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        status = int(headers.pop("Status", "200").split()[0])
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@contextlib.contextmanager
+def _over_https(folder: Path) -> Iterator[Ready]:
+    handler = type("Handler", (_GitHandler,), {"folder": str(folder / "forge")})
+    with _served(handler, folder) as port, proxied(port) as proxy:
+        forge = _forge(folder / "forge", f"https://127.0.0.1:{proxy.port}")
+        os.environ["GIT_SSL_CAINFO"] = str(folder / "certificate.pem")
+        yield proxy.begin, functools.partial(_fetch, forge), 70_000
+
+
+@contextlib.contextmanager
+def _served(handler: Callable[..., BaseHTTPRequestHandler], certified: Path | None = None) -> Iterator[int]:
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Say nothing of connections that are broken on purpose."""
+
+    with Server(("127.0.0.1", 0), handler) as server:
+        port = server.server_port
+        if certified:
+            names = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+            key, certificate = certified / "key.pem", certified / "certificate.pem"
+            argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
+            subprocess.run([*argv, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield port
+        server.shutdown()
+
+
+class _Files(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def _of_a_download(folder: Path) -> Iterator[Ready]:
+    content, made = random.Random(2).randbytes(90_000), io.BytesIO()  # noqa: S311 - no secret
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        info = tarfile.TarInfo("t/setup.py")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    (folder / "served").mkdir()
+    (folder / "served/t.tar.gz").write_bytes(made.getvalue())
+    digest = hashlib.sha256(made.getvalue()).hexdigest()
+    with _served(functools.partial(_Files, directory=str(folder / "served"))) as port, proxied(port) as proxy:
+
+        def attempt(place: Path) -> str:
+            url = f"http://127.0.0.1:{proxy.port}/t.tar.gz"
+            path = download_file(url, place, SilentBar(), otherwise="wait", refused="see why", sha256=digest)
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+
+        yield proxy.begin, attempt, 90_000
+
+
+@contextlib.contextmanager
+def _of_an_index(folder: Path) -> Iterator[Ready]:
+    page = "".join(
+        f'<a href="../../files/t-{number}.tar.gz#sha256={number:064x}">t-{number}.tar.gz</a>\n' for number in range(400)
+    )
+    (folder / "served/simple/t").mkdir(parents=True)
+    (folder / "served/simple/t/index.html").write_text(f"<!DOCTYPE html><body>{page}</body></html>", encoding="utf-8")
+    os.environ["SSL_CERT_FILE"] = str(folder / "certificate.pem")  # a page has no digest: TLS proves it
+    with _served(functools.partial(_Files, directory=str(folder / "served")), folder) as port, proxied(port) as proxy:
+
+        def attempt(_: Path) -> str:
+            with http_session() as session:
+                files = project_files(session, f"https://127.0.0.1:{proxy.port}/simple", "t")
+            return " ".join(f"{file.name} {file.sha256}" for file in files)
+
+        yield proxy.begin, attempt, 50_000
+
+
+@contextlib.contextmanager
+def _of_an_upload(folder: Path) -> Iterator[Ready]:
+    wheel = told_wheels.built(folder, "1.13.1+cpu")
+    (file,) = upload_set.upload_files(wheel_file.read_wheel(wheel), ())
+    login = {"TWINE_USERNAME": publishing_servers.USER, "TWINE_PASSWORD": publishing_servers.PASSWORD}
+    packages = folder / "packages"
+    with (
+        publishing_servers.pypiserver(packages, overwrite=True, disable_fallback=True) as url,
+        contextlib.ExitStack() as stack,
+    ):
+        proxy: Proxy = stack.enter_context(proxied(int(url.rpartition(":")[2])))
+
+        def attempt(_: Path) -> str:
+            target = targets.choose_target(f"http://127.0.0.1:{proxy.port}", {**os.environ, **login})
+            deliver_files(target, [file])
+            return hashlib.sha256((packages / file.name).read_bytes()).hexdigest()
+
+        def begin(fault: Fault) -> None:
+            if fault.way:
+                for one in packages.iterdir():
+                    one.unlink()
+            proxy.begin(fault)
+
+        yield begin, attempt, file.size + 2500
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        time.sleep(0.05)
+
+
+_SETTINGS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Ready]]] = {
+    "git": _over_git,
+    "ssh": _over_ssh,
+    "https": _over_https,
+    "download": _of_a_download,
+    "index": _of_an_index,
+    "upload": _of_an_upload,
+}

@@ -1,0 +1,107 @@
+"""How long what others send may stay away: told after 15 seconds, ended after 60."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from torchmill.core.errors import ConfigError, NetworkError
+
+TOLD_AFTER_SECONDS = 15.0
+ENDED_AFTER_SECONDS = 60.0
+VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of 60
+LOWEST_RATE = 100  # bytes per second; what comes more slowly is silent for a part of the time
+_LOOK_SECONDS = 0.5
+_QUEUED = 8  # items that may wait to be taken
+
+Item = TypeVar("Item")
+
+
+class SilentError(NetworkError):
+    """What should have sent something did not."""
+
+
+def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
+    """Return the seconds of silence after which something is ended. Raises ConfigError."""
+    said = environ.get(VARIABLE, "")
+    try:
+        seconds = float(said or ENDED_AFTER_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < threading.TIMEOUT_MAX:
+        raise ConfigError(
+            f"{VARIABLE} is '{said}': give the seconds after which a silent connection is ended, such as 60",
+            code="invalid-silence",
+        )
+    return seconds
+
+
+def until_silent(source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None) -> Iterator[Item]:
+    """Yield what `source` does, which is waited for in a thread of its own.
+
+    `size` is how many bytes an item has; None: each shows that all is well, however small. Raises SilentError
+    after the limit of `silence_limit`, and what `source` raises. A source that never answers keeps its thread.
+    """
+    limit, box, gone = silence_limit(), queue.Queue[Item | _End](_QUEUED), threading.Event()
+    threading.Thread(target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}").start()
+    heard, told = time.monotonic(), False
+    try:
+        while True:
+            item: Item | _End | None = None
+            with contextlib.suppress(queue.Empty):
+                item = box.get(timeout=_LOOK_SECONDS)
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            if item is not None:
+                yield item
+                heard = min(time.monotonic(), heard + (size(item) / LOWEST_RATE if size else limit))
+            silent = time.monotonic() - heard
+            if silent >= limit:
+                raise SilentError(f"{_complaint(who, limit)}: it was ended", code="silent")
+            if silent >= TOLD_AFTER_SECONDS and not told:
+                told = True
+                said = f"{_complaint(who, silent)}; it is ended after {limit:g} s ({VARIABLE})"
+                print(said, file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
+            told = told and silent >= TOLD_AFTER_SECONDS
+    finally:
+        gone.set()
+
+
+def _complaint(who: str, seconds: float) -> str:
+    return f"{who} has sent nothing, or next to nothing, for {seconds:.0f} s"
+
+
+class _End:
+    """The end of a source, and what it raised."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+def _pass_on(source: Iterable[Item], box: queue.Queue[Item | _End], gone: threading.Event) -> None:
+    def put(item: Item | _End) -> None:
+        while not gone.is_set():
+            with contextlib.suppress(queue.Full):
+                box.put(item, timeout=_LOOK_SECONDS)
+                return
+
+    try:
+        for item in source:
+            put(item)
+            if gone.is_set():
+                return
+    except BaseException as error:  # noqa: BLE001 - raised where the items are taken
+        put(_End(error))
+    else:
+        put(_End(None))
+    finally:
+        if isinstance(source, Generator):
+            source.close()
