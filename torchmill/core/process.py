@@ -205,8 +205,7 @@ def stream(
         with _startable(argv, cwd):
             process = _start(argv, cwd, env)
         try:
-            lines = _lines(process)
-            for line in until_silent(lines, waits_for) if waits_for else lines:
+            for line in until_silent(_lines(process), waits_for) if waits_for else process.stdout or ():
                 log.write(line)
                 tail.append(line)
                 on_line(line.rstrip("\n"))
