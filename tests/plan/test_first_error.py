@@ -1,8 +1,10 @@
 """The root cause in what real tools print, in logs of any encoding, container or runner."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from textwrap import dedent
 
@@ -370,3 +372,26 @@ def test_words_of_the_source_are_not_taken_for_a_cause() -> None:
 )
 def test_a_log_without_a_cause_has_none(line: str) -> None:
     assert diagnose([line]) is None
+
+
+def test_a_log_of_any_size_takes_little_memory(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    lines = b"/a/b.cpp:1:2: error: " + b"x" * 3900 + b"\n"
+    with log.open("wb") as file:
+        file.write(b"\n/first.cpp:1:2: error: the first\n" + b"y" * 60_000_000 + b"\n")
+        for _ in range(20_000):
+            file.write(lines)
+        file.write(b"FAILED: last.o\n/last.cpp:9: error: the last\n")
+    tracemalloc.start()
+    run = first_error.last_run(read_log(str(log)))
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+    assert [line.number for line in run[1:4:2]] == [2, 4]
+    assert run[-1].text == "/last.cpp:9: error: the last"
+
+
+def test_a_pipe_into_which_nobody_writes_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_SILENCE", "0.5")
+    os.mkfifo(tmp_path / "log")
+    with refused("silent"):
+        list(read_log(str(tmp_path / "log")))

@@ -15,7 +15,7 @@ from torchmill.build.context import BuildContext, build_environment
 from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
 from torchmill.core import ninja
 from torchmill.core.errors import BuildError
-from torchmill.core.files import write_atomically
+from torchmill.core.files import parse_json, write_atomically
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, read_tree_user
@@ -158,7 +158,7 @@ def _size_and_date(file: Path) -> tuple[int, int] | None:
 def _read_digests(file: Path) -> Mapping[str, str]:
     """Return the digests by path in a file of the tree; none where it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        digests = json.loads(file.read_text(encoding="utf-8"))
+        digests = parse_json(file.read_text(encoding="utf-8"))
         if isinstance(digests, dict):
             return digests
     return {}

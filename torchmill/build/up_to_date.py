@@ -13,6 +13,7 @@ from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
 from torchmill.config.model import SPEED_ONLY_SWITCHES, Artifact
 from torchmill.core import files
+from torchmill.core.files import parse_json
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
 from torchmill.wheel import dist_files
@@ -54,7 +55,7 @@ def parse_records(data: object) -> dict[str, StageRecord]:
 def read_records(file: Path) -> dict[str, StageRecord]:
     """Return the records in a file; none where it cannot be read."""
     try:
-        return parse_records(json.loads(file.read_text(encoding="utf-8")))
+        return parse_records(parse_json(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchmill.core import files
 from torchmill.core.errors import SourceError
+from torchmill.core.files import parse_json
 from torchmill.core.paths import Layout, facts_folder
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]
     cache = StatCache(layout.sessions_cache)
     text = cache.remember(key, [names, *map(stat_file, read)], lambda: _sessions(root, arch, tag))
     cache.save()
-    return [MatrixSession(*row) for row in json.loads(text)]
+    return [MatrixSession(*row) for row in parse_json(text)]
 
 
 def _sessions(root: Path, arch: str, tag: str | None) -> str:
@@ -93,7 +94,7 @@ def selected_tag(layout: Layout) -> str | None:
     if tag := os.environ.get("TORCHMILL_TAG"):
         return tag
     try:
-        record = json.loads(layout.selection.read_text(encoding="utf-8"))
+        record = parse_json(layout.selection.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (ValueError, OSError):

@@ -136,6 +136,14 @@ def read_json_object(file: Path) -> dict[str, Any]:
     return parse_json_object(file.read_bytes())
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says. Raises ValueError where it is none, or is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def parse_json_object(content: bytes) -> dict[str, Any]:
     """Return the object that some bytes are. Raises ValueError with what is wrong.
 

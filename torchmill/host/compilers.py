@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from torchmill.config.model import Compiler
+from torchmill.core.errors import ConfigError
 from torchmill.host.programs import RunProgram
 
 _NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
@@ -19,6 +20,17 @@ CPP = ("CXX", "CC"), ("c++", "cc", "cl")  # variables that name the compiler of 
 C = ("CC",), ("cc", "cl")
 
 
+def command_words(environ: Mapping[str, str], name: str) -> list[str]:
+    """Return the words of the command that a variable names. Raises ConfigError for a quote that is left open."""
+    try:
+        return shlex.split(environ.get(name) or "")
+    except ValueError as error:
+        raise ConfigError(
+            f"{name} is `{environ[name]}`, which no shell reads ({error}): set it to a command such as `g++-12`",
+            code="invalid-command",
+        ) from None
+
+
 def compiler_command(
     environ: Mapping[str, str], language: tuple[Sequence[str], Sequence[str]] = CPP
 ) -> list[str] | None:
@@ -26,7 +38,7 @@ def compiler_command(
     path = environ.get("PATH")
     variables, usual = language
     for name in variables:
-        words = shlex.split(environ.get(name) or "")
+        words = command_words(environ, name)
         if words:  # a build fails on a wrong one, so we do not look past it
             return words if shutil.which(words[0], path=path) else None
     return next(([name] for name in usual if shutil.which(name, path=path)), None)
@@ -55,7 +67,7 @@ def used_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | Non
 
 def cuda_host_compiler(environ: Mapping[str, str], run: RunProgram) -> Compiler | None:
     """Return the host compiler that CUDAHOSTCXX names for nvcc; None where it names none."""
-    words = shlex.split(environ.get("CUDAHOSTCXX") or "")
+    words = command_words(environ, "CUDAHOSTCXX")
     return identify_compiler(words, environ, run) if words else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.core.dataclass import dataclass
-from torchmill.core.files import read_text
+from torchmill.core.files import parse_json, read_text
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children
 from torchmill.host.native import native_arch
@@ -195,7 +194,7 @@ def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]
 def _recorded_version(home: Path) -> str | None:
     """Return the version that a toolkit wrote into its folder (version.txt before 11.1)."""
     try:
-        text = str(json.loads(read_text(home / "version.json"))["cuda"]["version"])
+        text = str(parse_json(read_text(home / "version.json"))["cuda"]["version"])
     except (ValueError, LookupError, TypeError):
         text = read_text(home / "version.txt").removeprefix("CUDA Version ")
     match = re.match(r"\d+\.\d+", text)

@@ -13,7 +13,7 @@ from typing import Any
 from torchmill.core import locks
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
-from torchmill.core.files import read_refusal, read_text, report_unwritable
+from torchmill.core.files import parse_json, read_refusal, read_text, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.host.interpreters import resolve_interpreter
 
@@ -51,7 +51,7 @@ class TreeUser:
 def read_tree_user(file: Path) -> TreeUser | None:
     """Return the user that a file names; None where it cannot be read, or names none."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = parse_json(file.read_text(encoding="utf-8"))
         return TreeUser(str(data["identity"]), tuple(data["headers"]), tuple(data["folders"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -129,7 +129,7 @@ def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
 
     Two with one identity compile the same: interpreter, headers and installed packages are the same.
     """
-    version, *said = json.loads(capture([str(python), "-I", "-c", _PROBE]))
+    version, *said = parse_json(capture([str(python), "-I", "-c", _PROBE]))
     headers = _with_real(said)
     parts = json.dumps([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
     folders = _with_real([str(link), str(venv), *headers])

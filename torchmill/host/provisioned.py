@@ -11,6 +11,7 @@ from typing import Final
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.dataclass import dataclass
+from torchmill.core.files import parse_json
 
 MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
@@ -92,7 +93,7 @@ def provisioned_cxx(home: Path, version: str) -> Path:
 def read_provision_record(file: Path) -> ProvisionRecord | None:
     """Return a record; None where it is missing or broken."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        said = parse_json(file.read_text(encoding="utf-8"))
         pieces = tuple(ProviderPackage(**piece) for piece in said["pieces"])
         base = said.get("completes", "")
         return ProvisionRecord(said["kind"], said["version"], said["full"], said["provider"], pieces, base)

@@ -1,6 +1,5 @@
 """Estimate time, memory and disk of a build from measured builds."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.model import Facts, Plan, Release
+from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
 from torchmill.plan import link_overflow
@@ -289,7 +289,7 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
 
 def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
-        said = json.loads(manifest.read_text(encoding="utf-8"))
+        said = parse_json(manifest.read_text(encoding="utf-8"))
         release = next(one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"])
         return MeasuredRun(
             package=said["package"],

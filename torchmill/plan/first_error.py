@@ -1,17 +1,21 @@
 """Read build logs in any encoding, and find the first real error, not ninja's report of it."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader, FileIO, TextIOWrapper
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from torchmill.core.errors import ConfigError
 from torchmill.core.ninja import parse_edge, strip_colours
+from torchmill.core.silence import until_silent
 
 _LONGEST_LINE = 4000  # characters of a line that are looked at: link commands are far longer
+_KEPT_BYTES = 16 << 20  # of lines from the beginning of a run, and at least as many from its end
+_LINE_BYTES = 120  # of a line beside its text
 _HEAD_BYTES = 4096  # bytes that tell the encoding
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b")
 _BYTES_PER_CONTROL = 20  # a text has fewer control characters than one in so many bytes
@@ -56,17 +60,27 @@ _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation 
 def read_log(name: str) -> Iterator[str]:
     """Yield the lines of the log called `name`; `-` stands for standard input.
 
-    Raises ConfigError where it is missing, a directory, empty or not text.
+    Raises ConfigError where it is missing, a directory, empty or not text, SilentError for a pipe of that name
+    into which nobody writes.
     """
     if not name:
         raise ConfigError("no log given: name a build's log, or - for standard input", code="no-log")
     if name != "-" and Path(name).is_dir():
         raise ConfigError(f"{name} is a directory: name the log file in it", code="log-unreadable")
+    lines = _read_lines(name)
+    # nobody may ever write into a pipe that has a name, and opening it waits for that
+    yield from until_silent(lines, name) if name != "-" and Path(name).is_fifo() else lines
+
+
+def _read_lines(name: str) -> Iterator[str]:
     try:
         with BufferedReader(FileIO(0 if name == "-" else name, closefd=name != "-")) as raw:
             encoding = _encoding(raw.peek(_HEAD_BYTES)[:_HEAD_BYTES], name)
             with TextIOWrapper(raw, encoding, "replace") as text:
-                yield from text
+                while line := text.readline(_LONGEST_LINE):
+                    yield line
+                    while line and not line.endswith("\n"):  # the rest of a long line is not looked at
+                        line = text.readline(_HEAD_BYTES)
     except OSError as error:
         raise ConfigError(
             f"cannot read {name} ({error.strerror}): name a build's log, or - for standard input",
@@ -220,12 +234,36 @@ _WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
 
 
 def last_run(log: Iterable[str]) -> list[LogLine]:
-    """Return the telling lines of the last run of a log to which resumed builds were appended."""
-    lines = list(telling_lines(log))
-    failures = [index for index, line in enumerate(lines) if _FAILED.match(line.text)]
-    last = failures[-1] if failures else 0
-    stops = (index for index, line in enumerate(lines[:last]) if _STOPPED.match(line.text))
-    return lines[max(stops, default=-1) + 1 :]
+    """Return the telling lines of the last run of a log to which resumed builds were appended.
+
+    Of a run with very many, the middle is left out.
+    """
+    run: list[LogLine] = []
+    next_run = size = 0  # where the lines begin that follow a stop; bytes of the lines, about
+    for line in telling_lines(log):
+        if next_run and _FAILED.match(line.text):
+            del run[:next_run]
+            next_run, size = 0, sum(map(_size, run))
+        run.append(line)
+        if _STOPPED.match(line.text):
+            next_run = len(run)
+        size += _size(line)
+        if size > 3 * _KEPT_BYTES:  # first errors stand at the beginning, what follows of them at the end
+            first, last = _beginning(run), len(run) - _beginning(reversed(run))
+            del run[first:last]
+            next_run = max(min(next_run, first), next_run - (last - first))
+            size = sum(map(_size, run))
+    return run
+
+
+def _size(line: LogLine) -> int:
+    return sys.getsizeof(line.text) + _LINE_BYTES
+
+
+def _beginning(lines: Iterable[LogLine]) -> int:
+    """Return how many of the first lines have KEPT_BYTES."""
+    sizes = accumulate(map(_size, lines))
+    return sum(1 for _ in takewhile(_KEPT_BYTES.__gt__, sizes))
 
 
 def first_failure(run: Sequence[LogLine]) -> BuildFailure | None:

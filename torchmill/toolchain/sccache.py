@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -19,7 +18,7 @@ from packaging.version import Version
 
 from torchmill.core import files
 from torchmill.core.errors import HostError
-from torchmill.core.files import fresh_path
+from torchmill.core.files import fresh_path, parse_json
 from torchmill.core.process import CommandError, capture
 from torchmill.core.reaper import without_mark
 from torchmill.toolchain import remote_cache
@@ -251,7 +250,7 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     with contextlib.suppress(CommandError, HostError, ValueError):
         if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
-            found = json.loads(capture([program, "--show-stats", "--stats-format=json"], env=environ))
+            found = parse_json(capture([program, "--show-stats", "--stats-format=json"], env=environ))
             return found if isinstance(found, dict) else None
     return None
 

@@ -16,7 +16,7 @@ from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from packaging.tags import Tag, parse_tag
 from packaging.utils import (
@@ -219,7 +219,7 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     try:
         with archive.open(name) as file:
             digest = hashlib.file_digest(file, algorithm).digest()  # type: ignore[arg-type]
-    except BadZipFile as error:
+    except zip_archive.ARCHIVE_ERRORS as error:
         return f"{name} is damaged ({error})"
     actual, size = base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), archive.getinfo(name).file_size
     return None if [actual, str(size)] == [expected, row[2]] else f"{name} differs from its RECORD entry"

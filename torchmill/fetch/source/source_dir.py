@@ -15,7 +15,7 @@ from typing import Any
 
 from torchmill.config.model import Source
 from torchmill.core.errors import BusyError, SourceError
-from torchmill.core.files import hash_file, write_atomically
+from torchmill.core.files import hash_file, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
@@ -361,7 +361,7 @@ def read_record(folder: Path) -> FetchRecord | None:
     Raises SourceError for a record that cannot be read.
     """
     try:
-        raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        raw = parse_json((folder / RECORD).read_text(encoding="utf-8"))
         asked, seen = raw.pop("asked"), TreeFingerprint(**raw.pop("fingerprint"))
         contents = raw.pop("contents", None)
         return FetchRecord(Source(**raw, path=folder / "tree"), asked, seen, contents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
+from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda, magma
 from torchmill.fetch.toolkit.request import (
@@ -306,6 +306,6 @@ def _walked(home: Path, arch: str) -> Iterator[str]:
 def _conda(prefix: Path) -> Iterator[str]:
     """Yield the paths of the files that NVIDIA's packages have put into an environment."""
     for file in sorted((prefix / "conda-meta").glob("*.json")):
-        package = json.loads(file.read_text(encoding="utf-8"))
+        package = parse_json(file.read_text(encoding="utf-8"))
         if conda.is_taken(package["name"]):
             yield from package["files"]

@@ -28,6 +28,7 @@ from torchmill.core.errors import NetworkError
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 from torchmill.fetch.package_index import IndexFile, configured_index, project_files
+from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import provision, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import fetch_piece
@@ -117,9 +118,9 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {wheel.file.name} is not the file that the index lists")
     name = "-".join(wheel.file.name.split("-")[:2])
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+    with refuse_damage(Path(wheel.file.name)), zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = HeaderParser().parsestr(archive.read(f"{name}.dist-info/METADATA").decode())
-    return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
+        return tuple(Requirement(line) for line in metadata.get_all("Requires-Dist", ()))
 
 
 _HEADS = frozenset({"bin", "include", "lib", "nvvm"})
@@ -269,7 +270,7 @@ def _near(version: str, has: Sequence[str]) -> str:
 
 def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:
     """Unpack what of a wheel belongs into a CUDA_HOME, libraries into the folder of that name."""
-    with zipfile.ZipFile(wheel) as archive:
+    with refuse_damage(wheel), zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             where = place_wheel_member(member.filename, libraries)
             if where is None:

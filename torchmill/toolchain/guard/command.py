@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmill.config.model import KnownUnit
+from torchmill.core.files import parse_json
 
 GATE = "TORCHMILL_GATE"  # names the folder of a build's guard to its gates, and marks its processes
 
@@ -32,7 +33,7 @@ class GuardCommand:
 def parse_command(line: str) -> GuardCommand:
     """Return the command in a line. Raise ValueError where it holds none."""
     try:
-        values: dict[str, Any] = json.loads(line)
+        values: dict[str, Any] = parse_json(line)
         known = tuple(KnownUnit(**one) for one in values.pop("known"))
         return GuardCommand(**{**values, "roots": tuple(values["roots"]), "known": known})
     except (KeyError, TypeError, AttributeError) as error:

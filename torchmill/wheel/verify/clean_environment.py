@@ -17,7 +17,7 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import fresh_path
+from torchmill.core.files import fresh_path, parse_json
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.stat_cache import digest_data, stat_file
 from torchmill.host import environments
@@ -129,7 +129,7 @@ def run_checks(venv: Path, script: str, expected: Mapping[str, object], log: Tex
 
 def parse_results(output: str) -> dict[str, CheckResult]:
     """Return the results in the last line of a script's output; libraries may print before it."""
-    results = json.loads(output.strip().splitlines()[-1])
+    results = parse_json(output.strip().splitlines()[-1])
     return {name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
@@ -67,7 +67,7 @@ def static_problems(wheel: Path, plan: Plan, interpreter: TargetInterpreter) -> 
     try:
         with ZipFile(wheel) as archive:
             return list(_archive_problems(wheel, archive, plan, interpreter))
-    except BadZipFile as error:
+    except zip_archive.ARCHIVE_ERRORS as error:
         return [f"the file is not a zip archive ({error})"]
 
 
@@ -210,7 +210,7 @@ def tag_problems(wheel: Path) -> list[str]:
                 libraries = {path: elf.read_elf(path) for path in _extract_libraries(archive, root)}
             files = {path: info for path, info in libraries.items() if info is not None}
             return [clause for tag in promises for clause in _tag_contradictions(root, files, tag)]
-        except BadZipFile as error:
+        except zip_archive.ARCHIVE_ERRORS as error:
             return [f"the file is not a sound zip archive ({error})"]
         except OSError as error:
             if (refusal := read_refusal(str(error), root)) is not None:  # says nothing of the wheel
