@@ -381,7 +381,7 @@ def test_a_log_of_any_size_takes_little_memory(tmp_path: Path) -> None:
         file.write(b"\n/first.cpp:1:2: error: the first\n" + b"y" * 60_000_000 + b"\n")
         for _ in range(20_000):
             file.write(lines)
-        file.write(b"FAILED: last.o\n/last.cpp:9: error: the last\n")
+        file.write(b"FAILED: last.o\nc++ -c last.cpp\n/last.cpp:9: error: the last\n")
     tracemalloc.start()
     run = first_error.last_run(read_log(str(log)))
     assert tracemalloc.get_traced_memory()[1] < 100 << 20
