@@ -17,6 +17,15 @@ ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
 ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma"]
 
 
+# Texts of a certain form: the reader of facts refuses any other.
+Commit = str  # 40 hexadecimal digits
+Pythons = tuple[str, ...]  # "3.10", "3.13t"
+PlatformTemplate = str  # with {glibc} and {macos}
+VariantTemplate = str  # with {variant}
+VersionTemplate = str  # with {version}, {torch}, {requires}, {jobs}
+CompilerTemplate = str  # with {major}
+
+
 @dataclass(frozen=True, slots=True)
 class CostRange:
     """Two bounds between which a quantity lies."""
@@ -167,11 +176,11 @@ class BaseImage:
     version: str  # how VERSION_ID begins there: "12"
     manager: SystemManager
     glibc: str | None = None
-    pythons: tuple[str, ...] = ()  # that it has, or that its package manager can bring
+    pythons: Pythons = ()  # that it has, or that its package manager can bring
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
     gcc: str | None = None  # the major version of the compiler that it uses
     compilers: tuple[str, ...] = ()  # further major versions of gcc that its package manager can bring
-    compiler: str = ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
+    compiler: CompilerTemplate = ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
     source: str = ""  # where the digest was read
 
@@ -205,7 +214,7 @@ class ImageFacts:
     bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
     tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
     uv: str = ""  # the release of uv that brings Pythons
-    uv_pythons: tuple[str, ...] = ()  # that it can bring
+    uv_pythons: Pythons = ()  # that it can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
 

@@ -86,7 +86,7 @@ def _images(file: TomlTable) -> ImageFacts:
         bases=tuple(_base_image(table) for table in file.tables("base")),
         tools={manager: tools.texts(manager) for manager in get_args(SystemManager)},
         uv=uv.version("version"),
-        uv_pythons=uv.texts("pythons"),
+        uv_pythons=uv.pythons("pythons"),
     )
     uv.text("source")
     for table in (tools, uv):
@@ -225,7 +225,7 @@ def read_package(path: Path, problems: list[str]) -> Package:
         Package,
         repository=file.text("repository", ""),
         checks=file.text("checks", "package"),
-        tag=file.text("tag", "v{version}"),
+        tag=file.template("tag", ("version",), "v{version}"),
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
         rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
@@ -355,7 +355,7 @@ def _release(table: TomlTable, package: Package, base: Release | None) -> Releas
         package=package.name,
         version=version,
         tag=package.tag.format(version=version),
-        pythons=table.texts("pythons", base.pythons if base else None),
+        pythons=table.pythons("pythons", base.pythons if base else None),
         arches=table.texts("arches", base.arches if base else None),
         torch=base.version if base else None,
         built_from=_built_from(table),

@@ -10,6 +10,7 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 
 from torchmill.config.facts_model import (
+    Commit,
     CompilePeak,
     CondaFacts,
     CostAssumptions,
@@ -17,8 +18,12 @@ from torchmill.config.facts_model import (
     ImageFacts,
     LinkFacts,
     MeasuredRun,
+    PlatformTemplate,
+    Pythons,
     ToolkitPart,
     ToolkitSource,
+    VariantTemplate,
+    VersionTemplate,
 )
 from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
@@ -73,7 +78,7 @@ class Edition:
     python: SpecifierSet | None = None  # None: every Python of that torch; so with what follows
     arches: tuple[str, ...] = ()
     cuda: SpecifierSet | None = None
-    commit: str | None = None
+    commit: Commit | None = None
     sha256: str | None = None  # of its archive on PyPI
     date: str | None = None
 
@@ -91,8 +96,8 @@ class Package:
     import_name: str
     checks: str  # what verify/checks/<checks>_checks.py tries
     after: str | None  # the package it is built against
-    tag: str  # "v{version}"
-    version_variables: Mapping[str, str]  # environment that fixes the version, values with {version}
+    tag: VersionTemplate  # "v{version}"
+    version_variables: Mapping[str, VersionTemplate]  # environment that fixes the version, values with {version}
     unset: tuple[str, ...]  # patterns of variables the build would read from the user's shell
     off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
     off_spelling_releases: SpecifierSet
@@ -115,7 +120,7 @@ class Arch:
     name: str
     system: str  # "linux", "macos", "windows"
     machines: tuple[str, ...]  # what platform.machine() says there
-    platform_tag: str  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
+    platform_tag: PlatformTemplate  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
     emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
     oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
 
@@ -176,8 +181,8 @@ class Release:
     package: str
     version: str
     tag: str
-    commit: str | None  # None: not known, so not verified
-    pythons: tuple[str, ...]
+    commit: Commit | None  # None: not known, so not verified
+    pythons: Pythons
     arches: tuple[str, ...]
     cuda: SpecifierSet | None  # toolkits it builds with; None: CPU only
     cuda_official: Mapping[str, Cuda]  # toolkit version -> facts
@@ -239,14 +244,14 @@ class KnownUnit:
 class OfferedWheels:
     """Wheels that others offer in an index; {variant} stands for the name of a variant."""
 
-    name: str  # of the index, for those who have to call it something: "pytorch-{variant}"
-    url: str
+    name: VariantTemplate  # of the index, for those who have to call it something: "pytorch-{variant}"
+    url: VariantTemplate
     packages: tuple[str, ...]
     release: SpecifierSet  # of torch
     variants: tuple[str, ...]  # "cpu", "cuda": every toolkit that the release was officially built with
     arches: tuple[str, ...]
     source: str
-    label: str = ""  # of their versions: "+{variant}"
+    label: VariantTemplate = ""  # of their versions: "+{variant}"
     default: bool = False  # installers ask this index without being told
 
 

@@ -1,6 +1,7 @@
 """Read TOML tables strictly: every mistake is collected with its place, and none stops the reading."""
 
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -10,6 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, TypeVar, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -99,6 +101,34 @@ class TomlTable:
             found.append(inner.text(key))
         return tuple(found)
 
+    def matching(self, key: str, form: re.Pattern[str], expected: str) -> str:
+        """Take a string of a certain form."""
+        text = self.text(key)
+        if text and not form.fullmatch(text):
+            self.problem(f"'{key}' is '{text}', expected {expected}")
+            return ""
+        return text
+
+    def pythons(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Take a list of versions of Python; what is none is a problem, and left out."""
+        found = self.texts(key, default)
+        for wrong in (one for one in found if one and not _PYTHON.fullmatch(one)):
+            self.problem(f"'{key}' has '{wrong}', which is no Python such as '3.10' or '3.13t'")
+        return tuple(one for one in found if _PYTHON.fullmatch(one))
+
+    def template(self, key: str, names: Collection[str], default: str | None = None) -> str:
+        """Take a string in which names in braces stand for something; "" for one that has others."""
+        text = self.text(key, default)
+        try:
+            parts = list(Formatter().parse(text))
+        except ValueError:
+            parts = [("", "?", "", None)]
+        if all(name is None or (name in names and not spec and not how) for _, name, spec, how in parts):
+            return text
+        named = ", ".join(f"{{{name}}}" for name in names)
+        self.problem(f"'{key}' is '{text}', expected a text in which braces stand only around names: {named}")
+        return ""
+
     def specifier(self, key: str) -> SpecifierSet | None:
         """Take a PEP 440 specifier that may be absent."""
         text = self.text(key, "")
@@ -182,11 +212,31 @@ def _range(table: TomlTable, key: str, read: Callable[[TomlTable, str], float]) 
     return inner.read(CostRange, low=read(inner, "low"), high=read(inner, "high"))
 
 
+_PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+VERSION_NAMES = ("version", "torch", "requires", "jobs")
+
+
+def _template(*names: str) -> Callable[[TomlTable, str], str]:
+    return lambda table, key: table.template(key, names)
+
+
 # How a field is read, by its annotation. cattrs was looked at: to import it takes 70 ms (cattrs 26.1), a
 # third of what `invoke --list` takes, and "did you mean" and the places of mistakes would remain to be made.
 _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "str": TomlTable.text,
     "str | None": TomlTable.optional,
+    "Commit | None": lambda table, key: (
+        table.matching(key, _COMMIT, "a commit, with all of its 40 hexadecimal digits") or None
+        if key in table.data
+        else table.optional(key)
+    ),
+    "Pythons": TomlTable.pythons,
+    "PlatformTemplate": _template("glibc", "macos"),
+    "VariantTemplate": _template("variant"),
+    "VersionTemplate": _template(*VERSION_NAMES),
+    "CompilerTemplate": _template("major"),
+    "Mapping[str, VersionTemplate]": lambda table, key: table.map(key, _template(*VERSION_NAMES)),
     "bool": TomlTable.flag,
     "float": TomlTable.number,
     "float | None": TomlTable.count,

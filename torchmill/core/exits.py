@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what others wrote must not steer a terminal
 TaskBody = Callable[..., None]
 
 
@@ -28,7 +30,7 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             if is_of_runner(error):
                 raise
             shown = as_torchmill_error(error)
-            raise ended(f"error: {shown}", shown.exit_code) from None
+            raise ended(_CONTROL.sub("\ufffd", f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
 

@@ -94,14 +94,14 @@ def read_dependencies(log: Path) -> dict[str, list[str]]:
         raise ValueError(f"{log}: no log of ninja's dependencies that can be read")
     names: list[str] = []
     needed: dict[int, array[int]] = {}
-    for is_dependencies, record in _records(data, start):
-        if is_dependencies:
-            needed[struct.unpack_from("<i", record)[0]] = array("i", record[_BEFORE[version] :])
-        else:
-            names.append(record[:-4].rstrip(b"\0").decode("utf-8", "surrogateescape"))
     try:
+        for is_dependencies, record in _records(data, start):
+            if is_dependencies:
+                needed[struct.unpack_from("<i", record)[0]] = array("i", record[_BEFORE[version] :])
+            else:
+                names.append(record[:-4].rstrip(b"\0").decode("utf-8", "surrogateescape"))
         return {names[output]: [names[each] for each in read] for output, read in needed.items()}
-    except IndexError:
+    except (IndexError, struct.error):
         raise ValueError(f"{log}: names files that it does not list") from None
 
 

@@ -1,0 +1,281 @@
+"""Hostile input: whatever torchmill reads that others wrote, changed at random; each kind by its name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from faults.tally import REFUSED, RIGHT, Tally
+from tests.support import told_wheels
+from tests.support.source_upstream import layout
+from torchmill.config import cell_lookup, facts_reader, matrix, selection
+from torchmill.config.arch_list import parse_arch_list
+from torchmill.core import ninja, stat_cache, units, urls
+from torchmill.core.errors import TorchmillError, UnforeseenError
+from torchmill.deliver import agreement
+from torchmill.deliver.publish.targets import choose_target
+from torchmill.fetch.package_index import parse_html_page
+from torchmill.fetch.source.git_command import mirror_candidates
+from torchmill.fetch.source.source_dir import build_backend, load_source
+from torchmill.host.description import load_host
+from torchmill.plan import build_plan, causes, estimate, render
+from torchmill.plan.first_error import read_log
+from torchmill.plan.options import parse_options
+from torchmill.toolchain.guard.timeline import parse_record
+from torchmill.wheel import wheel_file
+from torchmill.wheel.pack.elf import read_elf
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = facts_reader.read_facts(ROOT / "build_configs")
+MOST_MEMORY = 200 << 20  # bytes that reading one input may add
+_DEEP = 20_000  # levels
+
+Reader = Callable[[Path, bytes], object]  # reads the content, in an empty folder
+
+
+def _text(read: Callable[[str], object], harmless: tuple[type[Exception], ...] = ()) -> Reader:
+    """Return a reader of a text; `harmless` are what it may raise by its own words."""
+
+    def reader(_: Path, content: bytes) -> None:
+        with contextlib.suppress(*harmless):
+            read(content.decode("utf-8", "replace"))
+
+    return reader
+
+
+def _file(read: Callable[[Path], object], name: str = "file", harmless: tuple[type[Exception], ...] = ()) -> Reader:
+    def reader(place: Path, content: bytes) -> None:
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        with contextlib.suppress(*harmless):
+            read(path)
+
+    return reader
+
+
+def _host(path: Path) -> None:
+    host = load_host(path)
+    release = matrix.find_release(SHIPPED, "torch", "1.13.1")
+    cell = cell_lookup.find_cell(SHIPPED, "wheel-3.10-cpu", host.arch, release)
+    render.plan_as_data(build_plan.compute_plan(SHIPPED, cell, host, parse_options((), "fuzz")))
+
+
+def _facts_of(root: Path, name: str) -> Reader:
+    """Return a reader of facts of which one file has the content, and of a plan by them."""
+
+    def reader(place: Path, content: bytes) -> None:
+        folder = place / "facts"
+        shutil.copytree(root, folder)
+        (folder / name).write_bytes(content)
+        facts = facts_reader.read_facts(folder)
+        host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
+        for cell in islice(matrix.all_builds(facts, matrix.base_package(facts)), 2):
+            found = cell_lookup.find_cell(facts, str(cell), host.arch, None)
+            plan = build_plan.compute_plan(facts, found, host, parse_options((), "fuzz"))
+            render.plan_as_script(plan, facts, host)
+            render.plan_as_data(plan)
+
+    return reader
+
+
+def _member(name: str) -> Reader:
+    """Return a reader of a wheel of which one member has the content."""
+
+    def reader(place: Path, content: bytes) -> None:
+        wheel = place / told_wheels.WHEEL
+        with zipfile.ZipFile(_wheel()) as old, zipfile.ZipFile(wheel, "w") as new:
+            for info in old.infolist():
+                new.writestr(info, content if info.filename.endswith(name) else old.read(info))
+        agreement.examine_wheel(wheel)
+        wheel_file.read_wheel(wheel)
+
+    return reader
+
+
+def _beside(suffix: str) -> Reader:
+    """Return a reader of a wheel beside which one document has the content."""
+
+    def reader(place: Path, content: bytes) -> None:
+        for path in _wheel().parent.iterdir():
+            shutil.copy(path, place)
+        wheel = place / _wheel().name
+        wheel.with_name(wheel.name.removesuffix(".whl") + suffix).write_bytes(content)
+        wheel.with_name(wheel.name + suffix).write_bytes(content)
+        agreement.examine_wheel(wheel)
+        estimate.read_own_runs(SHIPPED, place)
+
+    return reader
+
+
+def _selected(place: Path, content: bytes) -> None:
+    where = layout(place)
+    where.selection.parent.mkdir(parents=True, exist_ok=True)
+    where.selection.write_bytes(content)
+    selection.selected_release(SHIPPED, where)
+
+
+def _fetched(place: Path, content: bytes) -> None:
+    folder = layout(place).source("torch") / "v1.13.1"
+    (folder / "tree").mkdir(parents=True)
+    (folder / "source.json").write_bytes(content)
+    load_source(layout(place), "torch")
+
+
+def _options(text: str) -> object:
+    with contextlib.redirect_stderr(io.StringIO()):
+        return parse_options(text.split(), "fuzz")
+
+
+_made: list[Path] = []
+
+
+def _wheel() -> Path:
+    """Return a wheel with its documents."""
+    if not _made:
+        _made.append(told_wheels.built(Path(tempfile.mkdtemp()), "1.13.1+cpu"))
+    return _made[0]
+
+
+def _sample_wheel_member(name: str) -> bytes:
+    with zipfile.ZipFile(_wheel()) as wheel:
+        return next(wheel.read(one) for one in wheel.namelist() if one.endswith(name))
+
+
+def _facts_files() -> Iterator[tuple[Path, str]]:
+    """Yield files of the sample's facts, and those of the shipped ones that the sample has not."""
+    sample, shipped = ROOT / "sample/build_configs", ROOT / "build_configs"
+    yield from ((sample, str(path.relative_to(sample))) for path in sorted(sample.rglob("*.toml")))
+    others = (path.name for path in sorted(shipped.glob("*.toml")))
+    yield from ((shipped, name) for name in others if not (sample / name).exists())
+
+
+READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
+    "ELF file": (_file(read_elf), lambda: Path(sys.executable).resolve().read_bytes()[:200_000]),
+    "wheel": (_file(agreement.examine_wheel, told_wheels.WHEEL), lambda: _wheel().read_bytes()),
+    "METADATA": (_member("/METADATA"), lambda: _sample_wheel_member("/METADATA")),
+    "WHEEL": (_member("/WHEEL"), lambda: _sample_wheel_member("/WHEEL")),
+    "RECORD": (_member("/RECORD"), lambda: _sample_wheel_member("/RECORD")),
+    "manifest": (_beside(".json"), lambda: json.dumps(told_wheels.manifest(_wheel())).encode()),
+    "statement": (_beside(".intoto.jsonl"), lambda: b'{"_type": "https://in-toto.io/Statement/v1"}'),
+    "selected release": (_selected, lambda: b'{"tag": "v1.13.1"}'),
+    "record of a source": (_fetched, lambda: b'{"tag": "v1.13.1", "package": "torch", "submodules": {}}'),
+    "description of a machine": (
+        _file(_host, "host.toml"),
+        (ROOT / "tests/golden/hosts/rtx3090.toml").read_bytes,
+    ),
+    "pyproject.toml": (
+        _file(lambda path: build_backend(path.parent), "pyproject.toml"),
+        lambda: b'[build-system]\nrequires = ["a>=1"]\nbuild-backend = "x"\n',
+    ),
+    "memory of files": (
+        _file(lambda path: stat_cache.StatCache(path).digest(path), "cache.json"),
+        lambda: b'{"x": [[1, 2], "y"]}',
+    ),
+    "build log": (
+        _file(lambda path: causes.diagnose(SHIPPED.causes, read_log(str(path)))),
+        lambda: (
+            b"[1/2] c++ a.o\nFAILED: a.o\nc++ -c a.cpp\n/a.cpp:1:2: fatal error: x.h: No such file\n"
+            b"ninja: build stopped\n"
+        ),
+    ),
+    "ninja's log of dependencies": (
+        _file(ninja.read_dependencies, harmless=(ValueError,)),
+        lambda: b"# ninjadeps\n\x04\0\0\0" + bytes(64),
+    ),
+    "ninja's progress": (_text(ninja.parse_edge), lambda: b"[12/345] Building CXX object a/b.cpp.o"),
+    "timeline of the guard": (_text(parse_record, (ValueError,)), lambda: b'{"kind": "unit", "at": 1.5, "bytes": 7}'),
+    "page of an index": (
+        _text(lambda text: parse_html_page(text, "https://h/simple/t/")),
+        lambda: b'<a href="../t-1.tar.gz#sha256=00" data-requires-python="&gt;=3">t-1.tar.gz</a>',
+    ),
+    "identifier": (
+        _text(lambda text: cell_lookup.find_cell(SHIPPED, text, "x86_64", None)),
+        lambda: b"wheel-3.10-cu117-aarch64",
+    ),
+    "options": (_text(_options), lambda: b"--jobs 4 --memory 8GiB --set USE_X=1 --label none --arch-list 8.6+PTX"),
+    "GPU list": (
+        _text(lambda text: parse_arch_list(SHIPPED, text, "1.13.1")),
+        lambda: b"7.0;8.6 9.0a+PTX",
+    ),
+    "address": (
+        _text(lambda text: urls.validate_url("--to", text, ("https", "http"), "https://h/")),
+        lambda: b"https://me:secret@[::1]:8080/a%20b?c#d",
+    ),
+    "address of a repository": (
+        _text(lambda text: mirror_candidates(text, text)),
+        lambda: b"ssh://git@github.com:22/pytorch/pytorch.git",
+    ),
+    "place to publish": (
+        _text(lambda text: choose_target(text, {"HOME": os.devnull, "GH_TOKEN": "x"})),
+        lambda: b"github:me/wheels@v1.0",
+    ),
+    "size": (_text(units.parse_bytes, (ValueError,)), lambda: b"1.5 GiB"),
+    "duration": (_text(units.parse_duration, (ValueError,)), lambda: b"1.5 h"),
+    **{f"facts: {name}": (_facts_of(root, name), (root / name).read_bytes) for root, name in _facts_files()},
+}
+PIECES = (
+    b"\0", b"\xff\xfe", b"\n", b'"', b"'", b"[", b"{", b"}", b"{0}", b"%s", b"..", b"/", b"../../etc", b"-1",
+    b"1e999", b"NaN", b"99999999999999999999999", b"\xc3\x28", "٣".encode(), b"=", b"true", b"null", b"[]", b"{}",
+    b"''", b"7", b"3.x", b"zz", b"[" * _DEEP, b'{"a":' * _DEEP, b"x" * 100_000, b"\r", b"\x1b[31m", b"#", b"\\",
+    b"\\u0000", b"http://[bad/", b" ",
+)  # fmt: skip
+
+
+def mutated(content: bytes, chance: random.Random) -> bytes:
+    """Return a content that was changed in a few places, or the value of one of its keys, or its end."""
+    way = chance.randrange(5)
+    if way == 0:
+        return content[: chance.randrange(len(content) + 1)]
+    if way == 1:  # the value of a line `key = value`
+        lines = content.split(b"\n")
+        keyed = [number for number, line in enumerate(lines) if b"=" in line]
+        if keyed:
+            number = chance.choice(keyed)
+            lines[number] = lines[number].partition(b"=")[0] + b"= " + chance.choice((*PIECES, b'"{0}"', b'["3.x"]'))
+            return b"\n".join(lines)
+    for _ in range(chance.choice((1, 1, 2, 5))):
+        at = chance.randrange(len(content) + 1)
+        piece = chance.choice(PIECES) if way < 4 else chance.randbytes(chance.randrange(1, 9))  # noqa: PLR2004
+        content = content[:at] + piece + content[at + chance.choice((0, len(piece), 1)) :]
+    return content
+
+
+def outcome_of(name: str, content: bytes) -> str:
+    """Return what becomes of one content of a kind: RIGHT, REFUSED, or what must not be, in words."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            READERS[name][0](Path(folder), content)
+        except UnforeseenError as error:
+            return f"unforeseen: {error}"
+        except TorchmillError as error:
+            return REFUSED if str(error) and error.code else f"says nothing of use: {error!r}"
+        except BaseException as error:  # noqa: BLE001 - which is what is looked for
+            return f"{type(error).__name__}: {error}"[:300]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    return RIGHT if grown < MOST_MEMORY else f"took {grown >> 20} MiB"
+
+
+def attack_inputs(count: int, seed: int) -> Iterator[Tally]:
+    """Give each reader `count` changed contents."""
+    for name, (_, sample) in READERS.items():
+        chance, tally, whole = random.Random(f"{seed} {name}"), Tally(f"input: {name}"), sample()  # noqa: S311
+        expected: Mapping[str, str] = {"": outcome_of(name, whole)}
+        if expected[""] not in {RIGHT, REFUSED}:
+            tally.add("as it is", expected[""])
+        for _ in range(count):
+            content = mutated(whole, chance)
+            tally.add(repr(content[:200]), outcome_of(name, content))
+        yield tally
