@@ -122,3 +122,8 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
 
 def test_unforeseen_errors_keep_their_gist() -> None:
     assert "ZeroDivisionError" in str(as_torchmill_error(ZeroDivisionError("1/0")))
+
+
+def test_what_others_wrote_steers_no_terminal() -> None:
+    found = ended(ConfigError("--to \x1b[2J\x00\x9b: first\n\tsecond", code="x"))
+    assert str(found.message) == "error: --to \ufffd[2J\ufffd\ufffd: first\n\tsecond"

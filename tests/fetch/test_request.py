@@ -72,4 +72,7 @@ def test_host_of(url: str, host: str) -> None:
 
 
 def test_passwords_are_not_shown() -> None:
-    assert hide_password("cannot read https://me:secret@host/a.git") == "cannot read https://host/a.git"
+    for login in ("me:secret@", "ghp_token@", "me:p@ss@", ":secret@", "me:@"):
+        assert hide_password(f"cannot read https://{login}host/a@b.git") == "cannot read https://host/a@b.git"
+    assert hide_password("ssh://me:secret@host/a") == "ssh://host/a"
+    assert hide_password("ssh://git@host/a, https://host:80/b, c@d") == "ssh://git@host/a, https://host:80/b, c@d"

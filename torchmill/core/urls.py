@@ -10,7 +10,8 @@ from torchmill.core.errors import ConfigError
 
 _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")  # RFC 3986 has no others
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
-_PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
+# a user alone may be a token, but for ssh, where it is "git"
+_LOGIN = re.compile(r"(?<=://)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
 _HERE = {"", "localhost"}  # the machines that file: may name
 
 
@@ -69,5 +70,5 @@ def host_of(url: str) -> str:
 
 
 def hide_password(url: str) -> str:
-    """Return an address without the password in it."""
-    return _PASSWORD.sub("", url)
+    """Return an address, or a text with some, without passwords and tokens."""
+    return _LOGIN.sub("", url)
