@@ -1,0 +1,112 @@
+"""Runs that are killed at any instant: the same command must end in the same bytes, and leave nothing behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from faults.tally import RIGHT, Tally
+from tests.support.sampled import THIS, Sample, fetched
+
+ROOT = Path(__file__).parents[2]
+SESSIONS = (f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu")
+SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
+"""What is taken away before each run, so that there is work to be killed in."""
+LAST_PROCESS_SECONDS = 15.0
+_LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def attack_by_kills(count: int, seed: int) -> Tally:
+    """Kill `count` sessions of the sample, one after another, each followed by the same command left alone."""
+    chance, tally = random.Random(f"{seed} kills"), Tally("kills")  # noqa: S311 - no secret
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
+        subprocess.run(upstream, check=True, capture_output=True)
+        sample = fetched(folder / "user", folder / "upstream", folder / "envs")
+        expected, seconds = {}, {}
+        for session in SESSIONS:
+            start = time.monotonic()
+            expected[session] = _finish(sample, session)
+            seconds[session] = time.monotonic() - start
+        for number in range(count):
+            session = SESSIONS[number % len(SESSIONS)]
+            setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
+            way = chance.choice(_SIGNALS)
+            after = chance.random() * seconds[session]
+            _set_back(sample, session, setback)
+            outcome = _kill_and_finish(sample, session, way, after, expected[session])
+            tally.add(f"{session}, without {setback}, {way.name} after {after:.2f} s", outcome)
+    return tally
+
+
+def _set_back(sample: Sample, session: str, what: str) -> None:
+    own = session.partition("-")[0]
+    project = {"wheel": "tinytorch", "vision": "tinyvision"}[own]
+    state = sample.home / ".torchmill"
+    gone = [*(sample.home / "dist").glob(f"{project}*")]
+    if what in {"packed", "everything"}:
+        gone += state.glob(f"trees/*/{own}-*/packed")
+    if what in {"tree", "everything"}:
+        gone += state.glob(f"trees/*/{own}-*")
+    if what in {"environment", "everything"}:
+        gone.append(sample.envs / session.replace(".", "-"))
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _kill_and_finish(sample: Sample, session: str, way: signal.Signals, after: float, expected: str) -> str:
+    run = sample.start("-s", session)
+    try:
+        run.wait(after)
+    except subprocess.TimeoutExpired:
+        os.kill(run.pid, way)
+    killed = time.monotonic()
+    while left := _processes_in(sample.folder):
+        if time.monotonic() - killed > LAST_PROCESS_SECONDS:
+            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {left}"
+        time.sleep(0.1)
+    run.communicate()
+    try:
+        found = _finish(sample, session)
+    except subprocess.CalledProcessError as error:
+        return f"the same command ended with {error.returncode}: {error.output[-300:]}"
+    if found != expected:
+        return "the wheel is another one"
+    litter = [str(path) for path in sample.home.rglob(".*") if _LITTER.search(str(path))]
+    return f"left behind: {litter}" if litter else RIGHT
+
+
+def _processes_in(folder: Path) -> list[str]:
+    """Return the commands of processes that were started for a user's folder, but for a shell that waits."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            home = process.environ().get("TORCHMILL_HOME", "")
+            if home.startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline())[:200])
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def _finish(sample: Sample, session: str) -> str:
+    """Run a session to its end, and return the digest of its wheel. Raises CalledProcessError."""
+    done = sample.nox("-s", session)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, session, done.stdout + done.stderr)
+    project = {"wheel": "tinytorch", "vision": "tinyvision"}[session.partition("-")[0]]
+    (wheel,) = (sample.home / "dist").glob(f"{project}-*.whl")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
