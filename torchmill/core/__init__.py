@@ -10,6 +10,7 @@
 - paths: where everything is kept: the only module that knows folder names
 - process: run programs, watch their output, and end them with all processes that they started
 - reaper: end what a run started when the run itself was killed
+- silence: how long what others send may stay away: told after 15 seconds, ended after 60
 - stat_cache: remember digests of files and answers of programs for as long as the files look the same
 - units: bytes and durations as people write them
 - urls: URLs that users pass: checked before use, and shown without secrets

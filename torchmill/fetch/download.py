@@ -60,7 +60,7 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
     target.parent.mkdir(parents=True, exist_ok=True)
     part, mark = target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.mark")
     begun = part.stat().st_size if part.exists() and (has_digest or mark.exists()) else 0
-    headers = dict(_PLAIN)
+    headers: dict[str, str] = {}
     if begun:
         headers["Range"] = f"bytes={begun}-"
         if mark.exists():  # a file that has changed since comes whole
@@ -124,7 +124,7 @@ def read_chunks(
 
     def answers() -> Iterator[bytes | requests.Response]:
         limit = silence_limit()
-        with session.get(url, headers=headers, stream=True, timeout=(limit, limit)) as response:
+        with session.get(url, headers={**_PLAIN, **headers}, stream=True, timeout=(limit, limit)) as response:
             response.raise_for_status()
             yield response
             # not iter_content: where the connection breaks, that loses the chunk it was filling
@@ -150,7 +150,7 @@ def read_body(session: requests.Session, url: str, headers: Mapping[str, str]) -
 
     Raises NetworkError for content of more than LARGEST_BODY_BYTES.
     """
-    with contextlib.closing(read_chunks(session, url, {**_PLAIN, **headers})) as chunks:
+    with contextlib.closing(read_chunks(session, url, headers)) as chunks:
         response, body = cast("requests.Response", next(chunks)), bytearray()
         for chunk in cast("Iterator[bytes]", chunks):
             body += chunk

@@ -22,6 +22,8 @@ from torchmill.core.errors import NetworkError
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 
+# what reading from an index may raise, beside what is ours to show as it is
+READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
@@ -72,7 +74,7 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
     """
     try:
         response, body = read_body(session, f"{index.rstrip('/')}/{project}/", {"Accept": _ACCEPT})
-    except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError) as error:
+    except READ_ERRORS as error:
         answered = getattr(error, "response", None)
         if answered is not None and answered.status_code == requests.codes.not_found:
             return None

@@ -18,13 +18,12 @@ from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
 import requests
-import urllib3
 
 import torchmill
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
 from torchmill.core.process import CommandError, capture
-from torchmill.core.silence import LOWEST_RATE, SilentError, silence_limit
+from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.fetch import package_index
 from torchmill.fetch.download import read_chunks
@@ -125,12 +124,12 @@ class IndexTarget(PublishTarget):
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
-            with contextlib.closing(read_chunks(asked, file.url, {"Accept-Encoding": "identity"})) as chunks:
+            with contextlib.closing(read_chunks(asked, file.url, {})) as chunks:
                 next(chunks)
                 for chunk in cast("Iterator[bytes]", chunks):
                     digest.update(chunk)
                     size += len(chunk)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, SourceError, OSError) as error:
+        except (*package_index.READ_ERRORS, SourceError) as error:
             raise NetworkError(
                 f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "
                 f"{urls.redact_url(self.simple)} lists no sha256 and size for it: try again",

@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import requests
-import urllib3
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -25,9 +24,8 @@ from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import NetworkError
-from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
-from torchmill.fetch.package_index import IndexFile, configured_index, project_files
+from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import provision, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
@@ -111,7 +109,7 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
     """
     try:
         _, content = read_body(session, wheel.file.url, {})
-    except (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError) as error:
+    except READ_ERRORS as error:
         raise NetworkError(
             f"cannot read {wheel.file.url} ({describe_http_error(error)})", code="index-unreadable"
         ) from None
