@@ -78,7 +78,7 @@ class Proxy:
                 threading.Thread(target=self._join, args=(client, fault), daemon=True).start()
 
     def _join(self, client: socket.socket, fault: Fault | None) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+        with client, contextlib.suppress(OSError), self._connect() as server:  # it may have ended by now
             pumps = [
                 threading.Thread(
                     target=self._pump,
@@ -91,6 +91,9 @@ class Proxy:
                 pump.start()
             for pump in pumps:
                 pump.join()
+
+    def _connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._to))
 
     def _pump(self, source: socket.socket, target: socket.socket, stream: _Stream, fault: Fault | None) -> None:
         with contextlib.suppress(OSError):
