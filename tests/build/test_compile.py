@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,11 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
 from tests.support.guards import until
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.build.compile import compiler_environment, find_replaced_hooks, languages_past_gate
 from torchmill.build.context import BuildContext
+from torchmill.build.sandbox import choose_sandbox
 from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache
@@ -24,6 +27,7 @@ from torchmill.toolchain.guard import compiler_gate
 from torchmill.toolchain.guard.command import GATE
 from torchmill.toolchain.guard.session import GuardedBuild
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
+from torchmill.wheel.statement import compose_statement
 
 CONFIGURED = """\
 //CXX compiler
@@ -198,12 +202,17 @@ slow = pytest.mark.slow
 
 WHEEL, VISION, SHARED = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu", "wheel-cpu"
 SORT = "src/sort.cpp"
-# Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always.
+# Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always, or calls somebody.
 COMPILER = """\
 #!/bin/sh
 case "$*" in *{sort}*)
   case "$*" in *" -E "*) ;; *)
     while [ -e '{folder}/hold' ]; do touch '{folder}/held'; sleep 0.05; done
+    if [ -e '{folder}/port' ] && ! python3 -c "import socket
+socket.create_connection(('127.0.0.1', $(cat '{folder}/port')), 5)" 2>/dev/null; then
+      echo "fatal: unable to access 'https://code.example/x.git/': Could not resolve host: code.example" >&2
+      exit 1
+    fi
     if rm '{folder}/kill' 2>/dev/null || [ -e '{folder}/doom' ]; then kill -9 $$; fi
   esac
 esac
@@ -397,6 +406,33 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
     record = build.manifest("tinytorch")
     assert record["guard"]["kills"] == 1
     assert [one.outcome for one in build.ran(WHEEL) if SORT in one.key] == ["killed", "done"]
+
+
+@slow
+@pytest.mark.skipif(not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here")
+def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
+    shutil.copy(ROOT / "build_configs/causes.toml", build.sample.configs)
+    build.forget_sort()
+    port = build.sample.folder / "port"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port.write_text(str(server.getsockname()[1]))
+        try:
+            sealed = build.sample.nox("-s", WHEEL)
+            opened = build.sample.nox("-s", WHEEL, "--", "--network")
+        finally:
+            port.unlink()
+    assert sealed.returncode == 1
+    assert "Could not resolve host: code.example" in sealed.stderr
+    assert f"to let this one download: nox -s {WHEEL} -- --network" in sealed.stderr
+    assert opened.returncode == 0, opened.stdout + opened.stderr
+    record = build.manifest("tinytorch")
+    assert (record["network"], record["options"]) == ("open: --network", {})
+    assert compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"] == "open"
+    build.forget_wheels()
+    assert build.sample.nox("-s", WHEEL).returncode == 0
+    record = build.manifest("tinytorch")
+    assert record["network"] == "none"
+    assert compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"] == "none"
 
 
 @slow

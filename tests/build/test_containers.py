@@ -179,7 +179,8 @@ def test_docker() -> None:
     assert lines(DOCKER) == [
         "/usr/bin/docker run --rm --platform linux/arm64 --pull never --entrypoint uname debian-arm64 -m",
         (
-            "/usr/bin/docker run --rm --init --platform linux/arm64 --pull never --name torchmill-1 "
+            "/usr/bin/docker run --rm --init --cap-add CAP_SYS_ADMIN --security-opt no-new-privileges "
+            "--platform linux/arm64 --pull never --name torchmill-1 "
             f"--network host --security-opt label=disable --user 1000:100 {GIVEN.format('')} "
             "--entrypoint /bin/sh debian-arm64 /suite/inside.sh wheel-3.11-cpu"
         ),
@@ -205,7 +206,7 @@ def test_buildah_runs_in_a_container_that_it_made_before() -> None:
         "/usr/bin/buildah from --name torchmill-1 --platform linux/arm64 --pull-never debian-arm64",
         "/usr/bin/buildah run --isolation chroot torchmill-1 -- uname -m",
         (
-            f"/usr/bin/buildah run --isolation chroot --user 0:0 {GIVEN.format(',rw')} "
+            f"/usr/bin/buildah run --isolation chroot --cap-add CAP_SYS_ADMIN --user 0:0 {GIVEN.format(',rw')} "
             "torchmill-1 -- /bin/sh /suite/inside.sh wheel-3.11-cpu"
         ),
         "/usr/bin/buildah rm torchmill-1",

@@ -72,6 +72,15 @@ def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
     assert (driver.verdict, driver.found) == ("ok", "none")
 
 
+def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network(shipped: Facts) -> None:
+    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu126", "v2.7.0"), "NCCL")
+    assert (nccl.cure, nccl.because) == ("invoke toolkit --library nccl-cu12=2.26.2", "")
+    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.7.0"), "NCCL")  # whose version nobody recorded
+    assert (nccl.verdict, nccl.cure) == ("warning", "nox -s wheel-3.12-cu118 -- --set USE_NCCL=0")
+    before = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.6.0"), "NCCL")
+    assert (before.verdict, before.found) == ("ok", "built with the release's own source")
+
+
 def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped: Facts) -> None:
     findings = on(shipped, "gcc12-cuda117", "wheel-3.10-cu117", "v1.13.1")
     assert failing(findings) == {}

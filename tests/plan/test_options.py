@@ -28,6 +28,7 @@ def test_everything(tmp_path: Path) -> None:
         "--toolkit=11.8",
         "--plat=manylinux_2_28",
         "--no-guard",
+        "--network",
     ]
     assert parse_options(arguments, "test") == Options(
         label="git",
@@ -39,6 +40,7 @@ def test_everything(tmp_path: Path) -> None:
         toolkit="11.8",
         platform="manylinux_2_28",
         guard=False,
+        network=True,
     )
 
 
@@ -102,7 +104,16 @@ def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
 
 
 EVERY = Options(
-    "git", {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"}, "8.0;8.6", 3, 2**33, "PyPI", "11.8", "linux", guard=False
+    "git",
+    {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"},
+    "8.0;8.6",
+    3,
+    2**33,
+    "PyPI",
+    "11.8",
+    "linux",
+    guard=False,
+    network=True,
 )
 
 

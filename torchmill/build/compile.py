@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchmill.build.context import BuildContext, build_environment, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
+from torchmill.build.sandbox import Sandbox, choose_sandbox
 from torchmill.build.tree import fill_placeholders
 from torchmill.core.errors import BuildError, MemoryBuildError, TorchmillError
 from torchmill.core.ninja import parse_edge
@@ -26,6 +27,7 @@ from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
 
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
+_DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
 
 
@@ -102,6 +104,7 @@ class CompileResult:
     slots: str  # how many compilers the build was to start at a time
     account: BuildAccount | None  # None: there was no guard
     cache: CacheHits | None  # of the compiler cache; None: there was none, or it does not say
+    open_network: str  # why the build had the network; "" where it had none
 
 
 def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
@@ -136,15 +139,16 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
         variables = compiler_environment(context, guard, cache, line.note)
         before = _children_cpu_seconds()
         watched = cache.watched if guard.gate else None
+        sandbox = _seal(context, cache, variables, line.note)
         try:
             with watch_shared_cache(watched, variables, guard.folder, guard.messages.put):
                 for command in context.plan.compile:
-                    argv = [fill_placeholders(word, context.placeholders) for word in command.argv]
+                    words = (fill_placeholders(word, context.placeholders) for word in command.argv)
                     cwd = Path(fill_placeholders(command.cwd, context.placeholders))
-                    stream(argv, cwd=cwd, env=variables, log=log, on_line=on_line)
+                    stream([*sandbox.prefix, *words], cwd=cwd, env=variables, log=log, on_line=on_line)
         except CommandError as error:
             log.flush()
-            raise _build_failure(context, error, guard.account) from error
+            raise _build_failure(context, error, guard.account, sandbox) from error
         finally:
             show_messages()
         cpu = _children_cpu_seconds() - before
@@ -162,7 +166,17 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             f"{context.plan.identifier}: expected one wheel in {raw}, found {len(wheels)}: see {context.log}",
             code="not-one-wheel",
         )
-    return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits)
+    return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits, sandbox.why_open)
+
+
+def _seal(
+    context: BuildContext, cache: CompilerCache, variables: Mapping[str, str], note: Callable[[str], None]
+) -> Sandbox:
+    """Return the build's sandbox; where it has the network though nobody asked for that, that is noted."""
+    sandbox = choose_sandbox(context.options.network, cache, variables)
+    if sandbox.why_open and not context.options.network:
+        note(f"the build has the network ({sandbox.why_open}): what it downloads is in no record")
+    return sandbox
 
 
 def timeline_file(context: BuildContext) -> Path:
@@ -188,7 +202,9 @@ def _guard_site(context: BuildContext) -> GuardSite:
     )
 
 
-def _build_failure(context: BuildContext, error: CommandError, account: BuildAccount) -> TorchmillError:
+def _build_failure(
+    context: BuildContext, error: CommandError, account: BuildAccount, sandbox: Sandbox
+) -> TorchmillError:
     """Return the failure of the build in one message, its cause first."""
     go_on = [
         f"  the whole log: {context.log}",
@@ -206,6 +222,11 @@ def _build_failure(context: BuildContext, error: CommandError, account: BuildAcc
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
     headline = diagnosis.headline if diagnosis.line_number else error
+    if sandbox.prefix and diagnosis.match and diagnosis.match.cause.name in _DOWNLOADS:
+        go_on.append(
+            "  a build has no network, so that nothing unrecorded goes into its wheel; "
+            f"to let this one download: nox -s {context.plan.identifier} -- --network"
+        )
     return BuildError(
         "\n".join([f"{context.plan.identifier}: {headline}", *go_on, *causes.diagnosis_advice(diagnosis)]),
         code="compile-failed",

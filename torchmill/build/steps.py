@@ -38,7 +38,7 @@ from torchmill.wheel.verify import device_code, static_checks, verification
 TREES_KEPT = 2  # trees of one family: whoever tries a switch, and goes back, finds both
 MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members
 LOADER_CACHE = Path("/etc/ld.so.cache")  # by which libraries of the system are found
-_SPEED_ONLY_OPTIONS = {"jobs", "memory", "guard"}  # change how fast, not what
+_UNTOLD_OPTIONS = {"jobs", "memory", "guard", "network"}  # change how fast, not what; the network is recorded apart
 
 
 def compile_stage(context: BuildContext, stages: StageLog, install: Install, line: ProgressLine) -> Path:
@@ -76,6 +76,7 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
         "slots": built.slots,
         "guard": _guard_account(context, built.account),
         "cache": asdict(built.cache) if built.cache else None,
+        "network": f"open: {built.open_network}" if built.open_network else "none",
         "seconds": seconds,
         "waited": waited,
     }
@@ -325,8 +326,6 @@ def _chosen_options(options: Options) -> dict[str, Any]:
     usual = Options()
     values = {one.name: getattr(options, one.name) for one in fields(options)}
     chosen = {
-        name: value
-        for name, value in values.items()
-        if name not in _SPEED_ONLY_OPTIONS and value != getattr(usual, name)
+        name: value for name, value in values.items() if name not in _UNTOLD_OPTIONS and value != getattr(usual, name)
     }
     return chosen | ({"torch": Path(chosen["torch"]).name} if "torch" in chosen else {})

@@ -422,6 +422,7 @@ class Options:
     toolkit: str | None = None  # the version of CUDA to build with, where it is not the variant's
     platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
     guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them
+    network: bool = False  # True: what the build itself starts may use the network
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--arch-list", metavar="LIST", help="compute capabilities, such as '8.0;8.6+PTX'")
     _add_limits(parser)
+    parser.add_argument("--network", action="store_true", help="let the build itself download things, unrecorded")
     parser.add_argument(
         "--torch",
         metavar="WHEEL",
@@ -111,7 +112,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
         )
     torch = _torch_wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
-    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard)
+    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
 
 
 def format_options(options: Options) -> list[str]:
@@ -127,7 +128,7 @@ def format_options(options: Options) -> list[str]:
     }
     usual = {"--label": Options().label, "--plat": Options().platform}
     words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
-    words += [] if options.guard else ["--no-guard"]
+    words += [*([] if options.guard else ["--no-guard"]), *(["--network"] if options.network else [])]
     return words + [f"--set={name}={value}" for name, value in options.settings.items()]
 
 

@@ -53,6 +53,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "toolkit": manifest.get("toolkit"),
         "libraries": dict(manifest.get("libraries", {})),
         "torch": manifest.get("torch"),
+        "network": str(manifest.get("network", "unknown")).partition(":")[0],  # that the build had
     }
     return {
         "_type": STATEMENT_TYPE,

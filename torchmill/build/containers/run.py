@@ -75,24 +75,29 @@ def container_commands(engine: Engine, engine_host: EngineHost, container: Conta
     """Return the commands with which an engine runs a program in a container."""
     options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
     name, image = container.name, container.image
+    # By namespaces a build is cut off from the network (build/sandbox.py). These engines let nobody make them without
+    # this right, which a user other than root cannot take up; podman lets everybody.
+    namespaces = ("--cap-add", "CAP_SYS_ADMIN")
     platform = ("--platform", PLATFORMS[container.arch])
     if engine.name == "buildah":  # which runs programs in a container that was made before
         isolation = ("--isolation", "chroot")  # needs no more than the right to mount
         return ContainerCommands(
             before=(engine.command("from", "--name", name, *platform, "--pull-never", image),),
             trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
-            main=engine.command("run", *isolation, *options, name, "--", *container.argv),
+            main=engine.command("run", *isolation, *namespaces, *options, name, "--", *container.argv),
             after=engine.command("rm", name),
         )
-    # so that signals arrive; podman's program for it is often not installed
-    init = ("--init",) if engine.name == "docker" else ()
+    own: tuple[str, ...] = ()
+    if engine.name == "docker":
+        # --init: so that signals arrive; podman's program for it is often not installed
+        own = ("--init", *namespaces, "--security-opt", "no-new-privileges")
     local = (*platform, "--pull", "never")
     outside = ("--name", name, "--network", "host", "--security-opt", "label=disable")
     program, *words = container.argv
     return ContainerCommands(
         before=(),
         trial=engine.command("run", "--rm", *local, "--entrypoint", "uname", image, "-m"),
-        main=engine.command("run", "--rm", *init, *local, *outside, *options, "--entrypoint", program, image, *words),
+        main=engine.command("run", "--rm", *own, *local, *outside, *options, "--entrypoint", program, image, *words),
         after=engine.command("rm", "--force", name),
     )
 

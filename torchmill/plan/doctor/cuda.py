@@ -23,6 +23,7 @@ from torchmill.plan.doctor.finding import (
 )
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
+_NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
 _DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL"}
 _WITHOUT = {
@@ -105,7 +106,8 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
 
 def _can_be_without(context: CheckContext, name: str) -> bool:
     """Tell whether there is another way; Debian's archive leaves out the release's own source of NCCL."""
-    return name != "nccl" or context.source is None or context.source.provider != "debian"
+    of_debian = context.source is not None and context.source.provider == "debian"
+    return name != "nccl" or not (of_debian or _is_cloned(context))
 
 
 def _cudnn(context: CheckContext) -> Finding:
@@ -156,6 +158,10 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
 def _nccl(context: CheckContext) -> Finding:
     needs, host = context.needs("nccl"), context.host
     if not context.is_on("USE_SYSTEM_NCCL"):
+        if _is_cloned(context):
+            because = "the build would clone it, but has no network unless `-- --network` allows it"
+            cure = f"{context.session} -- --set USE_NCCL=0"
+            return Finding("NCCL", "not in the release's source", "any", "warning", cure, because)
         return Finding("NCCL", "built with the release's own source", "any", "ok")
     version, needed = context.library("nccl"), str(needs) or "any"
     cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
@@ -164,6 +170,14 @@ def _nccl(context: CheckContext) -> Finding:
     if version and not needs.allows(version):
         return Finding("NCCL", version, needed, "failure", cure, "; ".join(needs.reasons))
     return Finding("NCCL", version or "there, of an unknown version", needed, "ok")
+
+
+def _is_cloned(context: CheckContext) -> bool:
+    """Tell whether NCCL is not in the release's source, and its build clones it."""
+    source = context.source
+    if source is not None and source.provider == "git":
+        return not any(path.startswith("third_party/nccl") for path in source.submodules)
+    return Version(context.cell.release.torch_version) >= _NCCL_IS_CLONED_SINCE
 
 
 def _magma(context: CheckContext, theirs: str) -> Finding:
