@@ -18,6 +18,30 @@ from torchmill.host.programs import find_tools, is_translated, macos_version, ma
 ROOT = Path(__file__).parents[2]
 
 
+FOLDERS = (
+    *("PATH", "HOME", "LD_LIBRARY_PATH", "MODULEPATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "UV_PYTHON_INSTALL_DIR"),
+    *("CUDA_HOME", "CUDA_PATH", "NVHPC_ROOT", "CONDA_PREFIX", "MAMBA_ROOT_PREFIX", "CUDNN_ROOT", "NCCL_ROOT"),
+    *("PYENV_ROOT", "PYENV_VERSION", "RUNNER_TOOL_CACHE"),
+)
+
+
+@pytest.mark.parametrize("kind", ["a loop", "too long", "forbidden"])
+def test_folders_that_cannot_be_looked_into_hide_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    if kind == "a loop":
+        (tmp_path / "there").rmdir()
+        (tmp_path / "there").symlink_to(tmp_path / "there")
+    (tmp_path / "there").chmod(0) if kind == "forbidden" else None  # root looks all the same
+    bad = str(tmp_path / ("x" * 300 if kind == "too long" else "there/x"))
+    for name in FOLDERS:
+        monkeypatch.setenv(name, f"{bad}{os.pathsep}{os.environ['PATH']}" if name == "PATH" else bad)
+    measured = measure_host(tmp_path)
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters
+    assert measured.tools["git"] == shutil.which("git")
+
+
 @pytest.mark.parametrize(
     ("platform", "machine", "arch"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchmill.config.model import Host, Plan
 from torchmill.core import ninja
+from torchmill.core.files import is_file, real_path
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import compilers
@@ -74,7 +75,7 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str
 
 def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:
     """Return what tells one build of CPython from another: its version, and digests of its files."""
-    real = executable.resolve()
+    real = real_path(executable)
     base = real.parents[1]
     kinds = ("libpython3*.so*", "libpython3*.dylib")
     libraries = [path for kind in kinds for path in sorted((base / "lib").glob(kind))]
@@ -118,7 +119,7 @@ def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgra
         folders[kind] = [Path(folder) for folder in listed.split(os.pathsep) if folder]
     for kind, names in (("programs", _STARTED), ("libraries", _LINKED)):
         for name in names:
-            files = (path for folder in folders.get(kind, ()) if (path := folder / name).is_file())
+            files = (path for folder in folders.get(kind, ()) if is_file(path := folder / name))
             usual = shutil.which(name, path=environ.get("PATH")) if kind == "programs" else None
             if file := next(map(str, files), usual):
                 yield name, Path(file)

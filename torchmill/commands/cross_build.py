@@ -46,6 +46,7 @@ from torchmill.core.errors import (
     InterruptedBuildError,
     SourceError,
 )
+from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
@@ -224,9 +225,9 @@ def _place(root: Path) -> ContainerPlace:
     listing = process.capture([sys.executable, "-m", "pip", "config", "list"])
     has_users = hasattr(os, "getuid")
     return ContainerPlace(
-        checkout=root.resolve(),
+        checkout=real_path(root),
         layout=layout,
-        configs=Path(configs).resolve() if configs else None,
+        configs=real_path(configs) if configs else None,
         passed=select_settings(os.environ, parse_pip_settings(listing), os.path.exists),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
         process=os.getpid(),

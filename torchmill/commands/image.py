@@ -16,6 +16,7 @@ from torchmill.config import selection
 from torchmill.config.model import Facts
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.deliver.image import builder, dockerfile, request, runtime
 from torchmill.deliver.image.dockerfile import ImageRecipe
@@ -49,7 +50,7 @@ def write_image(  # noqa: PLR0917 - every one is an option
             code="engine-without-build",
         )
     with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
-    place = Path(into).expanduser().resolve() if into else default_folder(layout, wanted)
+    place = real_path(Path(into).expanduser()) if into else default_folder(layout, wanted)
     lines = [f"note: {note}" for note in recipe.notes]
     with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
         sources = {path.name: path for path in wheels}

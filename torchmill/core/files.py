@@ -101,6 +101,29 @@ def _machine_mark() -> str:
     return f"{zlib.crc32(f'{platform.node()} {held}'.encode()):0{_MARK_LENGTH}x}"
 
 
+def exists(path: Path) -> bool:
+    """Tell whether something is there that may be looked at; pathlib raises OSError where that is forbidden."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether it is a file that may be looked at."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def real_path(path: Path | str) -> Path:
+    """Return where links lead to; pathlib raises RuntimeError where they lead in a circle."""
+    return Path(os.path.realpath(path))
+
+
+def find_paths(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches a pattern in a folder, by name; nothing where that may not be read."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
 def read_text(file: Path) -> str:
     """Return the text of a file; "" where it cannot be read."""
     try:

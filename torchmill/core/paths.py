@@ -40,13 +40,13 @@ class Layout:
         Raises ConfigError where that is a file, or TORCHMILL_GUEST is no name of an arch.
         """
         home = os.environ.get("TORCHMILL_HOME")
-        if home and Path(home).exists() and not Path(home).is_dir():
+        if home and os.path.isfile(home):  # noqa: PTH113 - which raises for what may not be looked at
             raise ConfigError(f"TORCHMILL_HOME is {home}, which is a file: name a folder, or unset it")
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
             raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it")
         return cls(
-            Path(home).resolve() if home else root.resolve(),
+            Path(os.path.realpath(home or root)),
             user_cache_folder(os.environ, Path.home()),
             guest,
         )

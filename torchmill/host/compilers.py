@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchmill.config.model import Compiler
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import find_paths
 from torchmill.host.programs import RunProgram
 
 _NAME = re.compile(r"(?:g\+\+|clang\+\+)(?:-\d+)?")
@@ -95,4 +96,4 @@ def _on_path(environ: Mapping[str, str]) -> Iterator[str]:
 def _beside(root: Path) -> Iterator[str]:
     """Yield the newer compilers that Red Hat's systems keep out of PATH."""
     for folder in ("gcc-toolset-*", "devtoolset-*"):
-        yield from map(str, sorted(root.glob(f"opt/rh/{folder}/root/usr/bin/g++")))
+        yield from map(str, find_paths(root, f"opt/rh/{folder}/root/usr/bin/g++"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.core.dataclass import dataclass
-from torchmill.core.files import parse_json, read_text
+from torchmill.core.files import exists, find_paths, is_file, parse_json, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.host.disk_usage import list_children
 from torchmill.host.native import native_arch
@@ -118,7 +118,7 @@ def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunPr
 def complete_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
     for one in toolkits_with_compiler(environ, root, home, run):
-        if (one.home / "include/cuda_runtime_api.h").exists():
+        if exists(one.home / "include/cuda_runtime_api.h"):
             yield one
 
 
@@ -133,14 +133,14 @@ def toolkits_with_compiler(
 
     def places() -> Iterator[Place]:  # one that was completed before the one that it completes
         for origin, folder in _places(environ, root, home, provisioned):
-            if (one := completed.get(folder.resolve())) is not None:
+            if (one := completed.get(real_path(folder))) is not None:
                 yield one.record.origin, one.home
             yield origin, folder
 
     for origin, folder in places():
-        real = folder.resolve()
+        real = real_path(folder)
         nvcc = folder / "bin" / ("nvcc.exe" if sys.platform == "win32" else "nvcc")
-        if real in seen or not nvcc.is_file():
+        if real in seen or not is_file(nvcc):
             continue
         seen.add(real)
         version = records[folder].version if folder in records else _recorded_version(folder)
@@ -158,22 +158,22 @@ def _places(
     for one in provisioned:
         if one.record.kind == TOOLKIT:
             yield one.record.origin, one.home
-    usual = [*sorted((root / "usr/local").glob("cuda*"), reverse=True), root / "opt/cuda"]
+    usual = [*reversed(find_paths(root / "usr/local", "cuda*")), root / "opt/cuda"]
     if sys.platform == "win32":
-        usual += (Path(environ.get("PROGRAMFILES", "C:/")) / "NVIDIA GPU Computing Toolkit/CUDA").glob("v*")
-    yield from (("system", folder.resolve()) for folder in usual)
+        usual += find_paths(Path(environ.get("PROGRAMFILES", "C:/"), "NVIDIA GPU Computing Toolkit/CUDA"), "v*")
+    yield from (("system", real_path(folder)) for folder in usual)
     # Debian spreads its toolkit over /usr; what lies in its own folder is incomplete.
-    if (root / "usr/lib/nvidia-cuda-toolkit").is_dir():
+    if exists(root / "usr/lib/nvidia-cuda-toolkit"):
         yield "Debian", root / "usr"
     nvcc = shutil.which("nvcc", path=environ.get("PATH"))
     if nvcc:
-        yield "PATH", Path(nvcc).resolve().parents[1]
+        yield "PATH", real_path(nvcc).parents[1]
     yield from ((f"module {name}", folder) for name, folder in module_toolkits(environ))
     yield from (("conda", folder) for folder in _conda(environ, root, home))
     # The toolkits inside NVIDIA's HPC SDK; its libraries of mathematics lie apart from them.
-    sdk = [*(root / "opt/nvidia/hpc_sdk").glob("Linux_*/*/cuda/[0-9]*")]
-    named = [*Path(environ["NVHPC_ROOT"], "cuda").glob("[0-9]*")] if environ.get("NVHPC_ROOT") else []
-    for folder in (*sorted(named, reverse=True), *sorted(sdk, reverse=True)):
+    sdk = find_paths(root / "opt/nvidia/hpc_sdk", "Linux_*/*/cuda/[0-9]*")
+    named = find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*") if environ.get("NVHPC_ROOT") else []
+    for folder in (*reversed(named), *reversed(sdk)):
         yield "HPC SDK", folder
 
 
@@ -188,7 +188,7 @@ def _conda(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Path]
         bases.insert(0, Path(environ["MAMBA_ROOT_PREFIX"]))
     for base in bases:
         yield base
-        yield from sorted((base / "envs").glob("*"), reverse=True)
+        yield from reversed(find_paths(base / "envs", "*"))
 
 
 def _recorded_version(home: Path) -> str | None:
@@ -210,8 +210,8 @@ def lacking_toolkit_parts(home: Path, version: str, parts: Iterable[ToolkitPart]
     """Return the parts that a toolkit of some version should have and lacks, or has without their headers."""
 
     def has(names: Iterable[str], places: Iterable[str]) -> bool:
-        folders = [folder for place in places for folder in home.glob(place)]
-        return all(any((folder / name).exists() for folder in folders) for name in names)
+        folders = [folder for place in places for folder in find_paths(home, place)]
+        return all(any(exists(folder / name) for folder in folders) for name in names)
 
     return tuple(
         part

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.config.model import Gpu
-from torchmill.core.files import read_text
+from torchmill.core.files import find_paths, read_text, real_path
 from torchmill.host.programs import RunProgram
 
 # What the loader finds without being told, and where containers and WSL put the driver.
@@ -32,7 +32,7 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         for folder in folders:
             library = _below(root, folder) / name
-            if match := _LIBRARY.fullmatch(library.resolve().name):
+            if match := _LIBRARY.fullmatch(real_path(library).name):
                 return match[1]
     return None
 
@@ -55,7 +55,7 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
     if said.strip():
         return tuple(_gpu(line) for line in said.splitlines() if line.strip())
-    files = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
+    files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
     models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
     found = tuple(Gpu(model[1]) for model in models if model)
     board = read_text(root / "proc/device-tree/model").rstrip("\0\n")
@@ -69,7 +69,7 @@ def _gpu(line: str) -> Gpu:
 
 
 def _is_compat(root: Path, folder: str) -> bool:
-    return "compat" in folder and any(_below(root, folder).glob("libcuda.so*"))
+    return "compat" in folder and bool(find_paths(_below(root, folder), "libcuda.so*"))
 
 
 def _searched(environ: Mapping[str, str], root: Path) -> Iterator[str]:
@@ -84,7 +84,7 @@ def _configured(root: Path, file: str) -> Iterator[str]:
         words = line.partition("#")[0].split()
         if words[:1] == ["include"]:
             for pattern in words[1:]:
-                found = sorted(root.glob(str(Path("/etc", pattern)).lstrip("/")))
+                found = find_paths(root, str(Path("/etc", pattern)).lstrip("/"))
                 for path in found:
                     yield from _configured(root, "/" + str(path.relative_to(root)))
         elif words:

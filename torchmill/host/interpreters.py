@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.errors import HostError
+from torchmill.core.files import exists, is_file
 from torchmill.core.process import CommandError, capture
 from torchmill.host import native
 from torchmill.host.disk_usage import list_children
@@ -54,7 +55,7 @@ def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: 
     for version, (first, *_) in _candidates(environ, home).items():
         if not _has_headers(first):
             answer = _query(version, first)
-            if not isinstance(answer, str) and not answer[1].is_file():
+            if not isinstance(answer, str) and not is_file(answer[1]):
                 found[version] = first
     return found
 
@@ -104,7 +105,7 @@ def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home
     found = {}
     for version in places:
         first = shutil.which(f"python{version}", path=environ.get("PATH"))
-        runs = any((folder / f"python{version}").exists() for folder in folders)
+        runs = any(exists(folder / f"python{version}") for folder in folders)
         if first and Path(first).parent == base / "shims" and not runs:
             found[version] = Path(first)
     return found
@@ -131,7 +132,7 @@ def _probe(version: str, executable: Path) -> Path | str:
     if isinstance(answer, str):
         return answer
     real, header = answer
-    return real if header.is_file() else f"{executable} lacks its headers, {header}"
+    return real if is_file(header) else f"{executable} lacks its headers, {header}"
 
 
 def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
@@ -163,10 +164,10 @@ def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list
 
 def _has_headers(executable: Path) -> bool:
     if executable.name == "python.exe":
-        return (executable.parent / "include" / "Python.h").exists()
+        return exists(executable.parent / "include" / "Python.h")
     include = executable.parents[1] / "include"
     names = (executable.name, f"{executable.name}m")  # until 3.7, the ABI had a letter
-    return any((include / name / "Python.h").exists() for name in names)
+    return any(exists(include / name / "Python.h") for name in names)
 
 
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:

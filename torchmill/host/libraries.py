@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.dataclass import dataclass
+from torchmill.core.files import find_paths
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 
@@ -92,7 +93,7 @@ def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
     for base in ("usr/local/include", "usr/include"):
         yield from (root / base / triple for triple in _MULTIARCH)
     yield root / "opt/homebrew/include"
-    yield from sorted((root / "opt/homebrew/opt").glob("*/include"))  # libomp is in no common folder
+    yield from find_paths(root / "opt/homebrew/opt", "*/include")  # libomp is in no common folder
     yield from (root / "opt/intel/oneapi/mkl/latest/include", root / "opt/intel/mkl/include")
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from torchmill.core.errors import HostError
+from torchmill.core.files import find_paths, real_path
 from torchmill.core.process import CommandError, capture
 from torchmill.core.stat_cache import StatCache
 
@@ -46,7 +47,7 @@ def make_caching_runner(environ: Mapping[str, str], stat_cache: StatCache) -> Ru
         if found is None or starts_another(Path(found)):
             return ask(argv)
         question = f"{shlex.join([found, *argv[1:]])} {searched}"
-        return stat_cache.program_output(question, [Path(found).resolve()], lambda: ask(argv))
+        return stat_cache.program_output(question, [real_path(found)], lambda: ask(argv))
 
     return run
 
@@ -55,7 +56,7 @@ def starts_another(program: Path) -> bool:
     """Tell whether a program starts another, which may change while it does not."""
     if sys.platform == "darwin" and program.parent == Path("/usr/bin"):  # Xcode's, whichever is selected
         return True
-    return program.resolve().stem in LAUNCHERS
+    return real_path(program).stem in LAUNCHERS
 
 
 def find_tools(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,7 +101,7 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
 
 
 def _of_conda(prefix: Path) -> dict[str, str]:
-    matches = (_CONDA.fullmatch(path.stem) for path in (prefix / "conda-meta").glob("*.json"))
+    matches = (_CONDA.fullmatch(path.stem) for path in find_paths(prefix / "conda-meta", "*.json"))
     return {match["name"]: match["version"] for match in matches if match}
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core.dataclass import dataclass
-from torchmill.core.files import parse_json
+from torchmill.core.files import find_paths, parse_json
 
 MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
@@ -56,7 +56,7 @@ class ProvisionedFolder:
 def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
     """Return what is kept for a machine, by name; a folder without a record that can be read is not there."""
     found = {}
-    for file in sorted((cache / FOLDER).glob(f"*-{arch}/{RECORD}")):
+    for file in find_paths(cache / FOLDER, f"*-{arch}/{RECORD}"):
         record = None if file.parent.name.startswith(".") else read_provision_record(file)
         if record is not None:
             name = file.parent.name.removesuffix(f"-{arch}")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -12,6 +11,7 @@ from torchmill.config import arch_list_check, matrix
 from torchmill.config.matrix import Cell, is_within, make_case
 from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core.files import real_path
 from torchmill.host import provisioned
 from torchmill.host.compilers import CPP
 from torchmill.host.provisioned import COMPLETED
@@ -182,7 +182,7 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
 
 
 def _is_same_folder(home: str, folder: str) -> bool:
-    return Path(home).resolve() == Path(folder).resolve()
+    return real_path(home) == real_path(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from torchmill.core.errors import HostError
+from torchmill.core.files import is_file, real_path
 from torchmill.core.process import CommandError, capture
 
 Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
@@ -50,10 +51,10 @@ def compiler_identity(compiler: str, digest: Digest) -> str:
 
 def _programs_behind(compiler: str) -> set[Path]:
     answers = (program_output(compiler, f"-print-prog-name={name}").strip() for name in _BEHIND)
-    programs = {Path(one).resolve() for one in answers if one.startswith("/") and Path(one).is_file()}
+    programs = {real_path(one) for one in answers if one.startswith("/") and is_file(Path(one))}
     clang = [str(one) for one in programs if one.name.startswith("clang")] if shutil.which("ldd") else []
     found = (one for program in clang for one in _LIBRARY.findall(program_output("ldd", program)))
-    return programs | {Path(one).resolve() for one in found}
+    return programs | {real_path(one) for one in found}
 
 
 def program_output(*argv: str) -> str:

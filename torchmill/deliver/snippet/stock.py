@@ -16,6 +16,7 @@ from torchmill.config.matrix import CPU, is_within, python_key
 from torchmill.config.model import Arch, Facts, Release
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.files import real_path
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
 from torchmill.wheel import wheel_file
@@ -271,7 +272,7 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
         if parts.scheme != "file":
             return _served(facts, index)
         path = url2pathname(parts.path)
-    folder = Path(path).resolve() if index else layout.dist
+    folder = real_path(path) if index else layout.dist
     if not folder.is_dir():
         raise DeliveryError(_nothing(folder, index, "no such folder"), code="no-wheels")
     pages = [folder / package / "index.html" for package in facts.packages]

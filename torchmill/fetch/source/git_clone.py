@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, report_unwritable, write_atomically
+from torchmill.core.files import disk_full_error, real_path, report_unwritable, write_atomically
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
@@ -403,7 +403,7 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
     """Lay out one submodule at its pinned commit, as git would, and return those that it has itself."""
     parent, pin = submodule.parent, submodule.pin
     checkout = GitCheckout(parent.worktree / pin.path, parent.folder / "modules" / pin.name)
-    if parent.worktree.resolve() not in checkout.worktree.resolve().parents:
+    if real_path(parent.worktree) not in real_path(checkout.worktree).parents:
         raise SourceError(
             f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source",
             code="hostile-source",

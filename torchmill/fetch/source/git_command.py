@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchmill.core import process
 from torchmill.core.errors import ConfigError, SourceError
+from torchmill.core.files import real_path
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
@@ -219,7 +220,7 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     if mirror is None:
         return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
     has_host = "://" in mirror or "::" in mirror or SCP_URL.match(mirror)
-    base = (require_allowed_url(mirror) if has_host else Path(mirror).resolve().as_uri()).rstrip("/")
+    base = (require_allowed_url(mirror) if has_host else real_path(mirror).as_uri()).rstrip("/")
     parts = [part for part in re.split(r"[/:\\]", url.rstrip("/").removesuffix(".git")) if part]
     if not parts or any(part in {".", ".."} for part in parts[-2:]):
         raise SourceError(

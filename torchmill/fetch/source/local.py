@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from torchmill.config.model import Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password
 from torchmill.fetch.download import download_file
@@ -94,7 +94,7 @@ def _local_path(origin: str) -> Path | None:
             f"--from {hide_password(origin)}: give a path, or a URL that begins with https:// or file://",
             code="unsupported-origin",
         )
-    return Path(unquote(urlsplit(origin).path) if scheme else origin).expanduser().resolve()
+    return real_path(Path(unquote(urlsplit(origin).path) if scheme else origin).expanduser())
 
 
 def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar) -> LocalOrigin:

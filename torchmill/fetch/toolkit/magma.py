@@ -16,7 +16,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import hash_file
+from torchmill.core.files import hash_file, real_path
 from torchmill.core.urls import hide_password
 from torchmill.fetch.source.archive import SUFFIXES, open_tar, refuse_damage, require_digest, unpack_archive
 from torchmill.fetch.toolkit.request import (
@@ -73,7 +73,7 @@ class UserMagma:
         parts = urlsplit(self.place)
         if parts.scheme in {"http", "https"}:
             return self._downloaded(cache, progress)
-        path = Path(unquote(parts.path) if parts.scheme == "file" else self.place).expanduser().resolve()
+        path = real_path(Path(unquote(parts.path) if parts.scheme == "file" else self.place).expanduser())
         if path.is_dir():
             size = sum(file.stat().st_size for file in _libraries(path) if not file.is_symlink())
             return path, ProviderPackage(PROVIDER, MAGMA, "", path.name, str(path), "", size)
@@ -232,7 +232,7 @@ def library_code(folder: Path) -> str:
     library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
     read = (
         device_code.read_static_device_code
-        if elf.has_magic(library.resolve(), elf.AR_MAGIC)
+        if elf.has_magic(real_path(library), elf.AR_MAGIC)
         else device_code.read_device_code
     )
     return device_code.common_arch_list(read(library))

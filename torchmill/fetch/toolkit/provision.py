@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
-from torchmill.core.files import parse_json
+from torchmill.core.files import parse_json, real_path
 from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda, magma
 from torchmill.fetch.toolkit.request import (
@@ -245,7 +245,7 @@ def complete_lacking(
             code="part-not-on-pypi",
         )
     source = ToolkitSource("pypi", TOOLKIT, (found.version,), packages, (arch,), (), None, "")
-    request = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(found.home.resolve()))
+    request = ToolkitRequest(TOOLKIT, found.version, None, arch, completes=str(real_path(found.home)))
     return install_from_providers(request, replace(context, sources=(source,)))
 
 
@@ -276,7 +276,7 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
             target.symlink_to(to)
             continue
         try:
-            os.link(file.resolve(), target)
+            os.link(real_path(file), target)
         except OSError:  # on another disk, or another user's
             shutil.copy(file, target)
 
@@ -295,7 +295,7 @@ def _walked(home: Path, arch: str) -> Iterator[str]:
     seen: set[Path] = set()
     for head in heads:
         for folder, inside, names in os.walk(home / head, followlinks=True):
-            if (real := Path(folder).resolve()) in seen:  # folders of a toolkit lead to each other
+            if (real := real_path(folder)) in seen:  # folders of a toolkit lead to each other
                 inside.clear()
                 continue
             seen.add(real)

@@ -181,7 +181,10 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none."""
     seen = set()
     for folder in map(Path, filter(None, path.split(os.pathsep))):
-        names = sorted(os.listdir(folder)) if folder.is_dir() and folder != but else []  # noqa: PTH208
+        try:
+            names = sorted(os.listdir(folder)) if folder != but else []  # noqa: PTH208
+        except OSError:  # none, or one that may not be read
+            continue
         for name in names:
             if name not in seen and _COMPILER.fullmatch(name) and _is_compiler(str(folder / name)):
                 seen.add(name)
@@ -190,7 +193,9 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
 
 def _is_compiler(path: str) -> bool:
     file = Path(path)
-    return file.is_absolute() and file.is_file() and os.access(file, os.X_OK) and file.resolve().name not in _CACHES
+    return (
+        file.is_absolute() and files.is_file(file) and os.access(file, os.X_OK) and file.resolve().name not in _CACHES
+    )
 
 
 def _stand_in(target: Path, first: str, real: str) -> str:

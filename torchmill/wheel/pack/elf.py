@@ -17,6 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from torchmill.core.errors import BuildError
+from torchmill.core.files import real_path
 
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type
@@ -263,7 +264,7 @@ def read_elf(path: Path) -> ElfInfo | None:
 
     Raises BuildError where the file is damaged.
     """
-    if not is_elf(path.resolve()):
+    if not is_elf(real_path(path)):
         return None
     with open_elf(path) as image:
         kind, machine = image.header[:2]
