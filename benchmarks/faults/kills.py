@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
 import random
 import re
 import shutil
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,8 @@ SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
 LAST_PROCESS_SECONDS = 15.0
 _LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, short memory, a machine that is reset
+_LONGEST_SECONDS = 120.0  # for a run of which one process was killed
 
 
 def attack_by_kills(count: int, seed: int) -> Tally:
@@ -44,12 +47,36 @@ def attack_by_kills(count: int, seed: int) -> Tally:
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
-            way = chance.choice(_SIGNALS)
+            victims = VICTIMS[chance.choice((0, 0, 1, 2))]
+            way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
             after = chance.random() * seconds[session]
             _set_back(sample, session, setback)
-            outcome = _kill_and_finish(sample, session, way, after, expected[session])
-            tally.add(f"{session}, without {setback}, {way.name} after {after:.2f} s", outcome)
+            outcome = _kill_and_finish(sample, session, Kill(victims, way, after, chance), expected[session])
+            tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What is done to a run."""
+
+    victims: str  # of VICTIMS
+    way: signal.Signals
+    after: float  # seconds
+    chance: random.Random
+
+    def strike(self, run: subprocess.Popen[str]) -> None:
+        """Send the signal to the processes that are there at this moment."""
+        there = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
+        if self.victims == "nox":
+            there = there[:1]
+        elif self.victims == "one of its processes":
+            there = [self.chance.choice(there)]
+        for one in there:
+            with contextlib.suppress(psutil.Error):
+                one.send_signal(self.way)
+        if self.victims == "one of its processes":
+            run.communicate(timeout=_LONGEST_SECONDS)
 
 
 def _set_back(sample: Sample, session: str, what: str) -> None:
@@ -67,12 +94,12 @@ def _set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(sample: Sample, session: str, way: signal.Signals, after: float, expected: str) -> str:
+def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str) -> str:
     run = sample.start("-s", session)
     try:
-        run.wait(after)
+        run.wait(kill.after)
     except subprocess.TimeoutExpired:
-        os.kill(run.pid, way)
+        kill.strike(run)
     killed = time.monotonic()
     while left := _processes_in(sample.folder):
         if time.monotonic() - killed > LAST_PROCESS_SECONDS:
