@@ -25,7 +25,7 @@ SESSIONS = (f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu")
 SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
 """What is taken away before each run, so that there is work to be killed in."""
 LAST_PROCESS_SECONDS = 15.0
-_LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
+LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, short memory, a machine that is reset
 _LONGEST_SECONDS = 120.0  # for a run of which one process was killed
@@ -112,7 +112,7 @@ def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str) ->
         return f"the same command ended with {error.returncode}: {error.output[-300:]}"
     if found != expected:
         return "the wheel is another one"
-    litter = [str(path) for path in sample.home.rglob(".*") if _LITTER.search(str(path))]
+    litter = [str(path) for path in sample.home.rglob(".*") if LITTER.search(str(path))]
     return f"left behind: {litter}" if litter else RIGHT
 
 

@@ -126,8 +126,8 @@ LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
         ),
         (
             sbom_of,
-            component("requirement:cmake", version="1"),
-            "SBOM: components[requirement:cmake].version is '1', the manifest says '3.27.9'",
+            component("requirement:cmake==3.27.9", version="1"),
+            "SBOM: components[requirement:cmake==3.27.9].version is '1', the manifest says '3.27.9'",
         ),
         (sbom_of, lambda said: said["components"].clear(), "SBOM: components[bundled library"),
         (

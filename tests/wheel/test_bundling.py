@@ -163,6 +163,22 @@ def test_cudnn_8_finds_nvrtc_by_its_bare_name(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
+def test_a_library_that_keeps_its_name_is_bundled_once_for_users_beside_it(tmp_path: Path) -> None:
+    """The second finds the first one's copy by its run path."""
+    away = tmp_path / "toolkit"
+    away.mkdir()
+    cublas = tiny.shared("", away / "libcublas.so.11")
+    package = tmp_path / "tree" / "tinytorch"
+    (package / "lib").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in ("libone.so", "libtwo.so"):
+        tiny.shared("", package / "lib" / name, cublas, "-Wl,-rpath,$ORIGIN")
+    staged = unpack_wheel(tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage")
+    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
+    assert [(one.name, one.source) for one in repaired.bundled] == [("libcublas.so.11", cublas)]
+
+
+@tiny.needs_compiler
 def test_what_a_required_package_brings_is_not_bundled(tmp_path: Path) -> None:
     away = tmp_path / "toolkit"
     away.mkdir()

@@ -93,12 +93,13 @@ def _material_component(material: Material, hashes: Mapping[str, str]) -> Compon
     is_tool, commit = material.kind in _BUILD_TOOL_KINDS, material.digest.get("gitCommit")
     kind = ComponentType.FILE if material.kind == statement.PATCH_KIND else ComponentType.LIBRARY
     origin = material.notes.get("origin", "").partition(" ")[0]
+    name = f"{material.name}=={material.version}" if material.kind == statement.REQUIREMENT_KIND else material.name
     links = [ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(origin))] if "://" in origin else []
     return Component(
         name=material.name,
         version=material.version or None,
         type=ComponentType.APPLICATION if is_tool else kind,
-        bom_ref=f"{material.kind}:{material.name}",
+        bom_ref=f"{material.kind}:{name}",  # where two are equal, the library takes random ones
         purl=material.purl,
         scope=ComponentScope.EXCLUDED if is_tool else None,
         hashes=_sha256_hashes(material.digest.get("sha256")),

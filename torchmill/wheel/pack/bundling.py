@@ -212,6 +212,8 @@ def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
 
 def _bundle_with_companions(graft: Graft, user: Path, needed: str, source: Path) -> Iterator[tuple[Path, Path]]:
     """Bundle `source` and what it opens by name, and note that `user` needs it by its new name."""
+    if source in graft.files:  # a copy in the wheel, which keeps its name: a run path led there
+        return
     if source.resolve() not in graft.bundled:
         for library in (source, *libraries_opened_by(source)):
             name = Path(needed).name if library == source else library.name
