@@ -1,6 +1,7 @@
 """The real tasks, through the real invoke."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,25 @@ def test_bad_input_is_one_message_with_its_own_exit_code(
     for word in words:
         assert word in done.stderr
     assert not (tmp_path / ".torchmill" / "selected.json").exists()
+
+
+def test_a_package_that_cannot_be_had_keeps_no_other_from_being_fetched(tmp_path: Path, upstream: Path) -> None:
+    """It is reported at the end, and what is there already stays."""
+    (tmp_path / "forge/tiny").mkdir(parents=True)
+    for repository in ("tinytorch", "tinymath", "tinybits"):
+        (tmp_path / "forge/tiny" / f"{repository}.git").symlink_to(upstream / f"tiny/{repository}.git")
+    env = {"TORCHMILL_CONFIGS": str(ROOT / "sample/build_configs")}
+    order = ("fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{tmp_path / 'forge'}")
+    done = run("invoke", *order, home=tmp_path / "home", env=env)
+    assert done.returncode == 5, done.stderr
+    assert "tinyvision" in done.stderr
+    assert "tinytorch v1.0.0: 7a7fd21" in done.stdout
+    (tmp_path / "forge/tiny/tinyvision.git").symlink_to(upstream / "tiny/tinyvision.git")
+    (tmp_path / "forge/tiny/tinytorch.git").unlink()
+    shutil.rmtree(tmp_path / "home/.torchmill/sources/tinytorch")
+    done = run("invoke", *order, home=tmp_path / "home", env=env)
+    assert done.returncode == 5, done.stderr
+    assert "tinyvision v0.1.0: 33b0dff" in done.stdout
 
 
 def test_jobs_tell_what_binds(tmp_path: Path) -> None:

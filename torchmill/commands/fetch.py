@@ -4,6 +4,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix, selection
 from torchmill.config.model import Facts, Source
 from torchmill.core import console
+from torchmill.core.errors import SourceError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher
@@ -21,14 +22,24 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     from_: str = "",
     sha256: str = "",
 ) -> str:
-    """Fetch a release and its submodules, verify the commit, and select the release."""
+    """Fetch a release and its submodules, verify the commit, and select the release.
+
+    Packages that cannot be had are reported once the others are there: raises the first one's error.
+    """
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
+    missing: dict[str, SourceError] = {}
     with console.show_progress() as progress:
         releases = matrix.partner_releases(facts, release, names)
         for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256):
-            print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
-    selection.select_release(layout, release)
+            try:
+                print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
+            except SourceError as error:
+                missing[request.package.name] = error
+    if release.package not in missing:
+        selection.select_release(layout, release)
+    for first in missing.values():
+        raise SourceError("; ".join(map(str, missing.values())), code=first.code)
     return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
 
 
