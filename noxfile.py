@@ -1,12 +1,15 @@
 """Register a session for each build of the matrix, and the project's own lint, tests and demo."""
 
+import io
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,11 +19,12 @@ ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
 from torchmill.config import selection
-from torchmill.core import reaper
+from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError
 from torchmill.core.exits import as_torchmill_error, is_of_runner
+from torchmill.core.files import blame_disk
 from torchmill.core.paths import Layout
-from torchmill.host import interpreters
+from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
 
 if TYPE_CHECKING:
@@ -69,9 +73,24 @@ def own_environment(session: nox.Session, python: str) -> Path:
 def install(session: nox.Session, *requirements: str) -> None:
     """Install with pip: nox's own would leave it to uv where told so, and silently do nothing with -R.
 
-    A build imports little of what it requires: that is compiled to bytecode when it is.
+    Nor does nox take Ctrl-C for one where pip ends well all the same. A build imports little of what it
+    requires: that is compiled to bytecode when it is. Raises HostError where a disk is full, CommandError.
     """
-    session.run("python", "-m", "pip", "install", "--no-compile", *requirements, silent=True)
+    words = ("-m", "pip", "install", "--no-compile", *requirements)
+    session.log(shlex.join(("python", *words)))
+    venv, heard = Path(session.virtualenv.location), io.StringIO()
+    path = os.pathsep.join([*(session.virtualenv.bin_paths or ()), os.environ["PATH"]])
+    every = {**os.environ, **session.env, "PATH": path}
+    variables = {name: value for name, value in every.items() if value is not None}
+    try:
+        argv = [str(environments.in_environment(venv)), *words]
+        process.stream(argv, cwd=None, env=variables, log=heard, on_line=lambda _: None)
+    except process.CommandError as error:
+        session.warn(heard.getvalue())
+        targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]
+        if (full := blame_disk(error.output, *targets, venv)) is not None:
+            raise full from None
+        raise
 
 
 def load_cell(name: str) -> "tuple[Facts, Cell]":

@@ -11,20 +11,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.kills import LITTER, ROOT, SESSIONS
+from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, set_back
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample
 
-KINDS = ("bytes", "inodes", "file size", "read-only")
+KINDS = ("filled", "bytes", "inodes", "filled", "file size", "read-only")
+"""Filled: by somebody else, while the run is at work; the others are limits from its beginning."""
 PLACES = ("home", "cache", "tmp")
-"""What lies on the small disk: the folder with trees and wheels, the user's cache, the folder for temporary files."""
+"""What lies on the small disk: the folder with sources, trees and wheels, the user's cache, temporary files."""
 _LARGE = "size=2g,nr_inodes=1000000"
-_WORDS = ("full", "No space left", "no room", "too large", "read-only", "Read-only", "inodes")
+_WORDS = (
+    "full",
+    "the build does not fit",
+    "No space left",
+    "too large",
+    "larger than files",
+    "ead-only",
+    "no more files",
+)
 _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
@@ -34,11 +44,12 @@ class SmallDisk:
 
     kind: str  # of KINDS
     place: str  # of PLACES
-    share: float  # how much of what a whole run takes is there
+    setback: str  # what is made anew: of SETBACKS, or "source"
+    share: float  # how much of what that takes is there
 
     def __str__(self) -> str:
         """Return it in words, for the list of failures."""
-        return f"{self.kind} of {self.place}, {self.share:.0%} of what it takes"
+        return f"{self.kind} of {self.place}, without {self.setback}, {self.share:.0%} of what it takes"
 
 
 def attack_by_disks(count: int, seed: int) -> Tally:
@@ -47,26 +58,20 @@ def attack_by_disks(count: int, seed: int) -> Tally:
     Needs the right to mount. Raises CalledProcessError where that is lacking.
     """
     chance, tally = random.Random(f"{seed} disks"), Tally("disks")  # noqa: S311 - no secret
-    with tempfile.TemporaryDirectory() as place, _mounted(Path(place, "disk")) as disk:
-        folder = Path(place)
-        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
+    setbacks = ("source", *(one for one in SETBACKS if one != "environment"))
+    with tempfile.TemporaryDirectory() as folder, _mounted(Path(folder, "disk")) as disk:
+        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(Path(folder, "upstream"))]
         subprocess.run(upstream, check=True, capture_output=True)
-        (folder / "other").mkdir()
-        shutil.copytree(ROOT / "sample" / "build_configs", folder / "build_configs")
-        whole = {one: _Attempt(folder, disk, one) for one in PLACES}
-        taken, expected = {}, {}
-        for name, attempt in whole.items():
-            expected[name] = attempt.finish()
-            usage = os.statvfs(disk)
-            taken[name] = {"bytes": (usage.f_blocks - usage.f_bfree) * usage.f_frsize, "inodes": attempt.count_files()}
-            attempt.clear()
-        for number in range(count):
-            kind = KINDS[number % len(KINDS)]
-            small = SmallDisk(kind, PLACES[number // len(KINDS) % len(PLACES)], chance.random())
-            attempt = whole[small.place]
-            outcome = attempt.outcome(small, taken[small.place], expected[small.place])
-            attempt.clear()
-            tally.add(str(small), outcome)
+        shutil.copytree(ROOT / "sample" / "build_configs", Path(folder, "build_configs"))
+        for place in PLACES:
+            work = _Work(Path(folder), disk, place)
+            expected = work.finish()
+            work.measure()
+            for number in range(PLACES.index(place), count, len(PLACES)):
+                kind = KINDS[number // len(PLACES) % len(KINDS)]
+                small = SmallDisk(kind, place, chance.choice(setbacks), chance.random())
+                tally.add(str(small), work.outcome(small, expected))
+            work.clear()
     return tally
 
 
@@ -80,51 +85,59 @@ def _mounted(disk: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-class _Attempt:
+class _Work:
     """The main job, from the fetch to two wheels, with one folder of it on the small disk."""
 
     def __init__(self, folder: Path, disk: Path, place: str) -> None:
-        self._folder, self._disk = folder, disk
-        self._home, self._cache, self._tmp = ((disk if name == place else folder / "other") / name for name in PLACES)
+        self._disk, self._place = disk, place
+        places = [(disk if name == place else folder / "other") / name for name in PLACES]
+        self._home, self._cache, self._tmp = self._places = places
+        self._mirror = f"--mirror=file://{folder / 'upstream'}"
         self._sample = Sample(folder, folder / "envs", self._cache)
         self._sample.home = self._home
-        self._sample.configs = folder / "build_configs"
-        self._sample.env |= {"TMPDIR": str(self._tmp), "TORCHMILL_CONFIGS": str(folder / "build_configs")}
-        self._make()
-
-    def _make(self) -> None:
-        for path in (self._home, self._cache, self._tmp):
+        self._sample.env |= {"TMPDIR": str(self._tmp)}
+        for path in self._places:
             path.mkdir(parents=True, exist_ok=True)
+        self._full = (0, 0)  # bytes and inodes
 
     def clear(self) -> None:
-        """Start over; the environments of Nox stay."""
-        for path in (self._home, self._cache, self._tmp):
+        """Remove all that was made, but for the environments of Nox."""
+        for path in self._places:
             shutil.rmtree(path)
-        self._make()
 
-    def count_files(self) -> int:
-        """Return how many files and folders are on the disk."""
-        return sum(1 for _ in self._disk.rglob("*"))
+    def measure(self) -> None:
+        """Note what a whole run takes of the disk."""
+        self._full = self.taken()
 
-    def _commands(self) -> Iterator[Callable[[], subprocess.CompletedProcess[str]]]:
-        mirror = f"--mirror=file://{self._folder / 'upstream'}"
-        home, env = self._home, self._sample.env
-        yield lambda: run("invoke", "fetch", "--tag=v1.0.0", "--all", mirror, home=home, env=env)
+    def taken(self) -> tuple[int, int]:
+        """Return how many bytes and inodes of the disk are used."""
+        usage = os.statvfs(self._disk)
+        return (usage.f_blocks - usage.f_bfree) * usage.f_frsize, usage.f_files - usage.f_ffree
+
+    def _commands(self) -> Iterator[subprocess.CompletedProcess[str]]:
+        order = ("fetch", "--tag=v1.0.0", "--all", self._mirror)
+        yield run("invoke", *order, home=self._home, env=self._sample.env)
         for session in SESSIONS:
-            yield lambda session=session: self._sample.nox("-s", session)  # type: ignore[misc]
+            yield self._sample.nox("-s", session)
 
     def finish(self) -> str:
         """Return the digest of both wheels. Raises CalledProcessError."""
-        for command in self._commands():
-            done = command()
+        for done in self._commands():
             if done.returncode:
                 raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout + done.stderr)
         wheels = sorted((self._home / "dist").glob("*.whl"))
         return " ".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
 
-    def outcome(self, small: SmallDisk, taken: dict[str, int], expected: str) -> str:
+    def outcome(self, small: SmallDisk, expected: str) -> str:
         """Return what happened on a small disk, and on a large one afterwards."""
-        with self._limited(small, taken):
+        if small.setback == "source":
+            shutil.rmtree(self._home / ".torchmill")
+        for session in SESSIONS if small.setback != "source" else ():
+            set_back(self._sample, session, small.setback)
+        if self._place != "home":
+            shutil.rmtree(self._disk / self._place)
+            (self._disk / self._place).mkdir()
+        with self._limited(small), self._filled(small):
             told = self._meet(small)
         try:
             found = self.finish()
@@ -132,40 +145,60 @@ class _Attempt:
             return f"{told}, and afterwards the same command ended with {error.returncode}: {error.output[-600:]}"
         if found != expected:
             return "the wheels are others"
-        places = (self._home, self._cache, self._tmp)
-        litter = [str(path) for place in places for path in place.rglob(".*") if LITTER.search(str(path))]
+        litter = [str(path) for place in self._places for path in place.rglob(".*") if LITTER.search(str(path))]
         return f"left behind: {litter}" if litter else told
 
     def _meet(self, small: SmallDisk) -> str:
-        for command in self._commands():
-            done = command()
+        for done in self._commands():
             said = done.stdout + done.stderr
             if "Traceback" in said or "please report" in said:
-                return f"unforeseen: {said[-600:]}"
+                return f"unforeseen: {said[-900:]}"
             if done.returncode:
-                where = str(self._disk) if small.kind != "file size" else ""
                 last = said[-1500:]
-                fine = where in last and any(word in last for word in _WORDS)
+                named = small.kind == "file size" or str(self._disk) in last
+                fine = named and any(word in last for word in _WORDS)
                 return REFUSED if fine else f"called something else: {last}"
         return RIGHT
 
     @contextlib.contextmanager
-    def _limited(self, small: SmallDisk, taken: dict[str, int]) -> Iterator[None]:
-        options = {
-            "bytes": f"size={max(1, round(taken['bytes'] * small.share / 1024))}k",
-            "inodes": f"nr_inodes={max(8, round(taken['inodes'] * small.share))}",
-            "read-only": "ro",
-            "file size": "rw",
-        }
-        self._remount(options[small.kind])
+    def _limited(self, small: SmallDisk) -> Iterator[None]:
+        size, inodes = (
+            round(used + max(0, most - used) * small.share) for used, most in zip(self.taken(), self._full, strict=True)
+        )
+        options = {"bytes": f"size={size // 1024 + 8}k", "inodes": f"nr_inodes={inodes + 2}", "read-only": "ro"}
+        self._remount(options.get(small.kind, "rw"))
         if small.kind == "file size":
-            limit = round(2**20 * small.share)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (round(2**20 * small.share), resource.RLIM_INFINITY))
         try:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, _UNLIMITED)
             self._remount(f"rw,{_LARGE}")
+
+    @contextlib.contextmanager
+    def _filled(self, small: SmallDisk) -> Iterator[None]:
+        """Take the rest of the disk once the run has written its share."""
+        ended, filler = threading.Event(), self._disk / "somebody-else"
+        before, (wanted, _) = self.taken()[0], self._full
+
+        def fill() -> None:
+            while not ended.wait(0.02):
+                if self.taken()[0] - before >= max(0, wanted - before) * small.share:
+                    usage = os.statvfs(self._disk)
+                    with contextlib.suppress(OSError), filler.open("wb") as file:  # the run may be quicker
+                        os.posix_fallocate(file.fileno(), 0, max(1, (usage.f_bavail - 2) * usage.f_frsize))
+                    return
+
+        thread = threading.Thread(target=fill)
+        if small.kind == "filled":
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if small.kind == "filled":
+                thread.join()
+            filler.unlink(missing_ok=True)
 
     def _remount(self, options: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{options}", str(self._disk)], check=True)

@@ -50,7 +50,7 @@ def attack_by_kills(count: int, seed: int) -> Tally:
             victims = VICTIMS[chance.choice((0, 0, 1, 2))]
             way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
             after = chance.random() * seconds[session]
-            _set_back(sample, session, setback)
+            set_back(sample, session, setback)
             outcome = _kill_and_finish(sample, session, Kill(victims, way, after, chance), expected[session])
             tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
@@ -79,7 +79,8 @@ class Kill:
             run.communicate(timeout=_LONGEST_SECONDS)
 
 
-def _set_back(sample: Sample, session: str, what: str) -> None:
+def set_back(sample: Sample, session: str, what: str) -> None:
+    """Take away what one of SETBACKS names of a session."""
     own = session.partition("-")[0]
     project = {"wheel": "tinytorch", "vision": "tinyvision"}[own]
     state = sample.home / ".torchmill"

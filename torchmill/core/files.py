@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
+_TRIAL_BYTES = 2**16
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = ("not-writable", "see whose it is, or let another folder be used")
 _TAKEN = ("not-writable", "see what has that name, or let another folder be used")
@@ -351,6 +353,37 @@ def read_refusal(text: str, where: Path, wanted: int = 0) -> HostError | None:
     return None if number is None else machine_error(OSError(number, os.strerror(number)), where, wanted)
 
 
+def blame_disk(text: str, *folders: Path) -> HostError | None:
+    """Return the error to show where a program failed because a folder that it writes to has no room.
+
+    The program says so in `text`, or nowhere: then a small file is written in each of the folders and in the
+    one for temporary files. None where all is well.
+    """
+    folders = (*folders, Path(tempfile.gettempdir()))
+    numbers = (*_DISK_FULL, errno.EROFS)
+    number = next((one for one in numbers if os.strerror(one).lower() in text.lower()), None)
+    if number is not None:
+        return machine_error(OSError(number, os.strerror(number)), min(folders, key=_room))
+    for folder in folders:
+        try:
+            with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
+                file.write(bytes(_TRIAL_BYTES))
+        except OSError as error:
+            if error.errno in numbers:
+                return machine_error(OSError(error.errno, os.strerror(error.errno or 0)), folder)
+    return None
+
+
+def _room(folder: Path) -> int:
+    """Return how many bytes are free on the disk of a folder; 0 where it takes no more files."""
+    existing = _nearest(folder)
+    return 0 if _free_files(existing) == 0 else shutil.disk_usage(existing).free
+
+
+def _nearest(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.parents) if exists(one))
+
+
 def is_of_system(error: BaseException) -> bool:
     """Tell whether the system refused something; what gzip, ssl or requests raise may be an OSError too."""
     return isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins"
@@ -367,7 +400,7 @@ def machine_error(error: OSError, where: Path | None, wanted: int = 0) -> HostEr
 
 def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) -> HostError:
     """Return the error for a disk without room for `wanted` bytes (0: unknown); `number` is the system's."""
-    existing = next(folder for folder in (where, *where.parents) if folder.exists())
+    existing = _nearest(where)
     free, files = shutil.disk_usage(existing).free, _free_files(existing)
     why = f"the disk of {where} is full ({format_bytes(free)} free" + (
         f", {format_bytes(wanted)} wanted)" if wanted else ")"

@@ -13,7 +13,7 @@ from typing import Any
 from torchmill.core import locks
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
-from torchmill.core.files import parse_json, read_refusal, read_text, report_unwritable
+from torchmill.core.files import blame_disk, parse_json, read_refusal, read_text, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.host.interpreters import resolve_interpreter
 
@@ -91,6 +91,8 @@ def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], o
     try:
         run([str(interpreter), "-m", "venv", "--clear", str(venv)])
     except CommandError as error:
+        if (full := blame_disk(error.output, venv)) is not None:
+            raise full from None
         if (refusal := read_refusal(error.output, venv)) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"

@@ -17,7 +17,7 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import fresh_path, parse_json
+from torchmill.core.files import blame_disk, fresh_path, parse_json
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.stat_cache import digest_data, stat_file
 from torchmill.host import environments
@@ -137,6 +137,8 @@ def _pip_install(venv: Path, arguments: Sequence[str], log: TextIO) -> None:
     try:
         _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
     except CommandError as error:
+        if (full := blame_disk(error.output, venv)) is not None:
+            raise full from None
         errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
         cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
         message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
