@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, set_back
+from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, list_files, set_back
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample
@@ -99,6 +99,7 @@ class _Work:
         for path in self._places:
             path.mkdir(parents=True, exist_ok=True)
         self._full = (0, 0)  # bytes and inodes
+        self._usual: set[str] = set()
 
     def clear(self) -> None:
         """Remove all that was made, but for the environments of Nox."""
@@ -106,8 +107,11 @@ class _Work:
             shutil.rmtree(path)
 
     def measure(self) -> None:
-        """Note what a whole run takes of the disk."""
+        """Note what a whole run takes of the disk, and which files are there after two."""
         self._full = self.taken()
+        self._set_back("everything")
+        self.finish()
+        self._usual = list_files(self._home)
 
     def taken(self) -> tuple[int, int]:
         """Return how many bytes and inodes of the disk are used."""
@@ -132,8 +136,8 @@ class _Work:
         """Return what happened on a small disk, and on a large one afterwards."""
         if small.setback == "source":
             shutil.rmtree(self._home / ".torchmill")
-        for session in SESSIONS if small.setback != "source" else ():
-            set_back(self._sample, session, small.setback)
+        else:
+            self._set_back(small.setback)
         if self._place != "home":
             shutil.rmtree(self._disk / self._place)
             (self._disk / self._place).mkdir()
@@ -145,8 +149,13 @@ class _Work:
             return f"{told}, and afterwards the same command ended with {error.returncode}: {error.output[-600:]}"
         if found != expected:
             return "the wheels are others"
-        litter = [str(path) for place in self._places for path in place.rglob(".*") if LITTER.search(str(path))]
-        return f"left behind: {litter}" if litter else told
+        litter = list_files(self._home) - self._usual
+        litter |= {str(path) for place in self._places[1:] for path in place.rglob(".*") if LITTER.search(str(path))}
+        return f"left behind: {sorted(litter)[:5]}" if litter else told
+
+    def _set_back(self, what: str) -> None:
+        for session in SESSIONS:
+            set_back(self._sample, session, what)
 
     def _meet(self, small: SmallDisk) -> str:
         for done in self._commands():
@@ -198,7 +207,7 @@ class _Work:
             ended.set()
             if small.kind == "filled":
                 thread.join()
-            filler.unlink(missing_ok=True)
+                filler.unlink(missing_ok=True)
 
     def _remount(self, options: str) -> None:
         subprocess.run(["mount", "-o", f"remount,{options}", str(self._disk)], check=True)

@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[2]
 SESSIONS = (f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu")
 SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
 """What is taken away before each run, so that there is work to be killed in."""
+ENVIRONMENT_SECONDS = 6.0  # in which an environment is made and filled
 LAST_PROCESS_SECONDS = 15.0
+_ANYBODYS = ("cache/torchmill/ccache/", "cache/torchmill/sccache/", "logs/", "/source/build/", "__pycache__/", "/kit/")
+"""Parts of paths where other programs keep what they like, and where a later run may leave more than the first."""
 LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, short memory, a machine that is reset
@@ -44,14 +47,17 @@ def attack_by_kills(count: int, seed: int) -> Tally:
             start = time.monotonic()
             expected[session] = _finish(sample, session)
             seconds[session] = time.monotonic() - start
+        set_back(sample, SESSIONS[0], "everything")
+        _finish(sample, SESSIONS[0])  # once more, for what only a second run leaves
+        usual = list_files(sample.home)
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
             victims = VICTIMS[chance.choice((0, 0, 1, 2))]
             way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
-            after = chance.random() * seconds[session]
+            after = chance.random() * (ENVIRONMENT_SECONDS if setback == "environment" else seconds[session])
             set_back(sample, session, setback)
-            outcome = _kill_and_finish(sample, session, Kill(victims, way, after, chance), expected[session])
+            outcome = _kill_and_finish(sample, session, Kill(victims, way, after, chance), expected[session], usual)
             tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
 
@@ -95,7 +101,7 @@ def set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str) -> str:
+def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> str:
     run = sample.start("-s", session)
     try:
         run.wait(kill.after)
@@ -113,8 +119,14 @@ def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str) ->
         return f"the same command ended with {error.returncode}: {error.output[-300:]}"
     if found != expected:
         return "the wheel is another one"
-    litter = [str(path) for path in sample.home.rglob(".*") if LITTER.search(str(path))]
-    return f"left behind: {litter}" if litter else RIGHT
+    litter = list_files(sample.home) - usual
+    return f"left behind: {sorted(litter)[:5]}" if litter else RIGHT
+
+
+def list_files(home: Path) -> set[str]:
+    """Return all that torchmill keeps in a user's folder, each time the same."""
+    names = (str(path.relative_to(home)) for path in home.rglob("*") if not path.is_dir())
+    return {name for name in names if not any(part in f"/{name}" for part in _ANYBODYS)}
 
 
 def _processes_in(folder: Path) -> list[str]:
