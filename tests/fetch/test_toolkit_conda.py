@@ -208,6 +208,14 @@ def test_a_channel_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     assert answer.sentence == "127.0.0.1 cannot be reached (connection refused)"
 
 
+def test_a_channel_that_stays_silent_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHMILL_SILENCE", "0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, and never answers
+        answer = asked(tmp_path / "cache", f"http://127.0.0.1:{server.getsockname()[1]}/silent")
+    assert isinstance(answer, ProviderRefusal)
+    assert "cannot be read (" in answer.sentence
+
+
 def test_an_invalid_channel_is_named(served: str, tmp_path: Path) -> None:
     answer = asked(tmp_path / "cache", f"{served}/nothing")
     assert isinstance(answer, ProviderRefusal)

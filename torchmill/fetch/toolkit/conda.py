@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal
+from torchmill.core.silence import silence_limit
 from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.toolkit import magma, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -27,6 +28,8 @@ from torchmill.host.provisioned import TOOLKIT
 from torchmill.wheel.pack import zip_archive
 
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
+
+_SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 
 _FOLDERS = ("bin", "include", "nvvm")
 _LIBRARIES = ("lib", "lib64")
@@ -65,6 +68,7 @@ def place_conda_file(path: str) -> str | None:
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
+    from rattler.networking import Client
 
     from torchmill.core.console import ProgressBar, ProgressDisplay
 
@@ -134,7 +138,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
                 spec.replace("{version}", request.version) if request.version else spec.split(maxsplit=1)[0]
                 for spec in source.packages
             ],
-            gateway=rattler.Gateway(cache_dir=cache),
+            gateway=rattler.Gateway(cache_dir=cache, client=_client()),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
             virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
         )
@@ -149,6 +153,13 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
     chosen = [record for record in records if ours(record.name.normalized)]
     return sorted(chosen, key=lambda record: record.name.normalized)
+
+
+def _client() -> Client:
+    """Return the usual client, which has no limit of time, with one for each request: it tells no progress."""
+    from rattler.networking import Client
+
+    return Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))
 
 
 def _piece(record: RepoDataRecord) -> ProviderPackage:
