@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.support.refusals import refused
@@ -454,3 +455,36 @@ def test_a_dependent_package_is_let_in_by_a_torch_of_another_minor_version(shipp
 
 def test_capabilities_are_judged_by_the_toolkit_that_compiles(shipped: Facts) -> None:
     assert plan_torch(shipped, "wheel-3.10-cu117", toolkit="11.8", arch_list="8.9").set["TORCH_CUDA_ARCH_LIST"] == "8.9"
+
+
+X86 = 'platform_system == "Linux" and platform_machine == "x86_64"'
+TRITON = {  # in METADATA of PyPI's wheels for Linux x86_64
+    "v2.0.1": f"triton==2.0.0; {X86}",
+    "v2.1.2": f"triton==2.1.0; {X86}",
+    "v2.2.2": f'triton==2.2.0; {X86} and python_version < "3.12"',
+    "v2.3.1": f'triton==2.3.1; {X86} and python_version < "3.12"',
+    "v2.4.1": f'triton==3.0.0; {X86} and python_version < "3.13"',
+    "v2.5.1": f'triton==3.1.0; {X86} and python_version < "3.13"',
+    "v2.6.0": f"triton==3.2.0; {X86}",
+    "v2.8.0": f"triton==3.4.0; {X86}",
+    "v2.11.0": 'triton==3.6.0; platform_system == "Linux"',
+    "v2.12.1": 'triton==3.7.1; platform_system == "Linux"',
+    "v2.13.0": 'triton==3.7.1; platform_system == "Linux" and python_version < "3.15"',
+    "v2.14.1": 'triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"',
+    "v2.15.0": 'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"',
+}
+
+
+@pytest.mark.parametrize("tag", TRITON)
+def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(shipped: Facts, tag: str) -> None:
+    release = matrix.find_release(shipped, "torch", tag)
+    for arch in ("x86_64", "aarch64"):
+        cuda = [one for one in matrix.supported_cells(shipped, release, arch) if one.build.cuda]
+        for cell in cuda:
+            made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
+            last = made.set.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "").rpartition("|")[2]
+            expected = arch == "x86_64" or "x86_64" not in TRITON[tag]
+            assert (last.startswith("triton") and Requirement(last) == Requirement(TRITON[tag])) is expected
+    without = next(one for one in matrix.supported_cells(shipped, release, "x86_64") if not one.build.cuda)
+    made = build_plan.compute_plan(shipped, without, EQUIPPED_HOST, Options())
+    assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set

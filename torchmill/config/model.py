@@ -59,6 +59,7 @@ class Rule:
     set: Mapping[str, str] = no_entries()
     append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
+    installs: tuple[str, ...] = ()  # what pip is to install with the wheel; {triton} is that partner's version
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager

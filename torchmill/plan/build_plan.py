@@ -90,7 +90,9 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     torch = base_version(facts, cell, options)
     options = replace(options, arch_list=using.arch_list)
     parallel = _unguarded_jobs(facts, cell, host, options)
-    stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": using.requires}
+    installs = [text.format(**release.partners) for rule in rules for text in rule.installs]
+    requires = "|".join(filter(None, [using.requires, *installs]))
+    stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": requires}
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
