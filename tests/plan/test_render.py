@@ -35,6 +35,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "requirements",
         "kit",
         "patches",
+        "lacks",
         "commands",
         "jobs",
         "wheel",

@@ -208,6 +208,7 @@ def plan(name: str, version: str, switches: Mapping[str, str] | None = None, tor
         wheel=f"{name}-{version}-{PYTHON}-{ABI}-{PLATFORM}.whl",
         platform_tag=PLATFORM,
         reasons=(),
+        lacks=(),
         torch=torch,
     )
 

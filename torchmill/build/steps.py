@@ -297,6 +297,7 @@ def compose_manifest(
         "libraries": dict(plan.libraries),
         "switches": dict(plan.set),
         "patches": list(plan.patches),
+        "lacks": [str(one) for one in plan.lacks],  # that the official wheel has
         "tools": dict(context.tools),
         "seconds": seconds,
         "key": digest_data([record.parts for record in records.values()]),

@@ -60,6 +60,9 @@ class Rule:
     append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
     installs: tuple[str, ...] = ()  # what pip is to install with the wheel; {triton} is that partner's version
+    lacks: str = ""  # what the official wheel has and this one does not; `reason` says what that costs
+    brings: str = ""  # how to bring it
+    unless: tuple[str, ...] = ()  # "NAME" or "NAME=VALUE", variables of those who have brought it
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
@@ -173,6 +176,12 @@ class Cuda:
     magma: str | None = None
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
     requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux x86_64
+
+    @property
+    def cusparselt(self) -> str | None:
+        """Return the version of cuSPARSELt that the wheels require; None where they require none."""
+        pins = (one.partition("==") for one in self.requires if one.startswith("nvidia-cusparselt-"))
+        return next((version for _, _, version in pins), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +445,19 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Something that the official wheel has and ours will not."""
+
+    what: str
+    cost: str  # of being without it
+    cure: str  # how to bring it
+
+    def __str__(self) -> str:
+        """Return it as a sentence without its full stop."""
+        return f"{self.what} ({self.cost}): {self.cure}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that will happen for one build, computed without touching anything."""
 
@@ -455,6 +477,7 @@ class Plan:
     wheel: str  # file name
     platform_tag: str
     reasons: tuple[str, ...]  # of the rules that shaped it
+    lacks: tuple[Shortfall, ...]  # what the official wheel has and this one will not
     torch: str | None  # what a dependent package requires: "torch==1.13.1+cpu"
     toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken

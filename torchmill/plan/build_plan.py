@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from torchmill.config.model import (
     Plan,
     Release,
     Rule,
+    Shortfall,
     Source,
 )
 from torchmill.core.errors import ConfigError
@@ -113,12 +114,21 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
         platform_tag=platform,
         reasons=tuple(rule.reason for rule in rules if _explains(rule)),
+        lacks=tuple(_shortfalls(rules, variables)),
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,
         kept=using.kept,
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
     )
+
+
+def _shortfalls(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[Shortfall]:
+    """Yield what the official wheel has and one that is built with these variables has not."""
+    said = {*variables, *(f"{name}={value}" for name, value in variables.items())}
+    for rule in rules:
+        if rule.lacks and said.isdisjoint(rule.unless):
+            yield Shortfall(rule.lacks, rule.reason, rule.brings)
 
 
 def _unguarded_jobs(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
@@ -135,7 +145,7 @@ def usable_memory(host: Host, options: Options) -> int:
 def _explains(rule: Rule) -> bool:
     """Tell whether a plan says why: a rule changes sources or compilers' flags, or is for what lies here."""
     here = rule.when.provider or rule.when.kept or rule.when.lacking
-    return bool(rule.patches or rule.prepare or rule.append or here)
+    return bool(rule.patches or rule.prepare or rule.append or here) and not rule.lacks
 
 
 def _requirements(

@@ -126,7 +126,7 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
     """Tell whether a version is of the official build's major version."""
-    theirs = getattr(official_libraries(constraints.cell), name)
+    theirs = _nearest(constraints.cell, name)
     return theirs is None or Version(version).major == Version(theirs).major
 
 
@@ -135,7 +135,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str 
 
     None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
     """
-    cuda, theirs = str(constraints.cell.build.cuda), getattr(official_libraries(constraints.cell), name)
+    cuda, theirs = str(constraints.cell.build.cuda), _nearest(constraints.cell, name)
     offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None

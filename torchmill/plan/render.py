@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from string import Template
 from typing import Any
 
@@ -24,6 +25,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "requirements": list(plan.requirements),
         "kit": list(plan.kit),
         "patches": list(plan.patches),
+        "lacks": [asdict(one) for one in plan.lacks],
         "commands": [list(command.argv) for command in (*plan.prepare, *plan.compile)],
         "jobs": plan.jobs,
         "wheel": plan.wheel,
@@ -46,6 +48,8 @@ def plan_as_text(plan: Plan, host: Host) -> str:
         *(f"  {requirement}" for requirement in plan.requirements),
         *(f"  {requirement}, for every Python" for requirement in plan.kit),
     ]
+    if plan.lacks:
+        lines += ["", "lacks, against the official wheel", *(f"  {one}" for one in plan.lacks)]
     if plan.reasons:
         lines += ["", "because", *(f"  {reason}" for reason in plan.reasons)]
     commands = (*plan.prepare, *plan.compile)

@@ -30,6 +30,7 @@ _CHECKS = (
     gpu_driver.check_driver,
     system.check_system,
     system.check_room,
+    system.check_shortfalls,
 )
 
 

@@ -406,3 +406,9 @@ def _memory(host: Host, needed: float) -> Finding:
         return Finding("memory", found, wanted, "ok")
     because = "it is compiled alone, and the system may kill it even so"
     return Finding("memory", found, wanted, "warning", "add memory or swap", because)
+
+
+def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each thing that the official wheel has and this one will not."""
+    for one in context.plan.lacks:
+        yield Finding(one.what, "left out", "the official wheel has it", "warning", one.cure, one.cost)
