@@ -34,7 +34,7 @@ def test_matrix_as_json(tmp_path: Path) -> None:
     impossible = by_name["torch", "3.13", "cpu"]
     assert (impossible["possible"], impossible["reason"]) == (
         False,
-        "torch 2.4.0 supports Python 3.8, 3.9, 3.10, 3.11, 3.12",
+        "torch 2.4.0 was released for Python 3.8, 3.9, 3.10, 3.11, 3.12: nobody is known to have built it for a newer one",
     )
 
 
@@ -47,7 +47,7 @@ def test_matrix_for_people(tmp_path: Path) -> None:
 def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
     done = run("invoke", "explain", "wheel-3.12-cpu", "--tag", "v1.13.1", home=tmp_path)
     assert done.returncode == 3
-    assert "wheel-3.12-cpu is impossible: torch 1.13.1 supports Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
+    assert "wheel-3.12-cpu is impossible: torch 1.13.1 was released for Python 3.7, 3.8, 3.9, 3.10, 3.11" in done.stderr
     assert "wheel-3.11-cpu" in done.stderr
     assert "releases that can build it: v2.15.0, v2.14.1, " in done.stderr
     assert done.stderr.rstrip().endswith("…, v2.3.1, v2.2.2"), "the newest of each series, not the middle"

@@ -15,7 +15,10 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
     with pytest.raises(ImpossibleBuildError) as error:
         cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
     text = str(error.value)
-    assert "wheel-3.13-cpu is impossible: base 1.0.0 supports Python 3.9, 3.10" in text
+    assert (
+        "wheel-3.13-cpu is impossible: base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have built it for a newer one"
+        in text
+    )
     assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
     assert "releases that can build it: v2.0.0" in text
 
@@ -47,7 +50,7 @@ def test_the_native_machine_may_be_named_too(known: Facts) -> None:
 def test_explain_gives_every_reason(known: Facts) -> None:
     old = matrix.find_release(known, "base", "v1.0.0")
     assert cell_lookup.explain_cell(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
-        "wheel-3.13-cu124 is impossible: base 1.0.0 supports Python 3.9, 3.10",
+        "wheel-3.13-cu124 is impossible: base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have built it for a newer one",
         "also: base 1.0.0 builds with CUDA >=10.2,<12",
         "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
         "releases that can build it: v2.0.0",
@@ -57,7 +60,7 @@ def test_explain_gives_every_reason(known: Facts) -> None:
 def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
     lines = cell_lookup.explain_cell(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
     assert lines[0] == (
-        "wheel-3.9-cu124 is impossible with every release; with v2.0.0: base 2.0.0 supports Python 3.10, 3.13, 3.13t"
+        "wheel-3.9-cu124 is impossible with every release; with v2.0.0: base 2.0.0 is written for Python 3.10 or newer"
     )
     assert lines[1] == "possible instead with v2.0.0: wheel-3.10-cu124, wheel-3.13-cu124, wheel-3.13t-cu124"
 

@@ -62,7 +62,7 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
     if build.arch not in release.arches:
         yield f"{release} builds on {', '.join(release.arches)}"
     if build.python not in release.pythons:
-        yield f"{release} supports Python {', '.join(release.pythons)}"
+        yield _python_reason(release, build.python)
     if toolkit is None:
         return
     if release.cuda is None:
@@ -71,6 +71,17 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
         yield f"{release} builds with CUDA {format_bounds(release.cuda)}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
+
+
+def _python_reason(release: Release, python: str) -> str:
+    """Return why a release has no build for a Python: its sources cannot, or nobody is known to have tried."""
+    known = sorted(map(python_key, release.pythons))
+    if python_key(python) < known[0]:
+        return f"{release} is written for Python {known[0][0]} or newer"
+    listed = ", ".join(release.pythons)
+    if python_key(python) > known[-1]:
+        return f"{release} was released for Python {listed}: nobody is known to have built it for a newer one"
+    return f"{release} was released for Python {listed}, and not for {python}"
 
 
 @dataclass(frozen=True, slots=True)

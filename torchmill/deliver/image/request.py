@@ -142,7 +142,7 @@ def _arch(facts: Facts, arch: str, *, explicit: bool) -> str:
 
 
 def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...]:
-    """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest."""
+    """Return the Pythons, oldest first: those that were said, else all for a builder, else the newest of its wheels."""
     for python in said:
         if python not in release.pythons:
             raise ImpossibleBuildError(
@@ -155,7 +155,8 @@ def _pythons(kind: str, release: Release, said: Sequence[str]) -> tuple[str, ...
         raise ConfigError(
             f"invoke image: a {kind} has one Python, and --python names {', '.join(said)}", code="one-python"
         )
-    plain = [python for python in release.pythons if not python.endswith("t")]
+    published = {python for pythons in release.wheels.values() for python in pythons} or {*release.pythons}
+    plain = [python for python in release.pythons if not python.endswith("t") and python in published]
     return tuple(said[:1]) or (max(plain, key=python_key),)
 
 
