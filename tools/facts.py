@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import compatibility_page, failures_page, upstream_check, upstream_draft
+from tools.unused_rules import refuse_unused_rules
 from torchmill.commands.command import TaskCommand
 from torchmill.config import matrix
 from torchmill.config.model import Facts
@@ -68,7 +69,7 @@ def generated_pages(facts: Facts) -> dict[str, str]:
 
 def summarize_facts(facts: Facts) -> str:
     """Return what the facts hold, in numbers; raises ConfigError for rules without effect."""
-    matrix.refuse_unused_rules(facts)
+    refuse_unused_rules(facts)
     lines = [
         f"{package.name}: {len(facts.releases[package.name])} releases, {len(package.rules)} rules"
         for package in facts.packages.values()

@@ -34,7 +34,7 @@ def test_matrix_as_json(tmp_path: Path) -> None:
     impossible = by_name["torch", "3.13", "cpu"]
     assert (impossible["possible"], impossible["reason"]) == (
         False,
-        "torch 2.4.0 was released for Python 3.8, 3.9, 3.10, 3.11, 3.12: nobody is known to have built it for a newer one",
+        "torch 2.4.0 was released for Python 3.8, 3.9, 3.10, 3.11, 3.12: nobody is known to have tried a newer one",
     )
 
 

@@ -61,6 +61,9 @@ def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(kn
     assert "wheel-3.9-cu124" not in found
 
 
+TOO_NEW = "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have tried a newer one"
+
+
 @pytest.mark.parametrize(
     ("python", "variant", "arch", "reason"),
     [
@@ -68,7 +71,7 @@ def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(kn
             "3.13",
             "cpu",
             "x86_64",
-            "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have built it for a newer one",
+            TOO_NEW,
         ),
         ("3.10", "cu124", "x86_64", "base 1.0.0 builds with CUDA >=10.2,<12"),
         ("3.10", "cu102", "aarch64", "CUDA 10.2 exists for x86_64 only"),
@@ -84,7 +87,7 @@ def test_an_impossible_cell_has_its_reason(known: Facts, python: str, variant: s
 def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
     build = Build("base", "wheel", "3.13", "cu124", "arm64", "12.4")
     assert make_cell(known, known.releases["base"][0], build).reasons == (
-        "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have built it for a newer one",
+        TOO_NEW,
         "base 1.0.0 builds with CUDA >=10.2,<12",
         "CUDA 12.4 exists for x86_64, aarch64 only",
     )
@@ -103,7 +106,7 @@ def test_a_dependent_package_says_its_own_axes_or_else_its_base_s(configs: Path)
     assert said == {
         "3.9": (),
         "3.10": ("addon 0.1.0 was released for Python 3.9, 3.13, and not for 3.10",),
-        "3.13": ("base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have built it for a newer one",),
+        "3.13": (TOO_NEW,),
     }
     possible = {cell.build.python for cell in supported_cells(known, addon, "x86_64")}
     assert possible == {"3.9"}

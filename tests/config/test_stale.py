@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import facts_reader, matrix
+from tools.unused_rules import refuse_unused_rules
+from torchmill.config import facts_reader
 from torchmill.config.model import Facts
 
 
@@ -16,7 +17,7 @@ def added(configs: Path, rule: str) -> Facts:
 
 
 def test_the_shipped_rules_all_match_something(shipped: Facts) -> None:
-    matrix.refuse_unused_rules(shipped)
+    refuse_unused_rules(shipped)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_the_shipped_rules_all_match_something(shipped: Facts) -> None:
 def test_a_rule_outside_every_axis_is_found(configs: Path, when: str) -> None:
     known = added(configs, f'reason = "never"\nwhen = {when}\nset = {{ A = "1" }}')
     with refused("rule-without-effect") as caught:
-        matrix.refuse_unused_rules(known)
+        refuse_unused_rules(known)
     assert "base.toml: rule 6: matches no build (never)" in str(caught.value)
 
 
@@ -40,9 +41,9 @@ def test_a_setting_for_a_build_that_conflicts_forbid_is_found(configs: Path) -> 
     forbidden = 'when = { python = "==3.10", cuda = "==11.8", arch = "aarch64", release = "<2" }'
     known = added(configs, f'reason = "in vain"\n{forbidden}\nset = {{ A = "1" }}')
     with refused("rule-without-effect") as caught:
-        matrix.refuse_unused_rules(known)
+        refuse_unused_rules(known)
     assert "in vain" in str(caught.value)
 
 
 def test_a_compiler_is_no_axis(configs: Path) -> None:
-    matrix.refuse_unused_rules(added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }'))
+    refuse_unused_rules(added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }'))

@@ -80,7 +80,7 @@ def _python_reason(release: Release, python: str) -> str:
         return f"{release} is written for Python {known[0][0]} or newer"
     listed = ", ".join(release.pythons)
     if python_key(python) > known[-1]:
-        return f"{release} was released for Python {listed}: nobody is known to have built it for a newer one"
+        return f"{release} was released for Python {listed}: nobody is known to have tried a newer one"
     return f"{release} was released for Python {listed}, and not for {python}"
 
 
@@ -255,28 +255,6 @@ def _order(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Versio
 
 
 _number = cache(Version)
-
-
-def refuse_unused_rules(facts: Facts) -> None:
-    """Raise ConfigError for every rule that no build it could shape matches: it is stale, or mistyped."""
-    stale = [rule for package in facts.packages.values() for rule in package.rules if not _alive(facts, package, rule)]
-    if stale:
-        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in stale)
-        raise ConfigError(f"build_configs has rules without effect:\n{lines}", code="rule-without-effect")
-
-
-def _alive(facts: Facts, package: Package, rule: Rule) -> bool:
-    """Tell whether a rule matches a possible build, or, if it is a conflict, one that the axes support."""
-    rest = axis_conditions(replace(rule.when, release=None))
-    provider = rule.when.provider[0] if rule.when.provider else None
-    return any(
-        rule_matches(rest, make_case(facts, build, release, provider)) and (rule.conflict or terms.allow(build))
-        for release in facts.releases[package.name]
-        if is_within(rule.when.release, release.version)
-        for terms in (ReleaseTerms.for_release(facts, release),)
-        for arch in rule.when.arch or release.arches
-        for build in terms.builds(arch)
-    )
 
 
 # What bounds were asked before: `nox -l` asks the same ones for every cell. The bounds are kept with the
