@@ -50,7 +50,7 @@ _TOOL = (
 _HARMLESS = re.compile(
     r"-- |\d* *\| |copying |adding |creating |byte-compiling |hard linking |running |reading |writing "
     r"|In file included from |from \S+:\d+[,:]|inlined from |required from |(?:\S+: )?(?:In|At) .*[:,]$"
-    r"|WARN(?:ING)?: |\S+:\d+: \w*DeprecationWarning: "
+    r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*DeprecationWarning: "
     rf"|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
 )
 _WARNING = re.compile(r"(?!\S*\bld: )(?:(?!rror)[^'\"])*?\b(?:[Ww]arning|note|remark) ?[:#]")
