@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import nox
+from nox.command import CommandFailed
+from nox.logger import logger
+from nox.virtualenv import VirtualEnv
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
@@ -91,6 +94,19 @@ def install(session: nox.Session, *requirements: str) -> None:
         if (full := blame_disk(error.output, *targets, venv)) is not None:
             raise full from None
         raise
+
+
+def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = VirtualEnv.create) -> bool:
+    """Create an environment as Nox does, and say where a full disk is why that fails: venv does not."""
+    try:
+        return create(self)
+    except CommandFailed:
+        if (full := blame_disk("", Path(self.location))) is not None:
+            logger.error(str(full))
+        raise
+
+
+VirtualEnv.create = create_environment  # type: ignore[method-assign]
 
 
 def load_cell(name: str) -> "tuple[Facts, Cell]":

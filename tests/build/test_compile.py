@@ -436,6 +436,20 @@ def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
 
 
 @slow
+def test_what_a_broken_run_copied_half_is_copied_again(build: Build) -> None:
+    """Setuptools takes a copy for right that is newer than its original."""
+    build.forget_wheels()
+    assert build.sample.nox("-s", WHEEL).returncode == 0
+    (copy,) = (build.tree / "source/build").glob("lib*/tinytorch/__init__.py")
+    copy.write_text("")
+    (build.tree / "unfinished").touch()
+    build.forget_wheels()
+    done = build.sample.nox("-s", WHEEL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (build.tree / "unfinished").exists()
+
+
+@slow
 def test_what_fits_not_even_alone_is_the_error_of_the_build(build: Build) -> None:
     build.forget_sort()
     doom = build.sample.folder / "doom"

@@ -11,7 +11,7 @@ from invoke.exceptions import Exit
 from tests.support.refusals import refused
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
-from torchmill.core.files import fresh_path, read_refusal, report_unwritable, write_atomically
+from torchmill.core.files import blame_disk, fresh_path, read_refusal, report_unwritable, write_atomically
 
 
 def ended(error: BaseException) -> Exit:
@@ -127,3 +127,22 @@ def test_unforeseen_errors_keep_their_gist() -> None:
 def test_what_others_wrote_steers_no_terminal() -> None:
     found = ended(ConfigError("--to \x1b[2J\x00\x9b: first\n\tsecond", code="x"))
     assert str(found.message) == "error: --to \ufffd[2J\ufffd\ufffd: first\n\tsecond"
+
+
+def test_a_program_that_failed_for_a_full_disk_says_so_itself(tmp_path: Path) -> None:
+    told = blame_disk("ERROR: Could not install packages: [Errno 28] No space left on device", tmp_path / "venv")
+    assert told is not None
+    assert told.code == "disk-full"
+    assert blame_disk("ERROR: No matching distribution found for nope", tmp_path / "venv") is None
+
+
+def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+    try:
+        told = blame_disk("returned non-zero exit status 1", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert told is not None
+    assert "ulimit -f" in str(told)

@@ -113,3 +113,20 @@ def test_a_folder_in_the_way_is_named(raw: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with refused("not-writable"):
         unpack_wheel(raw, tmp_path / "out")
+
+
+def test_a_disk_that_fills_up_is_not_called_a_damaged_file(tmp_path: Path) -> None:
+    """The system takes the beginning of what is written, and refuses only the rest."""
+    resource = pytest.importorskip("resource")
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("large", bytes(300_000))
+    with zipfile.ZipFile(archive) as made:
+        (info,) = made.infolist()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            zip_archive.extract_members(archive, [(info, str(tmp_path / "large"))], 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -10,11 +10,11 @@ from pathlib import Path
 from torchmill.build.tree import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import list_contents
+from torchmill.core.files import list_contents, nearest_existing
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
-from torchmill.host.disk_usage import list_children, nearest_existing
+from torchmill.host.disk_usage import list_children
 
 _KIT = "kit"
 

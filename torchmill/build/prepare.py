@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,6 +203,25 @@ _MADE_FOR_ONE = (
 _SOABI = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
 
 
+# What setuptools copies and links, and takes for up to date by its age, though it be half of a file.
+_COPIES = ("build/lib", "build/lib.*", "build/bdist.*", "*.egg-info")
+
+
+@contextlib.contextmanager
+def trust_copies(tree: BuildTree) -> Iterator[None]:
+    """Let a build begin without the copies of one that did not end well: each may be half of a file."""
+    if tree.unfinished_file.exists():
+        _delete_made(tree, _COPIES)
+    tree.unfinished_file.touch()
+    yield
+    tree.unfinished_file.unlink()
+
+
+def _delete_made(tree: BuildTree, patterns: Iterable[str]) -> None:
+    for path in [one for pattern in patterns for one in tree.source.glob(pattern)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
     """Make a tree in which nothing depends on an interpreter the user's, whose environment is `venv`."""
     fresh = tree.env.with_name(f"{tree.env.name}.new")
@@ -263,8 +282,7 @@ def _forget(tree: BuildTree, objects: Collection[str]) -> None:
     """Delete objects, what was made of them, and CMake's cache."""
     for one in objects:
         Path(one).unlink()
-    for path in [one for pattern in _MADE_FOR_ONE for one in tree.source.glob(pattern)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    _delete_made(tree, _MADE_FOR_ONE)
     (tree.build / "CMakeCache.txt").unlink(missing_ok=True)
     # Whatever the clock says, ninja shall take it for older than what CMake remembers next.
     if (manifest := tree.build / "build.ninja").exists():

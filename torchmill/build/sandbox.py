@@ -1,6 +1,5 @@
 """Cut a build off from the network, so that nothing goes into a wheel that nobody recorded."""
 
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
 from torchmill.toolchain import sccache
 from torchmill.toolchain.compiler_cache import CompilerCache
+from torchmill.toolchain.compiler_identity import command_words
 
-_PROGRAM = "unshare"  # of util-linux: starts a program in namespaces of its own
+_PROGRAM = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
 _WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
 _REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")
@@ -28,10 +28,7 @@ class Sandbox:
 
 
 def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, str]) -> Sandbox:
-    """Return the sandbox of a build with these variables; `allowed` says that it may have the network.
-
-    Sockets that are files, as the memory guard's, are reached from within all the same.
-    """
+    """Return the sandbox of a build with these variables; `allowed` says that it may have the network."""
     if why := "--network" if allowed else _why_needed(cache, variables):
         return Sandbox(why_open=why)
     if shutil.which(_PROGRAM) is None:
@@ -54,13 +51,6 @@ def _why_needed(cache: CompilerCache, variables: Mapping[str, str]) -> str:
     remote = next((value for name in _REMOTE_STORAGE if (value := variables.get(name, ""))), "file:")
     if not remote.startswith("file:"):
         return f"ccache reaches {cache.shared or 'its remote storage'} over it"
-    words = (word for name in _LAUNCHERS for word in _words(variables.get(name, "")))
+    words = (word for name in _LAUNCHERS for word in command_words(variables.get(name, "").replace(";", " ")))
     name = next((name for word in words if (name := PurePath(word).name) in _DISTRIBUTED), None)
     return f"{name} compiles on other machines" if name else ""
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text.replace(";", " "))
-    except ValueError:  # an open quote: no compiler's either
-        return []

@@ -62,7 +62,8 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             prepare.prepare_tree(context, user, install, line.note)
         with _timed(seconds, "compile"):
             try:
-                built = compile_wheel(context, line)
+                with prepare.trust_copies(context.tree):
+                    built = compile_wheel(context, line)
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)

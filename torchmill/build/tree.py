@@ -25,6 +25,7 @@ class BuildTree:
         self.interpreter_file = folder / "interpreter"  # for which interpreter the tree was used last
         self.external_inputs_file = folder / "outside"  # what was read outside of the tree, with digests
         self.patched_file = folder / "patched"  # the source files that differ from what was fetched
+        self.unfinished_file = folder / "unfinished"  # is there while a build runs, and after one that did not end well
         self.key_file = folder / "key"  # what the tree was prepared for; where it exists the tree is complete
 
     def is_prepared(self, key: str) -> bool:

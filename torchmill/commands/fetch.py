@@ -22,10 +22,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     from_: str = "",
     sha256: str = "",
 ) -> str:
-    """Fetch a release and its submodules, verify the commit, and select the release.
-
-    Packages that cannot be had are reported once the others are there: raises the first one's error.
-    """
+    """Fetch a release and its submodules, verify the commit, and select the release."""
     release = selection.selected_or_newest(facts, layout, tag)
     names = [one.package for one in matrix.releases_of(facts, release)] if all_ else package or ()
     missing: dict[str, SourceError] = {}
@@ -34,7 +31,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
         for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256):
             try:
                 print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
-            except SourceError as error:
+            except SourceError as error:  # told once the others are there
                 missing[request.package.name] = error
     if release.package not in missing:
         selection.select_release(layout, release)

@@ -180,8 +180,7 @@ class Cuda:
     @property
     def cusparselt(self) -> str | None:
         """Return the version of cuSPARSELt that the wheels require; None where they require none."""
-        pins = (one.partition("==") for one in self.requires if one.startswith("nvidia-cusparselt-"))
-        return next((version for _, _, version in pins), None)
+        return next((one.partition("==")[2] for one in self.requires if "-cusparselt-" in one), None)
 
 
 @dataclass(frozen=True, slots=True)

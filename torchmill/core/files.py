@@ -24,6 +24,7 @@ from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
 _TRIAL_BYTES = 2**16
+_SMALLEST_LIMIT_BYTES = 2**26  # of a file: below that pip and compilers fail
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = ("not-writable", "see whose it is, or let another folder be used")
 _TAKEN = ("not-writable", "see what has that name, or let another folder be used")
@@ -360,13 +361,15 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     one for temporary files. None where all is well.
     """
     folders = (*folders, Path(tempfile.gettempdir()))
+    if (most := _file_size_limit()) is not None and most < _SMALLEST_LIMIT_BYTES:
+        return disk_full_error(folders[0], number=errno.EFBIG)
     numbers = (*_DISK_FULL, errno.EROFS)
     number = next((one for one in numbers if os.strerror(one).lower() in text.lower()), None)
     if number is not None:
         return machine_error(OSError(number, os.strerror(number)), min(folders, key=_room))
     for folder in folders:
         try:
-            with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
+            with tempfile.TemporaryFile(dir=nearest_existing(folder)) as file:
                 file.write(bytes(_TRIAL_BYTES))
         except OSError as error:
             if error.errno in numbers:
@@ -374,14 +377,26 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     return None
 
 
+def _file_size_limit() -> int | None:
+    """Return how many bytes a file may have (`ulimit -f`); None where there is no limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _room(folder: Path) -> int:
     """Return how many bytes are free on the disk of a folder; 0 where it takes no more files."""
-    existing = _nearest(folder)
+    existing = nearest_existing(folder)
     return 0 if _free_files(existing) == 0 else shutil.disk_usage(existing).free
 
 
-def _nearest(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.parents) if exists(one))
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder, or where it is not there yet, the one that it would be made in."""
+    whole = folder.absolute()
+    return next(one for one in (whole, *whole.parents) if exists(one))
 
 
 def is_of_system(error: BaseException) -> bool:
@@ -400,7 +415,7 @@ def machine_error(error: OSError, where: Path | None, wanted: int = 0) -> HostEr
 
 def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) -> HostError:
     """Return the error for a disk without room for `wanted` bytes (0: unknown); `number` is the system's."""
-    existing = _nearest(where)
+    existing = nearest_existing(where)
     free, files = shutil.disk_usage(existing).free, _free_files(existing)
     why = f"the disk of {where} is full ({format_bytes(free)} free" + (
         f", {format_bytes(wanted)} wanted)" if wanted else ")"

@@ -110,9 +110,3 @@ def newest_change(paths: Iterable[Path]) -> float:
         with contextlib.suppress(OSError):
             found.append(path.lstat().st_mtime)
     return max(found)
-
-
-def nearest_existing(folder: Path) -> Path:
-    """Return a folder, or where it is not there yet, the one that it would be made in."""
-    whole = folder.absolute()
-    return next(path for path in (whole, *whole.parents) if path.exists())

@@ -91,9 +91,7 @@ def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], o
     try:
         run([str(interpreter), "-m", "venv", "--clear", str(venv)])
     except CommandError as error:
-        if (full := blame_disk(error.output, venv)) is not None:
-            raise full from None
-        if (refusal := read_refusal(error.output, venv)) is not None:
+        if (refusal := blame_disk(error.output, venv) or read_refusal(error.output, venv)) is not None:
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"
         raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.config.model import Host
+from torchmill.core.files import nearest_existing
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
 from torchmill.host import (
@@ -23,7 +24,6 @@ from torchmill.host import (
     programs,
     provisioned,
 )
-from torchmill.host.disk_usage import nearest_existing
 
 _THREADS = 8  # programs wait for their files more than they compute
 

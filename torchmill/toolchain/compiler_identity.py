@@ -26,10 +26,10 @@ _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")
 def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
     """Return the absolute paths of the compilers that a build in this environment uses."""
     commands = (environ.get(name) or default for name, default in (("CC", "cc"), ("CXX", "c++")))
-    return find_programs((word for one in commands for word in _words(one)), environ.get("PATH"))
+    return find_programs((word for one in commands for word in command_words(one)), environ.get("PATH"))
 
 
-def _words(command: str) -> list[str]:
+def command_words(command: str) -> list[str]:
     """Return the words of a command that may be a compiler: CXX may begin with a launcher, and have flags."""
     with contextlib.suppress(ValueError):
         return [word for word in shlex.split(command) if not word.startswith("-")]

@@ -21,9 +21,10 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
 from torchmill.core.errors import HostError
+from torchmill.core.files import nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.units import format_bytes, format_duration
-from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths, nearest_existing
+from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 
 _THREADS = 8  # a disk answers several at a time
 _NAME_CHARACTERS = 60  # of a name that a table shows

@@ -68,7 +68,6 @@ def place_conda_file(path: str) -> str | None:
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
-    from rattler.networking import Client
 
     from torchmill.core.console import ProgressBar, ProgressDisplay
 
@@ -121,11 +120,13 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
     from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
+    from rattler.networking import Client
     from rattler.platform import Subdir
 
     # no __cuda: a driver that is too old, or none, does not matter where nothing is run
     machine = [one.into_generic() for one in rattler.VirtualPackage.detect()]
     named = ", ".join(source.where)
+    client = Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))  # else it waits for ever
     try:
         channels = [rattler.Channel(name) for name in source.where]
         for channel in channels:
@@ -138,7 +139,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
                 spec.replace("{version}", request.version) if request.version else spec.split(maxsplit=1)[0]
                 for spec in source.packages
             ],
-            gateway=rattler.Gateway(cache_dir=cache, client=_client()),
+            gateway=rattler.Gateway(cache_dir=cache, client=client),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
             virtual_packages=[one for one in machine if one.name.normalized != "__cuda"],
         )
@@ -153,13 +154,6 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     ours = is_taken if request.kind == TOOLKIT else named_so.__contains__
     chosen = [record for record in records if ours(record.name.normalized)]
     return sorted(chosen, key=lambda record: record.name.normalized)
-
-
-def _client() -> Client:
-    """Return the usual client, which has no limit of time, with one for each request: it tells no progress."""
-    from rattler.networking import Client
-
-    return Client.default_client(timeout=max(1, round(_SILENCES * silence_limit())))
 
 
 def _piece(record: RepoDataRecord) -> ProviderPackage:

@@ -325,7 +325,10 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
     try:
         for part in _inflate(_stored_parts(source, info), info):
             crc = crc32(part, crc)
-            size += sink.write(part)
+            size += len(part)
+            rest = memoryview(part)
+            while rest:  # the system takes less where a disk fills up, and refuses the next
+                rest = rest[sink.write(rest) :]
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
     if (crc, size) != (info.CRC, info.file_size):
