@@ -25,6 +25,7 @@ from typing import ClassVar
 from faults.proxy import WAYS, Fault, Proxy, proxied
 from faults.tally import Outcome, Tally, judge
 from tests.support import publishing_servers, told_wheels
+from tests.support.index_server import send_answer
 from tests.support.silent_progress import SilentBar, SilentProgress
 from tests.support.source_upstream import Forge, layout, make_forge, request
 from torchmill.commands.publish import deliver_files
@@ -163,12 +164,7 @@ class _GitHandler(BaseHTTPRequestHandler):
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
         status = int(headers.pop("Status", "200").split()[0])
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        send_answer(self, status, content, headers)
 
 
 @contextlib.contextmanager

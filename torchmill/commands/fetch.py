@@ -35,8 +35,8 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
                 missing[request.package.name] = error
     if release.package not in missing:
         selection.select_release(layout, release)
-    for first in missing.values():
-        raise SourceError("; ".join(map(str, missing.values())), code=first.code)
+    if missing:
+        raise SourceError("; ".join(map(str, missing.values())), code=next(iter(missing.values())).code)
     return f"selected {release.package} {release.tag}: `nox -l` lists what this machine can build of it"
 
 
