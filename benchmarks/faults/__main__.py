@@ -56,6 +56,8 @@ def main() -> int:
             label, tried, right, refused, failed = tally.row()
             seconds = time.monotonic() - start
             print(f"{label:28}{tried:>7}{right:>7}{refused:>9}{failed:>8}{seconds:>9.0f}", flush=True)
+            for note, times in tally.notes.most_common():
+                print(f"    {note}: {times}", flush=True)
             every.append(tally)
             start = time.monotonic()
     failures = all_failures(every)

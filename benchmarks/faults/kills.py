@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import math
 import random
 import re
 import shutil
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +32,11 @@ LAST_PROCESS_SECONDS = 15.0
 _ANYBODYS = ("cache/torchmill/ccache/", "cache/torchmill/sccache/", "logs/", "/source/build/", "__pycache__/", "/kit/")
 """Parts of paths where other programs keep what they like, and where a later run may leave more than the first."""
 LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
+WORK = {
+    "making an environment": {"pip", "venv", "ensurepip", "virtualenv"},
+    "building": {"ninja", "cmake", "setup.py"},
+}
+"""What a run is doing, by the programs and modules that are running then; the first that fits."""
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, short memory, a machine that is reset
 _LONGEST_SECONDS = 120.0  # for a run of which one process was killed
@@ -42,22 +50,20 @@ def attack_by_kills(count: int, seed: int) -> Tally:
         upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
         subprocess.run(upstream, check=True, capture_output=True)
         sample = fetched(folder / "user", folder / "upstream", folder / "envs")
-        expected, seconds = {}, {}
-        for session in SESSIONS:
-            start = time.monotonic()
-            expected[session] = _finish(sample, session)
-            seconds[session] = time.monotonic() - start
-        set_back(sample, SESSIONS[0], "everything")
-        _finish(sample, SESSIONS[0])  # once more, for what only a second run leaves
+        expected = {session: _finish(sample, session) for session in SESSIONS}
+        seconds = {work: _seconds(sample, *work) for work in itertools.product(SESSIONS, SETBACKS)}
         usual = list_files(sample.home)
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
             victims = VICTIMS[chance.choice((0, 0, 1, 2))]
             way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
-            after = chance.random() * (ENVIRONMENT_SECONDS if setback == "environment" else seconds[session])
+            longest = ENVIRONMENT_SECONDS if setback == "environment" else math.inf
+            after = chance.random() * min(longest, seconds[session, setback])
             set_back(sample, session, setback)
-            outcome = _kill_and_finish(sample, session, Kill(victims, way, after, chance), expected[session], usual)
+            kill = Kill(victims, way, after, chance)
+            struck, outcome = _kill_and_finish(sample, session, kill, expected[session], usual)
+            tally.notes[struck] += 1
             tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
 
@@ -71,9 +77,10 @@ class Kill:
     after: float  # seconds
     chance: random.Random
 
-    def strike(self, run: subprocess.Popen[str]) -> None:
-        """Send the signal to the processes that are there at this moment."""
+    def strike(self, run: subprocess.Popen[str]) -> str:
+        """Send the signal to the processes that are there at this moment, and return what they were doing."""
         there = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
+        struck = work_of(there)
         if self.victims == "nox":
             there = there[:1]
         elif self.victims == "one of its processes":
@@ -83,6 +90,16 @@ class Kill:
                 one.send_signal(self.way)
         if self.victims == "one of its processes":
             run.communicate(timeout=_LONGEST_SECONDS)
+        return struck
+
+
+def work_of(processes: Iterable[psutil.Process]) -> str:
+    """Return what a run does at this moment, as its programs tell: a key of WORK, or "between programs"."""
+    words: set[str] = set()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            words |= {Path(word).name for word in process.cmdline()}
+    return next((work for work, programs in WORK.items() if words & programs), "between programs")
 
 
 def set_back(sample: Sample, session: str, what: str) -> None:
@@ -101,12 +118,17 @@ def set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> str:
-    run = sample.start("-s", session)
+def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
+    """Return what the run was doing when it was killed, and what came of it."""
+    run, struck = sample.start("-s", session), "after its end"
     try:
         run.wait(kill.after)
     except subprocess.TimeoutExpired:
-        kill.strike(run)
+        struck = kill.strike(run)
+    return struck, _what_is_left(run, sample, session, expected, usual)
+
+
+def _what_is_left(run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual: set[str]) -> str:
     killed = time.monotonic()
     while left := _processes_in(sample.folder):
         if time.monotonic() - killed > LAST_PROCESS_SECONDS:
@@ -140,6 +162,14 @@ def _processes_in(folder: Path) -> list[str]:
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def _seconds(sample: Sample, session: str, setback: str) -> float:
+    """Return how long a session takes that nobody kills."""
+    set_back(sample, session, setback)
+    start = time.monotonic()
+    _finish(sample, session)
+    return time.monotonic() - start
 
 
 def _finish(sample: Sample, session: str) -> str:

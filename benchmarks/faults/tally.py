@@ -19,6 +19,7 @@ class Tally:
     name: str
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)  # what else was counted
 
     def add(self, case: str, outcome: str) -> None:
         """Count a case; an outcome other than RIGHT and REFUSED is a failure, in words."""
