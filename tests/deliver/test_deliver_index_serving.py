@@ -128,29 +128,6 @@ def test_a_folder_without_its_slash_leads_to_the_one_with_it(port: int) -> None:
     assert (response.status, response.headers["Location"]) == (301, "/cpu/tinytorch/?x=1")
 
 
-def test_parts_of_files_are_given(home: Home, port: int) -> None:
-    content = (home.dist / "tinytorch-1.0+cpu-py3-none-any.whl").read_bytes()
-    size = len(content)
-    for wanted, part in {
-        "bytes=0-3": content[:4],
-        "bytes=10-": content[10:],
-        "bytes=-7": content[-7:],
-        f"bytes=5-{size * 2}": content[5:],
-    }.items():
-        response, found = ask(port, WHEEL, {"Range": wanted})
-        assert (response.status, found) == (206, part)
-        first = content.index(part)
-        assert response.headers["Content-Range"] == f"bytes {first}-{first + len(part) - 1}/{size}"
-    for wanted in ("bytes=0-3,5-6", "lines=1-2", "bytes=-", f"bytes=-{size}"):
-        assert ask(port, WHEEL, {"Range": wanted})[1] == content
-    response, found = ask(port, WHEEL, {"Range": f"bytes={size}-"})
-    assert (response.status, response.headers["Content-Range"]) == (416, f"bytes */{size}")
-    assert found == b""
-    changed = ask(port, WHEEL, method="HEAD")[0].headers["Last-Modified"]
-    assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": changed})[0].status == 206
-    assert ask(port, WHEEL, {"Range": "bytes=0-3", "If-Range": '"other"'})[1] == content
-
-
 def test_a_wheel_that_a_client_has_is_not_sent_again_but_a_page_is(port: int) -> None:
     when = ask(port, WHEEL)[0].headers["Last-Modified"]
     response, content = ask(port, WHEEL, {"If-Modified-Since": when})

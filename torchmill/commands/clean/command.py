@@ -29,7 +29,6 @@ from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 _THREADS = 8  # a disk answers several at a time
 _NAME_CHARACTERS = 60  # of a name that a table shows
 _SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
-_OLD_NAME = "torchwright"  # of this project, until 2026
 
 
 class StoredUsage(NamedTuple):
@@ -80,7 +79,6 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, and once here")
     if leftovers:
         lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
-    lines += _old_folders(layout)
     lines += [
         f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk" for name, one in disks.items()
     ]
@@ -96,14 +94,6 @@ def _stored_table(usages: Sequence[StoredUsage]) -> Iterator[str]:
             rows += [(kind.name, size, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
     if rows:
         yield format_table(("stored", "size", "last needed", ""), rows)
-
-
-def _old_folders(layout: Layout) -> Iterator[str]:
-    """Yield a line on what the project kept under its former name, and the command that frees the room."""
-    places = (layout.root / f".{_OLD_NAME}", layout.cache.with_name(_OLD_NAME))
-    if folders := [folder for folder in places if folder.is_dir()]:
-        size, command = format_bytes(measure_paths(folders).size), " ".join(["rm -r", *map(str, folders)])
-        yield f"{size} left under the old name of this project, {_OLD_NAME}: `{command}` frees it"
 
 
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:

@@ -2,8 +2,7 @@
 
 import contextlib
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +10,10 @@ from pathlib import Path
 from torchmill.commands.clean.in_use import RunningProcesses, nox_environment_name
 from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
-from torchmill.core.errors import DeliveryError, TorchmillError
-from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_json_object
+from torchmill.core.errors import TorchmillError
+from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout
-from torchmill.core.stat_cache import StatCache
-from torchmill.deliver.image.dockerfile import IMAGE_RECORD, require_our_folder
-from torchmill.deliver.index import scan
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
@@ -34,9 +30,6 @@ HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER})
 _OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
-_CHANNEL_RECORD = "torchmill-channel.json"  # which deliver/conda/channel.py writes: sha256 by path
-# What py-rattler writes into each folder of a channel, beside packages.
-_CHANNEL_INDEX = re.compile(r"[\w-]+/(repodata\.json(\.zst)?|repodata_shards\.msgpack\.zst|shards/\w+\.msgpack\.zst)")
 
 
 def no_hindrance(_: RunningProcesses) -> str:
@@ -244,85 +237,12 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
         yield stored("packages", path.relative_to(dist).as_posix(), *records, path, touched=(path,))
 
 
-def find_index(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the index, but for its state, which records what is yanked."""
-    out = place.layout.index
-    try:
-        state, problem = scan.load_state(out), ""
-    except DeliveryError as error:
-        state, problem = scan.IndexState(), str(error)
-    if state is not None:
-        record, lock = scan.state_file(out), out / scan.FOLDER / LOCK_FILE
-        yield from _written_folder(place, "index", out, record, lock, state.written, problem)
-
-
-def find_channel(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the conda channel."""
-    out, problem = place.layout.channel, ""
-    record, written = out / _CHANNEL_RECORD, {}
-    if record.is_file():
-        try:
-            written = {name: (str(digest),) for name, digest in read_json_object(record).items()}
-        except (OSError, ValueError) as error:
-            problem = f"{record} is damaged ({error})"
-        lock = place.layout.state / "channel" / LOCK_FILE
-        yield from _written_folder(place, "channel", out, record, lock, written, problem)
-
-
-def _written_folder(  # noqa: PLR0917 - an index and a channel have all of it
-    place: StoragePlace,
-    kind: str,
-    out: Path,
-    record: Path,
-    lock: Path,
-    written: Mapping[str, Sequence[str]],
-    problem: str,
-) -> Iterator[StoredItem]:
-    """Yield a folder that goes as a whole, or stays where it holds anything of others."""
-
-    def find() -> list[Path]:  # last the record, by which the folder counts as ours
-        inside = (path for path in list_contents(out) if path.name != scan.FOLDER)
-        return sorted(inside, key=lambda path: path == record)
-
-    def hindrance(running: RunningProcesses) -> str:
-        if busy := problem or running.within(out):  # such as `invoke serve`
-            return busy
-        digests = StatCache(place.layout.cache / STAT_CACHE)
-        foreign = next(_foreign_files(out, record, written, digests), None)
-        digests.save()
-        return f"{foreign} was not written by `invoke index`, or changed since" if foreign else ""
-
-    if problem or find():
-        yield StoredItem(kind, out.name, find, newest_change((record,)), "", (lock,), hindrance)
-
-
-def _foreign_files(out: Path, record: Path, written: Mapping[str, Sequence[str]], digests: StatCache) -> Iterator[Path]:
-    """Yield the files of an index or a channel that are not as we wrote them."""
-    for folder, subfolders, names in os.walk(out):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith((DELETED_NAME, scan.FOLDER)))
-        links = [name for name in subfolders if Path(folder, name).is_symlink()]
-        for path in (Path(folder, name) for name in sorted([*names, *links])):
-            name = path.relative_to(out).as_posix()
-            ours = path == record or _CHANNEL_INDEX.fullmatch(name)
-            if path.is_symlink() or not (ours or digests.digest(path) in written.get(name, ())):
-                yield path
-
-
-def find_images(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the folders of images, but not those of dev containers: they are the project's."""
-
-    def hindrance(folder: Path, _: RunningProcesses) -> str:
-        try:
-            require_our_folder(folder)
-        except DeliveryError as error:
-            return str(error)
-        return ""
-
-    home = place.layout.images
-    for out in list_children(home):
-        if (out / IMAGE_RECORD).is_file() and not out.name.startswith("."):
-            locks, changed = (home / ".locks" / out.name / LOCK_FILE,), partial(hindrance, out)
-            yield stored("images", out.name, out, touched=(out / IMAGE_RECORD,), locks=locks, hindrance=changed)
+def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
+    """Yield the index, the channel or the images: what was written for others goes by hand alone."""
+    layout = place.layout
+    folder = {"index": layout.index, "channel": layout.channel, "images": layout.images}[kind]
+    if folder.is_dir():
+        yield stored(kind, str(folder), folder)
 
 
 # What all checkouts of a user share
@@ -420,7 +340,7 @@ def _each_file(kind: str, folder: Path, pattern: str, hindrance: Hindrance = no_
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
     layout = place.layout
-    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.selection}
+    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.images, layout.selection}
     for path in (*list_children(layout.state), *list_children(layout.cache)):
         by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
         if path not in ours and not by_name:
@@ -430,10 +350,9 @@ def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
 def find_leftovers(place: StoragePlace) -> Iterator[Path]:
     """Yield what an interrupted clean renamed but did not delete; not what another one deletes right now."""
     layout = place.layout
-    homes = [layout.state, layout.logs, layout.dist, layout.cache, layout.images, place.environments]
+    homes = [layout.state, layout.logs, layout.dist, layout.cache, place.environments]
     homes += [*list_children(layout.sources), *list_children(layout.cache)]
     homes += [cell for tag in list_children(layout.trees) for cell in list_children(tag)]
-    homes += [Path(folder) for top in (layout.index, layout.channel) for folder, _, _ in os.walk(top)]
     for path in (path for home in homes for path in list_children(home)):
         if path.name.startswith(DELETED_NAME) and not is_being_deleted(path):
             yield path
@@ -469,9 +388,9 @@ KINDS = (
     StorageKind("history", "the guard learns the memory of each file again", find_history, "named"),
     StorageKind("wheels", "built again", find_wheels, "named"),
     StorageKind("packages", "made from their wheels again, in minutes", find_packages, "named"),
-    StorageKind("index", "written again from `dist/`, in seconds; yanks are kept", find_index, "named"),
-    StorageKind("channel", "indexed again from `dist/conda/`, in seconds", find_channel, "named"),
-    StorageKind("images", "their folders are written again, in seconds", find_images, "named"),
+    StorageKind("index", "written again from `dist/`; yanks are lost", partial(find_published, kind="index"), "never"),
+    StorageKind("channel", "indexed again from `dist/conda/`", partial(find_published, kind="channel"), "never"),
+    StorageKind("images", "their folders are written again", partial(find_published, kind="images"), "never"),
     StorageKind("other", "unknown", find_unknown, "never"),
 )
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 import socket
 import sys
 from collections.abc import Iterator
 from functools import partial
-from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from torchmill.deliver.index.scan import IndexState
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"  # PEP 691
 KINDS = {".html": "text/html", ".v1_json": JSON_TYPE, "": "application/octet-stream"}
 _WANTS_JSON = re.compile(r"application/vnd\.pypi\.simple\.(v1|latest)\+json(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
-_RANGE = re.compile(r"bytes=(?P<first>\d*)-(?P<last>\d*)", re.ASCII)
 
 LOOPBACK = "127.0.0.1"
 PORT = 8000  # unless --port names another, or somebody listens on it
@@ -114,7 +111,7 @@ class _ServerOnSix(_Server):
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """The standard library's, with JSON pages, parts of files, and nothing from outside the index.
+    """The standard library's, with JSON pages and nothing from outside the index.
 
     pypiserver was looked at: it serves the wheels of one folder, not a tree with pages that are written.
     """
@@ -122,7 +119,6 @@ class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = REQUEST_TIMEOUT_SECONDS
     extensions_map = KINDS
-    span: tuple[int, int | None] = (0, None)  # where what is sent of a file begins, and how long it is
 
     def translate_path(self, path: str) -> str:
         """Return the file that a path means: of a folder its page; a name that nothing has for all else."""
@@ -139,48 +135,15 @@ class _Handler(SimpleHTTPRequestHandler):
         return str(found) if inside and (whole.is_file() or whole.is_dir()) else ""
 
     def send_head(self) -> Any:
-        """Send the headers of a file, or of the part of it that is wanted, and return it."""
-        self.span = (0, None)
-        path, part = self.translate_path(self.path), _RANGE.fullmatch(self.headers.get("Range", "").strip())
+        """Send the headers of a file, and return it."""
         if self.path.partition("?")[0].endswith("/"):
             del self.headers["If-Modified-Since"]  # of a page, a second is too coarse: it may be new since
-        if not Path(path).is_file() or part is None or not (part["first"] or part["last"]):
-            return super().send_head()
-        file = Path(path).open("rb")  # noqa: SIM115 - who called closes it
-        seen = os.fstat(file.fileno())
-        size, changed = seen.st_size, self.date_time_string(int(seen.st_mtime))
-        if part["first"]:
-            first, end = int(part["first"]), min(int(part["last"] or size) + 1, size)
-        else:
-            first, end = max(0, size - int(part["last"])), size
-        if (first, end) == (0, size) or self.headers.get("If-Range", changed) != changed:
-            file.close()
-            return super().send_head()
-        if first >= end:
-            file.close()
-            self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-            self.send_header("Content-Range", f"bytes */{size}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return None
-        self.span = (first, end - first)
-        self.send_response(HTTPStatus.PARTIAL_CONTENT)
-        self.send_header("Content-Type", self.guess_type(path))
-        self.send_header("Content-Range", f"bytes {first}-{end - 1}/{size}")
-        self.send_header("Content-Length", str(end - first))
-        self.send_header("Last-Modified", changed)
-        self.end_headers()
-        return file
+        return super().send_head()
 
     def end_headers(self) -> None:
-        """Say also what a page depends on, and that parts are available."""
+        """Say also what a page depends on."""
         self.send_header("Vary", "Accept")
-        self.send_header("Accept-Ranges", "bytes")
         super().end_headers()
-
-    def copyfile(self, source: Any, _: Any) -> None:
-        """Send what was asked for of a file."""
-        self.connection.sendfile(source, *self.span)
 
     def log_message(self, *words: Any) -> None:
         """Write a line for each request, as long as somebody reads them."""
