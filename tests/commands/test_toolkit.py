@@ -10,7 +10,6 @@ from tests.support.commands import run
 from tests.support.made_up_providers import source
 from tests.support.refusals import refused
 from torchmill.commands.toolkit import (
-    GIVEN,
     ToolkitOptions,
     describe_installed,
     list_toolkits,
@@ -123,10 +122,9 @@ def test_one_provider_can_be_asked_alone(known: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
     assert [one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)] == [("file:///here",)]
-    assert provider_sources(ToolkitOptions(), facts) == (*SOURCES, GIVEN)
-    assert list(ordered_providers(ToolkitOptions(provider="/opt/magma", libraries=("magma-cu118",)))) == ["given"]
+    assert provider_sources(ToolkitOptions(), facts) == SOURCES
     for options, code in (
-        (ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)), "only-magma-from-a-place"),
+        (ToolkitOptions(provider="/opt/cudnn", libraries=("cudnn-cu11",)), "unknown-provider"),
         (ToolkitOptions(provider="nvidia"), "unknown-provider"),
         (ToolkitOptions(provider="debian", channel="file:///here"), "contradictory-options"),
     ):

@@ -31,8 +31,6 @@ from torchmill.host.provisioned import TOOLKIT as TOOLKIT_KIND
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
 _MOST = 24  # versions that are listed one by one
-# MAGMA that the user names the place of: whether it is for the machine, its library says.
-GIVEN = ToolkitSource("given", MAGMA, (), (), ("x86_64", "aarch64"), (), None, "the user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,6 @@ class ToolkitOptions:
     channel: str = ""
     complete: str = ""
     arch_list: str = ""
-    sha256: str = ""
 
 
 def _refuse(reason: str) -> ConfigError:
@@ -133,10 +130,8 @@ def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
 
 def ordered_providers(options: ToolkitOptions) -> Mapping[str, ToolkitProvider]:
     """Return the providers to ask, in their order. Raises ConfigError for an unknown one."""
-    from torchmill.fetch.toolkit import conda, debian, magma, pypi
+    from torchmill.fetch.toolkit import conda, debian, pypi
 
-    if magma.is_place(options.provider):
-        return {magma.PROVIDER: magma.user_magma(options.provider, options.libraries, options.sha256)}
     providers: dict[str, ToolkitProvider] = {"conda": conda, "debian": debian, "pypi": pypi}
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
@@ -149,7 +144,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, ToolkitProvider]:
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:
     """Return what the providers have; a channel that the user names stands for conda's own."""
     if not options.channel:
-        return (*facts.toolkit_sources, GIVEN)
+        return facts.toolkit_sources
     return [replace(one, where=(options.channel,)) for one in facts.toolkit_sources if one.provider == "conda"]
 
 
@@ -164,12 +159,11 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     channel: str = "",
     complete: str = "",
     arch_list: str = "",
-    sha256: str = "",
     json: bool = False,
 ) -> str:
     """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
     libraries = tuple(library or ())
-    options = ToolkitOptions(list_, cuda, libraries, compiler, from_, channel, complete, arch_list, sha256.lower())
+    options = ToolkitOptions(list_, cuda, libraries, compiler, from_, channel, complete, arch_list)
     arch, run = native_arch(), make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
@@ -299,8 +293,7 @@ TOOLKIT = TaskCommand(
         "11; the newest without a version; may be repeated",
         "compiler": "install a host compiler, such as gcc-11",
         "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
-        "from_": "only from this provider: conda, debian, pypi; for MAGMA also a folder, an archive or its URL",
-        "sha256": "what the archive of MAGMA given with --from must have",
+        "from_": "only from this provider: conda, debian or pypi",
         "channel": "take it from this conda channel",
         "json": "print JSON",
     },

@@ -136,7 +136,7 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
 
 def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
     """Return the bytes that some pieces take at least while they are unpacked."""
-    return int(sum(piece.size * (1 + _UNPACKED_RATIO.get(piece.provider, 1)) for piece in pieces))
+    return int(sum(piece.size * (1 + _UNPACKED_RATIO[piece.provider]) for piece in pieces))
 
 
 def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:

@@ -80,7 +80,7 @@ class ProviderRefusal:
 
 
 class ToolkitProvider(Protocol):
-    """One of conda, debian, pypi, or a place of the user's."""
+    """One of conda, debian and pypi."""
 
     def offer(
         self,
@@ -155,8 +155,8 @@ def _remedy(request: ToolkitRequest, has: Sequence[str]) -> str:
         return "install it with the system's package manager, or name another that nvcc takes in CUDAHOSTCXX"
     if request.kind == MAGMA:
         return (
-            "give one that you have for this toolkit, as the folder where it is installed or as an "
-            "archive (`--from PATH`), or build without it (`-- --set USE_MAGMA=0`)"
+            "build with one that you have for this toolkit (`-- --set MAGMA_HOME=FOLDER`), or without it "
+            "(`-- --set USE_MAGMA=0`)"
         )
     if request.kind in LIBRARIES:
         another = f"`invoke toolkit --library {request.kind}-cu{request.cuda}=VERSION`"
