@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does 
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError
-from torchmill.core.exits import as_torchmill_error, is_of_runner
+from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
 from torchmill.core.files import blame_disk
 from torchmill.core.paths import Layout
 from torchmill.host import environments, interpreters
@@ -43,6 +43,7 @@ LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(
 MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
 OTHER_MACHINE = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 nox.options.error_on_missing_interpreters = True
+sys.excepthook = show_uncaught
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
 logging.getLogger("py_serializable").setLevel(logging.WARNING)  # nox shows what libraries log

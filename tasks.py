@@ -18,10 +18,11 @@ from invoke import Collection, Context, Exit, Task
 
 from torchmill.commands.command import TaskCommand
 from torchmill.core import reaper
-from torchmill.core.exits import exit_with_error, print_now
+from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
 
 ROOT = Path(__file__).parent
+sys.excepthook = show_uncaught
 # Invoke has no bytecode written: every command would compile the modules that it loads again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 

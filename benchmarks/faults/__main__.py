@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from faults import archives, connections, disks, inputs, kills  # noqa: E402 - found only now
+from faults import archives, connections, disks, inputs, kills, losses  # noqa: E402 - found only now
 from faults.tally import Tally, all_failures  # noqa: E402
 
 SEED = 20261124
@@ -34,6 +34,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {  # by name, with the usual count
     "disks": (lambda count, seed: iter([disks.attack_by_disks(count, seed)]), 72),
     "inputs": (inputs.attack_inputs, 40),
     "kills": (lambda count, seed: iter([kills.attack_by_kills(count, seed)]), 400),
+    "losses": (lambda count, seed: iter([losses.attack_by_losses(count, seed)]), 170),
 }
 
 

@@ -50,7 +50,7 @@ def attack_by_kills(count: int, seed: int) -> Tally:
         upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
         subprocess.run(upstream, check=True, capture_output=True)
         sample = fetched(folder / "user", folder / "upstream", folder / "envs")
-        expected = {session: _finish(sample, session) for session in SESSIONS}
+        expected = {session: finish(sample, session) for session in SESSIONS}
         seconds = {work: _seconds(sample, *work) for work in itertools.product(SESSIONS, SETBACKS)}
         usual = list_files(sample.home)
         for number in range(count):
@@ -62,7 +62,7 @@ def attack_by_kills(count: int, seed: int) -> Tally:
             after = chance.random() * min(longest, seconds[session, setback])
             set_back(sample, session, setback)
             kill = Kill(victims, way, after, chance)
-            struck, outcome = _kill_and_finish(sample, session, kill, expected[session], usual)
+            struck, outcome = _kill_andfinish(sample, session, kill, expected[session], usual)
             tally.notes[struck] += 1
             tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
@@ -118,7 +118,7 @@ def set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
+def _kill_andfinish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
     """Return what the run was doing when it was killed, and what came of it."""
     run, struck = sample.start("-s", session), "after its end"
     try:
@@ -136,7 +136,7 @@ def _what_is_left(run: subprocess.Popen[str], sample: Sample, session: str, expe
         time.sleep(0.1)
     run.communicate()
     try:
-        found = _finish(sample, session)
+        found = finish(sample, session)
     except subprocess.CalledProcessError as error:
         return f"the same command ended with {error.returncode}: {error.output[-300:]}"
     if found != expected:
@@ -168,11 +168,11 @@ def _seconds(sample: Sample, session: str, setback: str) -> float:
     """Return how long a session takes that nobody kills."""
     set_back(sample, session, setback)
     start = time.monotonic()
-    _finish(sample, session)
+    finish(sample, session)
     return time.monotonic() - start
 
 
-def _finish(sample: Sample, session: str) -> str:
+def finish(sample: Sample, session: str) -> str:
     """Run a session to its end, and return the digest of its wheel. Raises CalledProcessError."""
     done = sample.nox("-s", session)
     if done.returncode:

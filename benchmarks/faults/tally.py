@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ class Tally:
         self.outcomes[outcome if fine else "failed"] += 1
         if not fine:
             self.failures.append(f"{case}: {outcome}")
+            print(f"{self.name}, case {self.outcomes.total()}: {self.failures[-1]}", file=sys.stderr, flush=True)
 
     def row(self) -> tuple[str, ...]:
         """Return the class, how many were tried, right, refused, failed."""

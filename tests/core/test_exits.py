@@ -3,11 +3,14 @@
 import errno
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from invoke.exceptions import Exit
 
+from tests.support.commands import ROOT, environment
 from tests.support.refusals import refused
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import as_torchmill_error, exit_with_error
@@ -146,3 +149,17 @@ def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(t
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert told is not None
     assert "ulimit -f" in str(told)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize(("command", "code"), [("invoke status", 7), ("invoke --list", 1), ("nox -l", 1)])
+def test_output_for_which_there_is_no_room_is_told_in_one_sentence(command: str, code: int, tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        program, *words = command.split()
+        done = subprocess.run(
+            [sys.executable, "-m", program, *words], cwd=ROOT, env=environment(tmp_path, {}),
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr.startswith("error: the disk of /dev/full is full")
+    assert "Traceback" not in done.stderr

@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError, UnforeseenError
@@ -23,7 +24,7 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             body(*args, **kwargs)
-            print(end="", flush=True)  # noqa: T201 - else it is Python's end that meets a pipe without a reader
+            print_now("", end="")  # else it is Python's end that meets a pipe without a reader, or a full disk
         except BrokenPipeError:
             _close_stdout()
         except (Exception, KeyboardInterrupt) as error:
@@ -33,6 +34,16 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
             raise ended(_CONTROL.sub("\ufffd", f"error: {shown}"), shown.exit_code) from None
 
     return wrapper
+
+
+def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
+    """Show what was raised outside of a task or session, by Invoke or Nox themselves: for `sys.excepthook`."""
+    if isinstance(error, BrokenPipeError):
+        _close_stdout()
+        return
+    if isinstance(error, OSError) and error.filename is None:  # of the runners, what they print alone has no name
+        error.filename = os.path.realpath("/dev/stdout")
+    sys.stderr.write(f"error: {as_torchmill_error(error)}\n")
 
 
 def is_of_runner(error: BaseException) -> bool:
@@ -84,12 +95,19 @@ def _write_traceback(error: BaseException) -> str:
     return f" with the file {file.name}"
 
 
-def print_now(what: object) -> None:
-    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on."""
+def print_now(what: object, end: str = "\n") -> None:
+    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on.
+
+    Raises HostError, which names the file that standard output goes to, where that cannot be written.
+    """
     try:
-        print(what, flush=True)  # noqa: T201 - what tasks print
+        print(what, end=end, flush=True)  # noqa: T201 - what tasks print
     except BrokenPipeError:
         _close_stdout()
+    except OSError as error:
+        from torchmill.core.files import machine_error
+
+        raise machine_error(error, Path("/dev/stdout").resolve()) from None
 
 
 def _close_stdout() -> None:
