@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import math
 import random
 import re
@@ -51,18 +50,22 @@ def attack_by_kills(count: int, seed: int) -> Tally:
         subprocess.run(upstream, check=True, capture_output=True)
         sample = fetched(folder / "user", folder / "upstream", folder / "envs")
         expected = {session: finish(sample, session) for session in SESSIONS}
-        seconds = {work: _seconds(sample, *work) for work in itertools.product(SESSIONS, SETBACKS)}
+        seconds: dict[tuple[str, str], float] = {}
         usual = list_files(sample.home)
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
             victims = VICTIMS[chance.choice((0, 0, 1, 2))]
             way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
+            work = session, setback
+            if work not in seconds:
+                seconds[work] = _seconds(sample, *work)
+                usual |= list_files(sample.home)  # what only a further run leaves
             longest = ENVIRONMENT_SECONDS if setback == "environment" else math.inf
-            after = chance.random() * min(longest, seconds[session, setback])
+            after = chance.random() * min(longest, seconds[work])
             set_back(sample, session, setback)
             kill = Kill(victims, way, after, chance)
-            struck, outcome = _kill_andfinish(sample, session, kill, expected[session], usual)
+            struck, outcome = _kill_and_finish(sample, session, kill, expected[session], usual)
             tally.notes[struck] += 1
             tally.add(f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s", outcome)
     return tally
@@ -118,7 +121,7 @@ def set_back(sample: Sample, session: str, what: str) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _kill_andfinish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
+def _kill_and_finish(sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]) -> tuple[str, str]:
     """Return what the run was doing when it was killed, and what came of it."""
     run, struck = sample.start("-s", session), "after its end"
     try:

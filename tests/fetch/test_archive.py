@@ -9,6 +9,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,8 @@ class TestAnArchive:
         with refused("source-changed"):
             fetch_source(asked(archive), place, SilentProgress())
         assert (source.path / "setup.py").read_text() == "mine\n"
+        assert fetch_source(replace(asked(archive), discard=True), place, SilentProgress()) == source
+        check_source(source)
 
     def test_with_a_file_gone(self, folder: Path, place: Layout) -> None:
         source = fetch_source(asked(pack(folder, "t.tar.gz")), place, SilentProgress())
@@ -350,6 +353,7 @@ class TestADownload:
 
 @pytest.mark.parametrize("more", [{"mirror": "https://m"}, {"ref": "main"}])
 def test_words_that_exclude_each_other(place: Layout, more: dict[str, str]) -> None:
-    wanted = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x", **more)
+    wanted = SourceRequest(package("https://forge.invalid/a/torch.git"), release("v1", None), origin="x")
+    wanted = replace(wanted, mirror=more.get("mirror"), ref=more.get("ref"))
     with refused("conflicting-options"):
         fetch_source(wanted, place, SilentProgress())

@@ -328,6 +328,9 @@ class TestChangesInATree:
             with refused("uncommitted-changes"):
                 fetch_source(wanted, place, SilentProgress())
         assert (source.path / path).read_text() == "mine\n"
+        assert fetch_source(replace(request(forge), discard=True), place, SilentProgress()) == source
+        check_source(source)
+        assert (source.path / "new.txt").exists() is False
 
     def test_that_git_ignores_do_not_matter(self, forge: Forge, place: Layout, source: Source) -> None:
         (source.path / "module.pyc").write_text("made by a tool\n")
@@ -392,10 +395,12 @@ class TestAHalfUpdatedTree:
         check_source(source)
         assert submodules_as_git_sees_them(source.path) == source.submodules
 
-    def test_with_an_unreadable_record(self, source: Source, place: Layout) -> None:
+    def test_with_an_unreadable_record(self, forge: Forge, source: Source, place: Layout) -> None:
         (source.path.parent / "source.json").write_text("{")
         with refused("unreadable-source-record"):
             load_source(place, "torch", "v1")
+        assert fetch_source(request(forge), place, SilentProgress()) == source
+        assert load_source(place, "torch", "v1") == source
 
     def test_cut_off_between_two_renames(
         self, forge: Forge, place: Layout, source: Source, monkeypatch: pytest.MonkeyPatch

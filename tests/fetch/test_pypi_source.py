@@ -97,7 +97,7 @@ def test_what_changed_in_the_tree_is_named_with_its_cure(index: Index, place: La
     with refused("source-changed") as raised:
         source_dir.check_source(found)
     assert "PKG-INFO" in str(raised.value)
-    assert "`invoke fetch --tag v2.1 --from pypi`" in str(raised.value)
+    assert "`invoke fetch --tag v2.1 --from pypi --discard`" in str(raised.value)
 
 
 Break = Callable[[Index], object]

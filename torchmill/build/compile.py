@@ -56,7 +56,7 @@ def compiler_environment(
         text = configured.read_text(encoding="utf-8", errors="replace")
         if languages := languages_past_gate(text, {leading[name] for name in compiler_gate.LAUNCHERS}):
             tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
-            past.append(f"{tree} (delete it for the guard to see those compilers)")
+            past.append(f"{tree} (`invoke clean --kind trees` lets the guard see those compilers)")
     for sentence in past:
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
     if not past and "MAX_JOBS" not in context.options.settings:

@@ -21,6 +21,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     mirror: str = "",
     from_: str = "",
     sha256: str = "",
+    discard: bool = False,
 ) -> str:
     """Fetch a release and its submodules, verify the commit, and select the release."""
     release = selection.selected_or_newest(facts, layout, tag)
@@ -28,7 +29,9 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     missing: dict[str, SourceError] = {}
     with console.show_progress() as progress:
         releases = matrix.partner_releases(facts, release, names)
-        for request in source_requests(facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256):
+        for request in source_requests(
+            facts, releases, ref=ref, mirror=mirror, origin=from_, sha256=sha256, discard=discard
+        ):
             try:
                 print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
             except SourceError as error:  # told once the others are there
@@ -59,6 +62,7 @@ FETCH = TaskCommand(
         "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
         "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
         "sha256": "what the archive given with --from must have",
+        "discard": "drop what was fetched before, with all changes in it, and fetch it anew",
     },
     repeated=("package",),
 )

@@ -101,7 +101,7 @@ def selected_tag(layout: Layout) -> str | None:
         record = {}
     if not isinstance(record, dict) or not isinstance(record.get("tag"), str):
         raise SourceError(
-            f"{layout.selection} does not name a release: delete it, or run `invoke fetch --tag` again",
+            f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again",
             code="selection-invalid",
         )
     return str(record["tag"])

@@ -173,7 +173,7 @@ def make_libtorch(found: VerifiedWheel) -> Product:
     stat_cache = StatCache(found.layout.cache / "recall.json")
     if stat_cache.digest(found.wheel) != found.manifest.get("sha256"):
         raise DeliveryError(
-            f"{found.wheel}: is not the file that its manifest describes: delete it and build it again",
+            f"{found.wheel}: is not the file that its manifest describes: run its session, which builds it again",
             code="wheel-changed",
         )
     parts = _parts(found, stat_cache)

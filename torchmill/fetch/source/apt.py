@@ -130,9 +130,10 @@ class Apt:
             self.run("apt-get", "-q", "source", "--download-only", "--tar-only", "--only-source", wanted)
         seen = hash_file(target) if target.exists() else "missing"
         if seen != package.sha256:
+            target.unlink(missing_ok=True)
             raise SourceError(
-                f"{target}: its sha256 is {seen}, but Debian lists {package.sha256}: delete it and run the "
-                "command again",
+                f"{target}: its sha256 was {seen}, but Debian lists {package.sha256}: run the command again, "
+                "which downloads it anew",
                 code="wrong-digest",
             )
         return target

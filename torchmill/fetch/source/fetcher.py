@@ -38,6 +38,8 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisp
     try:
         with _lock_sources(slot.home, request.what, 0):
             slot.recover()
+            if request.discard:
+                slot.discard()
             current = _whole_record(slot)
             if current is not None and _serves(current, request):
                 return current.source
@@ -73,7 +75,10 @@ def _lock_sources(home: Path, what: str, timeout_seconds: float) -> AbstractCont
 
 def _whole_record(slot: SourceDir) -> FetchRecord | None:
     """Return the slot's record if its tree is as it was fetched; refuse one that holds changes."""
-    record = read_record(slot.folder)
+    try:
+        record = read_record(slot.folder)
+    except SourceError:  # damaged: as if there were none
+        record = None
     if record is None:
         refuse_unrecorded(slot)
         return None

@@ -278,7 +278,7 @@ class GitTransport:
             )
         return SourceError(
             f"{hide_password(url)}: git could not fetch {self.request.what} ({gist}): run the command again; "
-            f"if that does not help, delete {self.where} to start over",
+            "if that does not help, add --discard to start over",
             code="git-failed",
         )
 

@@ -322,7 +322,7 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
         listed = run_git(tree, "status", "--porcelain=v2", "-z", "--no-renames", "--ignore-submodules=none")
     except CommandError as error:
         raise SourceError(
-            f"git cannot read {tree} ({complaint_gist(error.output)}): delete {tree.parent} and fetch it again",
+            f"git cannot read {tree} ({complaint_gist(error.output)}): fetch it anew by `invoke fetch` with --discard",
             code="unreadable-repository",
         ) from None
     found: list[str] = []

@@ -22,6 +22,7 @@ class SourceRequest:
     mirror: str | None = None  # where the repositories are, in place of their own hosts
     origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi", in place of git
     sha256: str = ""  # of an archive or what its URL gives; "": not known
+    discard: bool = False  # what was fetched before, and whatever was changed in it
 
     @property
     def what(self) -> str:
@@ -73,7 +74,14 @@ class SourceRequest:
 
 
 def source_requests(
-    facts: Facts, releases: Sequence[Release], *, ref: str, mirror: str, origin: str, sha256: str = ""
+    facts: Facts,
+    releases: Sequence[Release],
+    *,
+    ref: str,
+    mirror: str,
+    origin: str,
+    sha256: str = "",
+    discard: bool = False,
 ) -> tuple[SourceRequest, ...]:
     """Return the requests for the sources of some releases.
 
@@ -89,5 +97,5 @@ def source_requests(
         package = facts.packages[each.package]
         in_git = bool(package.repository)
         source = origin or (None if in_git else PYPI)
-        requests.append(SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256))
+        requests.append(SourceRequest(package, each, ref or None, (in_git and mirror) or None, source, sha256, discard))
     return tuple(requests)

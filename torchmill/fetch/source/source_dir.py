@@ -69,6 +69,12 @@ class SourceDir:
             self.old.rename(self.folder)
         shutil.rmtree(self.old, ignore_errors=True)
 
+    def discard(self) -> None:
+        """Remove the tree, and what unfinished fetches left."""
+        for folder in (self.folder, self.partial, self.unpacked, self.downloaded):
+            if folder.exists():
+                shutil.rmtree(folder)
+
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """Give where to unpack a tree, in a folder that is empty first and gone afterwards."""
@@ -201,19 +207,19 @@ def verify_source(source: Source, cache: StatCache) -> None:
     elif record.contents not in {None, digest_contents(source.path)}:
         raise SourceError(
             f"{source.path} was changed after it was fetched, though its files are as large and as old as "
-            f"before: delete {source.path.parent}, and run {refetch_command(source)}",
+            f"before: fetch it anew with {refetch_command(source, ' --discard')}",
             code="source-changed",
         )
     cache.store(what, seen, fetched)
 
 
-def refetch_command(source: Source) -> str:
-    """Return the command that brings the source back."""
+def refetch_command(source: Source, more: str = "") -> str:
+    """Return the command that brings the source back, with more options."""
     package = "" if source.package == "torch" else f" --package {source.package}"
     tag = "" if package else f" --tag {source.tag}"
     words = {"debian": " --from debian", "pypi": " --from pypi", "path": " --from PATH|URL"}
     origin = words.get(source.provider, "")
-    return f"`invoke fetch{tag}{package}{origin}`"
+    return f"`invoke fetch{tag}{package}{origin}{more}`"
 
 
 def moved_clause(source: Source) -> str | None:
@@ -251,8 +257,8 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
         f"{then.files} files and {then.size} bytes then, {seen.files} files and {seen.size} bytes now",
     )
     raise SourceError(
-        f"{tree} was changed after it was fetched ({_list(names)}): keep what you need of it, delete "
-        f"{tree.parent}, and run {refetch_command(record.source)}",
+        f"{tree} was changed after it was fetched ({_list(names)}): keep what you need of it, and fetch it "
+        f"anew with {refetch_command(record.source, ' --discard')}",
         code="source-changed",
     )
 
@@ -265,7 +271,7 @@ def refuse_uncommitted(tree: Path) -> None:
     if names:
         raise SourceError(
             f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or "
-            f"delete {tree.parent} to drop them, and run `invoke fetch` again",
+            "fetch it anew by `invoke fetch` with --discard, which drops them",
             code="uncommitted-changes",
         )
 
@@ -276,7 +282,8 @@ def refuse_unrecorded(slot: SourceDir) -> None:
         return
     if git_folder(slot.tree) is None:
         raise SourceError(
-            f"{slot.folder} has a tree without a record of its origin: delete it, and run the command again",
+            f"{slot.folder} has a tree without a record of its origin: keep what you need of it, and add "
+            "--discard to fetch it anew",
             code="source-unrecorded",
         )
     refuse_uncommitted(slot.tree)
@@ -369,8 +376,7 @@ def read_record(folder: Path) -> FetchRecord | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
         raise SourceError(
-            f"{folder / RECORD} cannot be read: save what you changed in {folder / 'tree'}, delete {folder}, "
-            "and run `invoke fetch` again",
+            f"{folder / RECORD} cannot be read: run the `invoke fetch` that brought the source again",
             code="unreadable-source-record",
         ) from None
 

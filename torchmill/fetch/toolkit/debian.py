@@ -342,8 +342,9 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place, on_don
             except CommandError as error:
                 if (refusal := read_refusal(error.output, folder)) is not None:
                     raise refusal from None
+                package.unlink(missing_ok=True)
                 raise SourceError(
-                    f"{package} cannot be unpacked ({error}): delete it, and run the command again",
+                    f"{package} could not be unpacked ({error}): run the command again, which downloads it anew",
                     code="damaged-archive",
                 ) from None
             place_files(Path(scratch), folder, place)
