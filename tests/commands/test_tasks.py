@@ -70,7 +70,7 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
         home=tmp_path,
     )
     plan = json.loads(done.stdout)
-    assert set(plan) == KEYS | {"toolkit", "libraries", "lacks", "estimate", "overflow"}
+    assert set(plan) == KEYS | {"toolkit", "libraries", "lacks", "differs", "estimate", "overflow"}
     assert set(plan["environment"]) == {"set", "unset"}
     assert plan["wheel"] == "torch-1.13.1+cpu-cp310-cp310-manylinux_2_36_aarch64.whl"
     assert files_in(tmp_path) == ["facts.json"], "a plan writes nothing but what it remembers of the facts"

@@ -491,32 +491,6 @@ def test_wheels_with_cuda_require_the_triton_that_the_official_ones_require(ship
     assert "PYTORCH_EXTRA_INSTALL_REQUIREMENTS" not in made.set
 
 
-@pytest.mark.parametrize(
-    ("cell", "settings", "expected"),
-    [
-        (("aarch64", "wheel-3.11-cpu", "v2.4.0"), {}, ["oneDNN with Arm's Compute Library"]),
-        (("aarch64", "wheel-3.11-cpu", "v2.4.0"), {"USE_MKLDNN_ACL": "1"}, []),
-        (("aarch64", "wheel-3.10-cpu", "v1.13.1"), {}, []),
-        (("aarch64", "wheel-3.12-cu130", "v2.11.0"), {"BLAS": "NVPL", "USE_MKLDNN_ACL": "1"}, ["NVSHMEM"]),
-        (("x86_64", "wheel-3.11-cu121", "v2.4.0"), {}, ["cuSPARSELt", "the old C++ ABI"]),
-        (("x86_64", "wheel-3.11-cu121", "v2.4.0"), {"_GLIBCXX_USE_CXX11_ABI": "0"}, ["cuSPARSELt"]),
-        (("x86_64", "wheel-3.12-cu126", "v2.7.0"), {}, []),
-        (("x86_64", "wheel-3.10-cpu", "v1.13.1"), {"USE_LLVM": "/usr"}, ["the old C++ ABI"]),
-    ],
-)
-def test_a_plan_says_what_the_official_wheel_has_beyond_it(
-    shipped: Facts, cell: tuple[str, str, str], settings: dict[str, str], expected: list[str]
-) -> None:
-    arch, identifier, tag = cell
-    named = cell_lookup.find_cell(shipped, identifier, arch, matrix.find_release(shipped, "torch", tag))
-    host = replace(EQUIPPED_HOST, arch=arch)
-    made = build_plan.compute_plan(shipped, named, host, Options(settings=settings))
-    assert [one.what for one in made.lacks] == expected
-    findings = examination.examine_build(shipped, named, host, made)
-    found = [one for one in findings if one.found == "left out" and one.subject != "MAGMA"]
-    assert [(one.subject, one.cure) for one in found] == [(one.what, one.cure) for one in made.lacks]
-
-
 def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missing(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(shipped, "wheel-3.12-cu126", "x86_64", matrix.find_release(shipped, "torch", "v2.7.0"))
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options())
@@ -527,3 +501,13 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
     assert (found.verdict, found.cure) == ("failure", "invoke toolkit --library cusparselt-cu12=0.6.3")
     made = build_plan.compute_plan(shipped, cell, EQUIPPED_HOST, Options(settings={"USE_CUSPARSELT": "0"}))
     assert "cusparselt" not in made.libraries
+    assert "cuSPARSELt" in {one.what for one in made.lacks}
+
+
+def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.12.0")
+    for arch, cuda in (("x86_64", "cu126"), ("aarch64", "cu130")):
+        cell = cell_lookup.find_cell(shipped, f"wheel-3.12-{cuda}", arch, release)
+        made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
+        assert (made.libraries["nvshmem"], made.set["NVSHMEM_HOME"]) == ("3.4.5", "${nvshmem_home}")
+        assert ("nvidia-nvshmem" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]) is False

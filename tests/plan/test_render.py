@@ -36,6 +36,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "kit",
         "patches",
         "lacks",
+        "differs",
         "commands",
         "jobs",
         "wheel",

@@ -14,7 +14,7 @@ Scope = Literal["compile", "job"]
 Bounds = Literal["same", "major", "minor", "none"]
 SystemManager = Literal["apt", "dnf", "yum"]
 ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
-ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "magma"]
+ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"]
 
 
 # Texts of a certain form: the reader of facts refuses any other.

@@ -35,6 +35,7 @@ from torchmill.config.model import (
     FailureCause,
     KnownUnit,
     OfferedWheels,
+    OfficialPart,
     Package,
     Release,
     Rule,
@@ -171,6 +172,7 @@ def read_facts(folder: Path) -> Facts:
         toolkit_sources=tuple(_toolkit_sources(file("toolkit_sources"))),
         toolkit_parts=tuple(_named(file("toolkit_parts"), ToolkitPart)),
         elsewhere=file("indexes").read_each("wheels", OfferedWheels),
+        official=file("official").read_each("part", OfficialPart),
         images=_images(file("images")),
         conda=conda.read(CondaFacts, names=_conda_names(conda)) if conda.data else None,
     )
@@ -373,7 +375,14 @@ def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
 
 def _cuda(table: TomlTable) -> Cuda:
     lists = {"x86_64": table.optional("capabilities"), "aarch64": table.optional("capabilities_aarch64")}
-    return table.read(Cuda, capabilities={arch: listed for arch, listed in lists.items() if listed})
+    requires = table.texts("requires", ())
+    pinned = {
+        library: table.optional(library)
+        or next((one.partition("==")[2] for one in requires if f"-{library}-" in one), None)
+        for library in ("cusparselt", "nvshmem")
+    }
+    capabilities = {arch: listed for arch, listed in lists.items() if listed}
+    return table.read(Cuda, capabilities=capabilities, requires=requires, **pinned)
 
 
 def _by_version(release: Release) -> tuple[Version, Version]:

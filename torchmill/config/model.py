@@ -60,9 +60,6 @@ class Rule:
     append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
     installs: tuple[str, ...] = ()  # what pip is to install with the wheel; {triton} is that partner's version
-    lacks: str = ""  # what the official wheel has and this one does not; `reason` says what that costs
-    brings: str = ""  # how to bring it
-    unless: tuple[str, ...] = ()  # "NAME" or "NAME=VALUE", variables of those who have brought it
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
@@ -70,6 +67,20 @@ class Rule:
     needs: Mapping[str, SpecifierSet] = no_entries()  # "gcc" -> bounds outside which it fails
     advises: Mapping[str, SpecifierSet] = no_entries()  # outside them nobody is known to have built it
     cxx: int | None = None  # the C++ standard that it is written in
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialPart:
+    """Something that official wheels were built with; a plan has it too, lacks it, or differs for a reason."""
+
+    name: str
+    when: When
+    source: str
+    shown: tuple[str, ...] = ()  # by patterns of what a plan says, "USE_LLVM=*"; (): the release does it by itself
+    unless: tuple[str, ...] = ()  # patterns of what a plan says that has it not: "USE_KINETO=0", "lacking magma"
+    cost: str = ""  # of being without it
+    brings: VariantTemplate = ""  # how to bring it
+    explained: str = ""  # why ours differs on purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +187,8 @@ class Cuda:
     magma: str | None = None
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
     requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux x86_64
-
-    @property
-    def cusparselt(self) -> str | None:
-        """Return the version of cuSPARSELt that the wheels require; None where they require none."""
-        return next((one.partition("==")[2] for one in self.requires if "-cusparselt-" in one), None)
+    cusparselt: str | None = None  # where it is not said, what the wheels require
+    nvshmem: str | None = None  # the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +293,7 @@ class Facts:
     toolkit_sources: tuple[ToolkitSource, ...] = ()
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     elsewhere: tuple[OfferedWheels, ...] = ()
+    official: tuple[OfficialPart, ...] = ()  # of torch's wheels
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
 
@@ -481,6 +490,7 @@ class Plan:
     toolkit: str | None = None  # the version of CUDA that compiles it, "11.8"; None: a build without CUDA
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
     kept: Mapping[str, str] = no_entries()  # how these are called where they are kept
+    differs: tuple[Shortfall, ...] = ()  # where it is not as the official wheel on purpose, and why
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
 
 

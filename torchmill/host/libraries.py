@@ -33,7 +33,7 @@ _HEADERS = {
     ),
     "mkl": _Header(("mkl_version.h",), ("__INTEL_MKL__", "__INTEL_MKL_MINOR__", "__INTEL_MKL_UPDATE__"), ("MKLROOT",)),
     "openblas": _Header(
-        ("openblas_config.h", "openblas/openblas_config.h", "openblas-pthread/openblas_config.h"),
+        ("openblas_config.h", *(f"openblas{kind}/openblas_config.h" for kind in ("", "-pthread", "-openmp"))),
         ("OPENBLAS_VERSION",),
         ("OpenBLAS_HOME",),
     ),

@@ -1,8 +1,9 @@
 """Compute the plan of a cell, its number of jobs, and the digests of all that changes what it makes."""
 
+import fnmatch
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from torchmill.config.matrix import Cell, find_release, is_within, rule_matches,
 from torchmill.config.model import (
     SPEED_ONLY_SWITCHES,
     Build,
+    Case,
     Command,
     Facts,
     Host,
+    OfficialPart,
     Options,
     Package,
     Plan,
@@ -97,6 +100,8 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
+    said = {*_sayings(rules, variables), *(f"lacking {name}" for name in using.case.lacking), f"platform={platform}"}
+    missed = [] if package.after else list(_missed_parts(facts, using.case, said))
     return Plan(
         build=build,
         identifier=build.identifier(host.arch),
@@ -114,21 +119,40 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
         platform_tag=platform,
         reasons=tuple(rule.reason for rule in rules if _explains(rule)),
-        lacks=tuple(_shortfalls(rules, variables)),
+        lacks=tuple(
+            Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
+        ),
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,
         kept=using.kept,
+        differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
     )
 
 
-def _shortfalls(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[Shortfall]:
-    """Yield what the official wheel has and one that is built with these variables has not."""
-    said = {*variables, *(f"{name}={value}" for name, value in variables.items())}
+def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield what official parts are told by: variables, requirements and system packages."""
+    yield from (f"{name}={value}" for name, value in variables.items())
     for rule in rules:
-        if rule.lacks and said.isdisjoint(rule.unless):
-            yield Shortfall(rule.lacks, rule.reason, rule.brings)
+        yield from rule.requires
+        yield from (name for names in rule.system_packages.values() for name in names)
+
+
+def _has_part(part: OfficialPart, said: Collection[str]) -> bool:
+    """Tell whether a plan that says all this has an official part."""
+
+    def matched(patterns: Iterable[str]) -> bool:
+        return any(fnmatch.filter(said, pattern) for pattern in patterns)
+
+    return (not part.shown or matched(part.shown)) and not matched(part.unless)
+
+
+def _missed_parts(facts: Facts, case: Case, said: Collection[str]) -> Iterator[OfficialPart]:
+    """Yield what the official wheel has and one of such a plan has not."""
+    for part in facts.official:
+        if rule_matches(part.when, case) and not _has_part(part, said):
+            yield part
 
 
 def _unguarded_jobs(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
@@ -145,7 +169,7 @@ def usable_memory(host: Host, options: Options) -> int:
 def _explains(rule: Rule) -> bool:
     """Tell whether a plan says why: a rule changes sources or compilers' flags, or is for what lies here."""
     here = rule.when.provider or rule.when.kept or rule.when.lacking
-    return bool(rule.patches or rule.prepare or rule.append or here) and not rule.lacks
+    return bool(rule.patches or rule.prepare or rule.append or here)
 
 
 def _requirements(

@@ -26,6 +26,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
         "kit": list(plan.kit),
         "patches": list(plan.patches),
         "lacks": [asdict(one) for one in plan.lacks],
+        "differs": {one.what: one.cost for one in plan.differs},
         "commands": [list(command.argv) for command in (*plan.prepare, *plan.compile)],
         "jobs": plan.jobs,
         "wheel": plan.wheel,

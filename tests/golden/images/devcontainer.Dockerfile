@@ -13,7 +13,7 @@ RUN apt-get update \
         build-essential \
         ccache \
         libnuma-dev \
-        libopenblas-dev \
+        libopenblas-openmp-dev \
         pkg-config \
         libjpeg-dev \
         libpng-dev \

@@ -56,6 +56,7 @@ _REQUIRED_FILES = {
     "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
     "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
     "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),
+    "nvshmem": (("include/nvshmem.h",), ("lib/libnvshmem_host.so",), ("lib/libnvshmem_device.a",)),
     MAGMA: (("include/magma_v2.h",), ("lib/libmagma.a", "lib/libmagma.so")),
 }
 # Bytes on the disk for each byte downloaded, as measured: CUDA 11.8 and gcc-11 (debian: 3.4); CUDA 13.0,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay
 
 MAGMA: Final = "magma"
-LIBRARIES = ("cudnn", "nccl", "cusparselt", MAGMA)
+LIBRARIES = ("cudnn", "nccl", "cusparselt", "nvshmem", MAGMA)
 # Which of some capabilities, "7.0;8.6", some code does not serve: `unserved_capabilities` with the facts.
 Unserved = Callable[[str, str], Sequence[str]]
 

@@ -25,10 +25,11 @@ from torchmill.plan.doctor.finding import (
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
-_DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL", "cusparselt": "cuSPARSELt"}
+_DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL", "cusparselt": "cuSPARSELt", "nvshmem": "NVSHMEM"}
 _WITHOUT = {
     "cudnn": "USE_CUDNN=0` builds without it",
     "cusparselt": "USE_CUSPARSELT=0` builds without it, and without 2:4 sparsity",
+    "nvshmem": "USE_NVSHMEM=0` builds without it, and without its symmetric memory",
     "nccl": "USE_SYSTEM_NCCL=0` compiles the release's own source of it instead",
 }
 
@@ -47,8 +48,9 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
         yield _provisioned(context, "cudnn") if "cudnn" in context.plan.libraries else _cudnn(context)
     if not context.is_off("USE_NCCL"):
         yield _provisioned(context, "nccl") if "nccl" in context.plan.libraries else _nccl(context)
-    if "cusparselt" in context.plan.libraries and not context.is_off("USE_CUSPARSELT"):
-        yield _provisioned(context, "cusparselt")
+    for name in ("cusparselt", "nvshmem"):
+        if name in context.plan.libraries and not context.is_off(f"USE_{name.upper()}"):
+            yield _provisioned(context, name)
     if theirs := official_cuda(context).magma:
         yield _magma(context, theirs)
     yield from _link(context, cuda)

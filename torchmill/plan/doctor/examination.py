@@ -30,7 +30,6 @@ _CHECKS = (
     gpu_driver.check_driver,
     system.check_system,
     system.check_room,
-    system.check_shortfalls,
 )
 
 
@@ -39,7 +38,9 @@ def examine_build(
 ) -> tuple[Finding, ...]:
     """Return what a build of a cell finds on a host, in the order of a build."""
     context = CheckContext(facts, cell, host, plan, source)
-    return tuple(finding for check in _CHECKS for finding in check(context))
+    found = [finding for check in _CHECKS for finding in check(context)]
+    named = {finding.subject for finding in found}
+    return (*found, *(one for one in system.check_shortfalls(context) if one.subject not in named))
 
 
 def can_start(findings: Iterable[Finding]) -> bool:
