@@ -15,9 +15,17 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.stand_in_engine import AARCH64
-from torchmill.build.containers import engine, run
-from torchmill.build.containers.engine import Engine
-from torchmill.build.containers.run import Container, EngineHost, Mount
+from torchmill.build.containers import engine
+from torchmill.build.containers.engine import (
+    Container,
+    Engine,
+    EngineHost,
+    Mount,
+    container_commands,
+    find_engine_host,
+    has_image,
+    run_container,
+)
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError
 
@@ -171,7 +179,7 @@ GIVEN = (
 
 
 def lines(engine: Engine, ground: EngineHost = LOCAL) -> list[str]:
-    found = run.container_commands(engine, ground, CONTAINER)
+    found = container_commands(engine, ground, CONTAINER)
     return [" ".join(argv) for argv in (*found.before, found.trial, found.main, found.after)]
 
 
@@ -230,25 +238,25 @@ SAID = {  # as the engines write it, by what they are asked here
 @pytest.mark.parametrize("name", SAID)
 def test_an_engine_says_where_it_runs(tmp_path: Path, name: str) -> None:
     engine = saying(tmp_path, name, f"[ $1 = info ] && echo '{SAID[name]}'")
-    assert run.find_engine_host(engine, {}, "linux") == EngineHost("aarch64", rootless=True, remote=False)
+    assert find_engine_host(engine, {}, "linux") == EngineHost("aarch64", rootless=True, remote=False)
 
 
 def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
     docker = saying(tmp_path, "docker", "[ $1 = info ] && echo '[\"x86_64\",null,false]'")
-    here = run.find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
+    here = find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
     assert here == EngineHost("x86_64", rootless=False, remote=False)
-    assert run.find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
+    assert find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
     script = "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
-    assert run.find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
+    assert find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
     podman = saying(tmp_path, "podman", "echo '[\"arm64\",true,true]'")
-    assert run.find_engine_host(podman, {}, "linux").remote
-    assert not run.find_engine_host(podman, {}, "macos").remote, "its own virtual machine sees the user's files"
+    assert find_engine_host(podman, {}, "linux").remote
+    assert not find_engine_host(podman, {}, "macos").remote, "its own virtual machine sees the user's files"
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo nothing"])
 def test_an_engine_that_does_not_say_it(tmp_path: Path, script: str) -> None:
     with refused("container-engine-unclear"):
-        run.find_engine_host(saying(tmp_path, "podman", script), {}, "linux")
+        find_engine_host(saying(tmp_path, "podman", script), {}, "linux")
 
 
 ENGINE = """\
@@ -264,10 +272,10 @@ def ran(tmp_path: Path, body: str, **variables: str) -> tuple[str, list[str], ty
     """Run with a program in buildah's place; return what it said, its orders, and what was raised."""
     log = tmp_path / "orders"
     engine = saying(tmp_path, "buildah", ENGINE.format(log=log, body=body))
-    steps = run.container_commands(engine, LOCAL, CONTAINER)
+    steps = container_commands(engine, LOCAL, CONTAINER)
     out, raised = io.StringIO(), None
     try:
-        run.run_container(CONTAINER, steps, {**os.environ, **variables}, out, lambda _: None)
+        run_container(CONTAINER, steps, {**os.environ, **variables}, out, lambda _: None)
     except CommandError as error:
         raised = type(error)
     return out.getvalue(), [line.split()[0] for line in log.read_text().splitlines()], raised
@@ -291,9 +299,7 @@ def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
         raise HostError(machine, code="test-machine")
 
     with refused("test-machine") as caught:
-        run.run_container(
-            CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), os.environ, io.StringIO(), refuse
-        )
+        run_container(CONTAINER, container_commands(engine, LOCAL, CONTAINER), os.environ, io.StringIO(), refuse)
     assert str(caught.value) == os.uname().machine
     orders = [line.split()[0] for line in (tmp_path / "orders").read_text().splitlines()]
     assert orders == ["from", "run", "rm"]
@@ -301,15 +307,13 @@ def test_a_container_for_another_machine_runs_nothing(tmp_path: Path) -> None:
 
 STOPPED = """\
 import os, sys
-from torchmill.build.containers import run
-from torchmill.build.containers.engine import Engine
-from torchmill.build.containers.run import Container, EngineHost
+from torchmill.build.containers.engine import Container, Engine, EngineHost, container_commands, run_container
 from torchmill.core.errors import InterruptedBuildError
 container = Container("torchmill-stopped", "image", "aarch64", ("/bin/sh", "inside"))
 engine = Engine("buildah", sys.argv[1], (), "1")
-steps = run.container_commands(engine, EngineHost("aarch64", False, False), container)
+steps = container_commands(engine, EngineHost("aarch64", False, False), container)
 try:
-    run.run_container(container, steps, os.environ, sys.stderr, lambda _: None)
+    run_container(container, steps, os.environ, sys.stderr, lambda _: None)
 except InterruptedBuildError as error:
     sys.exit(str(error))
 """
@@ -363,7 +367,7 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
     engine = saying(tmp_path, "buildah", ENGINE.format(log=tmp_path / "orders", body=body))
     environ, out = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}, io.StringIO()
     with pytest.raises(CommandError) as raised:
-        run.run_container(CONTAINER, run.container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None)
+        run_container(CONTAINER, container_commands(engine, LOCAL, CONTAINER), environ, out, lambda _: None)
     assert "PIP_INDEX_URL=https://me:secret@index" in out.getvalue()
     assert raised.value.returncode == 3
     assert "secret" not in str(raised.value)
@@ -373,7 +377,7 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
 def test_what_a_container_is_told_is_no_secret() -> None:
     """Values that may be passwords are taken from the engine's environment, and stand in no command line."""
     for each in (DOCKER, PODMAN, BUILDAH):
-        words = run.container_commands(each, LOCAL, CONTAINER).main
+        words = container_commands(each, LOCAL, CONTAINER).main
         assert words[words.index("PIP_INDEX_URL") - 1] == "--env"
         assert not [word for word in words if word.startswith("PIP_INDEX_URL=")]
 
@@ -438,14 +442,14 @@ def test_a_real_engine_does_what_it_is_told(
             Mount(str(folders["dist"]), "/torchmill/dist", writable=True),
         ),
     )
-    here = run.find_engine_host(buildah, os.environ, "linux")
+    here = find_engine_host(buildah, os.environ, "linux")
     assert here.arch == container.arch
-    assert run.has_image(buildah, "seen", os.environ)
-    assert not run.has_image(buildah, "unseen", os.environ)
+    assert has_image(buildah, "seen", os.environ)
+    assert not has_image(buildah, "unseen", os.environ)
     out, seen, ended = io.StringIO(), list[str](), None
     environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
     try:
-        run.run_container(container, run.container_commands(buildah, here, container), environ, out, seen.append)
+        run_container(container, container_commands(buildah, here, container), environ, out, seen.append)
     except CommandError as error:
         ended = error.returncode
     assert seen == [os.uname().machine]

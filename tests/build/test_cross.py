@@ -9,10 +9,9 @@ import pytest
 
 from tests.support import commands
 from tests.support.refusals import refused
-from torchmill.build.containers import cross, run
+from torchmill.build.containers import cross, engine
 from torchmill.build.containers.cross import ContainerPlace, CrossBuild, PassedSettings
-from torchmill.build.containers.engine import Engine
-from torchmill.build.containers.run import EngineHost, Mount
+from torchmill.build.containers.engine import Engine, EngineHost, Mount, container_commands
 from torchmill.build.context import UNSET_PATTERNS
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.model import Facts
@@ -170,7 +169,7 @@ def order(known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", t
 def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
     engine, ground = ENGINES[name]
     asked = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
-    steps = run.container_commands(engine, ground, cross.plan_container(asked, place(), ground))
+    steps = container_commands(engine, ground, cross.plan_container(asked, place(), ground))
     told = {
         "before": steps.before,
         "trial": steps.trial,
@@ -265,4 +264,4 @@ def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str)
 def test_builds_keep_the_mark_by_which_they_are_ended(shipped: Facts) -> None:
     """A build that clears its environment of it would outlive its container."""
     patterns = {*UNSET_PATTERNS, *(one for package in shipped.packages.values() for one in package.unset)}
-    assert not [one for one in patterns if fnmatchcase(run.MARK, one)]
+    assert not [one for one in patterns if fnmatchcase(engine.MARK, one)]

@@ -79,7 +79,7 @@ def test_a_build_number_is_for_conda_packages_alone(sample: Sample) -> None:
     ("machine", "image", "sentence"),
     [
         ("aarch64", "", "image --kind builder --tag v1.0.0 --arch"),
-        ("aarch64", "debian-13", "podman has no image debian-13: `invoke image --kind builder"),
+        ("aarch64", "debian-13", "with --image NAME): invoke image --kind builder"),
         ("riscv64", f"debian-{OTHER}", f"debian-{OTHER} is an image for riscv64, not for {OTHER}"),
     ],
 )

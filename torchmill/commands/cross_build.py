@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build import disk_space
-from torchmill.build.containers import cross, run
+from torchmill.build.containers import cross
 from torchmill.build.containers.cross import (
     IMAGE_VARIABLE,
     ContainerPlace,
@@ -25,13 +25,19 @@ from torchmill.build.containers.cross import (
     select_settings,
 )
 from torchmill.build.containers.engine import (
+    Container,
+    ContainerCommands,
     Engine,
+    EngineHost,
+    container_commands,
     explain_no_emulation,
     find_engine,
+    find_engine_host,
     find_handler,
+    has_image,
     read_binfmt_entries,
+    run_container,
 )
-from torchmill.build.containers.run import Container, ContainerCommands, EngineHost
 from torchmill.build.tree import BuildFolders
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.config import cell_lookup, matrix
@@ -95,18 +101,29 @@ class CrossOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """What this machine has for a container."""
+
+    engine: Engine | None
+    refusal: str  # why there is no engine, with the fix
+    engine_host: EngineHost | None = None
+    image: str = ""
+    has_image: bool = False
+    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can begin."""
+    """A run that can begin, unless something is missing."""
 
     goal: CrossBuild
     engine: Engine
     container: Container
     steps: ContainerCommands
-    emulated: bool
-    has_image: bool
     folders: tuple[Path, ...]  # that must exist first
     environ: Mapping[str, str]  # the engine's own: what is passed on without being shown is taken from there
     sentences: tuple[str, ...]  # that a user should know beforehand
+    missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
 
 
 def build_in_container(
@@ -125,8 +142,8 @@ def build_in_container(
     if load_source(layout, package, tag) is None:
         command = fetch_command(facts, goal.cell)
         raise SourceError(f"{package} {tag} is not fetched: run `{command}`", code="source-not-fetched")
-    for why in find_hindrances(facts, machine, made):
-        raise HostError(f"{goal.identifier}: {why}", code="container-not-ready")
+    if made.missing:
+        raise HostError(f"{goal.identifier}: {made.missing[0]}", code="container-not-ready")
     for sentence in made.sentences:
         note(sentence)
     for folder in made.folders:
@@ -141,46 +158,38 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions,
     """
     refuse_impossible(facts, goal)
     engine = find_engine(os.environ, asked.engine)
-    engine_host = run.find_engine_host(engine, os.environ, machine.system)
-    image, has_image = find_image(engine, facts, goal.cell, asked.image)
+    engine_host = find_engine_host(engine, os.environ, machine.system)
+    seen = look_for_image(engine, engine_host, facts, goal.cell, asked.image)
     tag = cell_lookup.selecting_tag(facts, goal.cell.release)
-    goal = replace(goal, tag=tag, image=image, options=asked.options)
+    goal = replace(goal, tag=tag, image=seen.image, options=asked.options)
     place = _place(root)
     container = plan_container(goal, place, engine_host)
-    emulated = engine_host.arch != goal.arch
     plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
-    where = f"{engine.name} {engine.version}, image {image}"
+    where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
+    question = CheckContext(facts, goal.cell, machine, plan)
+    findings = (_emulation(question, seen), _image(question, seen))
     return PreparedRun(
         goal,
         engine,
         container,
-        run.container_commands(engine, engine_host, container),
-        emulated,
-        has_image,
+        container_commands(engine, engine_host, container),
         required_folders(goal, place),
         {**os.environ, **place.passed.variables},
-        (first, *describe_pace(facts, plan, emulated=emulated)),
+        (first, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
+        tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
     )
 
 
-def find_hindrances(facts: Facts, machine: Host, made: PreparedRun) -> Iterator[str]:
-    """Yield why a run cannot begin yet, each with its cure."""
-    if made.emulated and machine.system == "linux":  # elsewhere the kernel is that of a virtual machine
-        why = explain_no_emulation(made.goal.arch, read_binfmt_entries())
-        if why is not None:
-            yield why
-    if not made.has_image:
-        name = f"{made.engine.name} has no image {made.container.image}"
-        cure = builder_command(facts, made.goal.cell)
-        yield f"{name}: `{cure}` makes it, or name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
+def look_for_image(engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, image: str) -> ContainerFacts:
+    """Return what there is for the container of a cell, in an image of that name or, without one, a builder's."""
+    names = [image] if image else list(builder_images(facts, cell))
+    there = next((name for name in names if has_image(engine, name, os.environ)), None)
+    return ContainerFacts(engine, "", engine_host, there or names[0], there is not None, _handlers())
 
 
-def find_image(found: Engine, facts: Facts, cell: Cell, asked: str) -> tuple[str, bool]:
-    """Return the name of the image that a cell is built in, and whether the engine has it."""
-    names = [asked] if asked else list(builder_images(facts, cell))
-    there = next((name for name in names if run.has_image(found, name, os.environ)), None)
-    return there or names[0], there is not None
+def _handlers() -> dict[str, str] | None:
+    return read_binfmt_entries() if sys.platform == "linux" else None
 
 
 def builder_command(facts: Facts, cell: Cell) -> str:
@@ -238,7 +247,7 @@ def _place(root: Path) -> ContainerPlace:
 def _run(made: PreparedRun) -> None:
     """Run the container; raises HostError, BuildError, InterruptedBuildError in words of the session."""
     try:
-        run.run_container(made.container, made.steps, made.environ, sys.stderr, partial(_assure, made))
+        run_container(made.container, made.steps, made.environ, sys.stderr, partial(_assure, made))
     except InterruptedBuildError:
         raise InterruptedBuildError(
             f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
@@ -277,7 +286,7 @@ def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Option
         made = prepare_run(CHECKOUT, facts, goal, CrossOptions(options, default_image()), machine)
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
-    sentences = [*made.sentences, *(f"missing: {why}" for why in find_hindrances(facts, machine, made))]
+    sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
     commands = [*made.steps.before, made.steps.main, made.steps.after]
     lines = ["", "in a container", *(f"  {line}" for line in (*sentences, *map(shlex.join, commands)))]
     data = {
@@ -290,18 +299,6 @@ def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Option
         "sentences": sentences,
     }
     return "\n".join(lines), data
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
-    """What this machine has for a container."""
-
-    engine: Engine | None
-    refusal: str  # why there is no engine, with the fix
-    engine_host: EngineHost | None = None
-    image: str = ""
-    has_image: bool = False
-    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
 
 
 def examine_way_into_container(
@@ -319,19 +316,13 @@ def examine_way_into_container(
     )
     with_space = disk_space.with_disk_space(host, facts, layout, folders, fetched)
     question = CheckContext(facts, cell, with_space, computed, fetched)
-    return tuple(container_findings(question, look_for_container(facts, cell, host.system)))
-
-
-def look_for_container(facts: Facts, cell: Cell, system: str) -> ContainerFacts:
-    """Return what this machine has for the container of a cell."""
-    handlers = read_binfmt_entries() if system == "linux" else None
     try:
         engine = find_engine(os.environ)
-        engine_host = run.find_engine_host(engine, os.environ, system)
+        engine_host = find_engine_host(engine, os.environ, host.system)
+        seen = look_for_image(engine, engine_host, facts, cell, default_image())
     except HostError as error:
-        return ContainerFacts(None, str(error), handlers=handlers)
-    name, exists = find_image(engine, facts, cell, default_image())
-    return ContainerFacts(engine, "", engine_host, name, exists, handlers)
+        seen = ContainerFacts(None, str(error), handlers=_handlers())
+    return tuple(container_findings(question, seen))
 
 
 def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator[Finding]:
@@ -383,6 +374,10 @@ def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     if seen.has_image:
         return Finding(subject, seen.image, needed, "ok")
     cure = builder_command(question.facts, question.cell)
-    because = f"another one is named with {cross.IMAGE_VARIABLE}=NAME, or after -- with --image NAME"
-    found = f"no {seen.image}" if seen.image else "not known without an engine"
-    return Finding(subject, found, needed, "failure" if seen.image else "unknown", cure, because)
+    if seen.engine is None:
+        return Finding(subject, "not known without an engine", needed, "unknown", cure)
+    because = (
+        f"{seen.engine.name} has no image {seen.image} (another one is named with {IMAGE_VARIABLE}=NAME, or after -- "
+        "with --image NAME)"
+    )
+    return Finding(subject, f"no {seen.image}", needed, "failure", cure, because)

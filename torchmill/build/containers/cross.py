@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from torchmill.build.containers.run import PLATFORMS, Container, EngineHost, Mount
+from torchmill.build.containers.engine import PLATFORMS, Container, EngineHost, Mount
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.build.containers.engine import Engine
-from torchmill.build.containers.run import PLATFORMS
+from torchmill.build.containers.engine import PLATFORMS, Engine
 from torchmill.config.facts_model import BaseImage, ImageFacts
 from torchmill.config.model import FailureCause
 from torchmill.core.errors import BuildError, ConfigError, HostError
