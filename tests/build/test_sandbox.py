@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.build.sandbox import Sandbox, choose_sandbox
+from torchmill.build.compile import Sandbox, choose_sandbox
 from torchmill.toolchain.compiler_cache import CompilerCache
 
 SCCACHE = CompilerCache("sccache", "/usr/bin/sccache")

@@ -13,8 +13,8 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
-from torchmill.commands.clean import removal, stored
-from torchmill.commands.clean.removal import CleanOutcome
+from torchmill.commands.clean import command, stored
+from torchmill.commands.clean.command import CleanOutcome
 from torchmill.commands.clean.stored import StoredItem
 from torchmill.config.model import Facts
 
@@ -28,8 +28,8 @@ def clean(
     free: str = "",
     dry_run: bool = False,
 ) -> CleanOutcome:
-    said = removal.parse_criteria(facts, names, older, release, free)
-    return removal.clean_items(kept.place(home, facts), said, dry_run)
+    said = command.parse_criteria(facts, names, older, release, free)
+    return command.clean_items(kept.place(home, facts), said, dry_run)
 
 
 def names(outcome: CleanOutcome) -> set[str]:
@@ -130,7 +130,7 @@ def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, known: Fa
 
 def test_nothing_said_is_not_everything(known: Facts) -> None:
     with refused("clean-without-filter"):
-        removal.parse_criteria(known, (), "", "", "")
+        command.parse_criteria(known, (), "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_nothing_said_is_not_everything(known: Facts) -> None:
 )
 def test_what_has_no_sense_is_refused(known: Facts, said: dict[str, str], code: str) -> None:
     with refused(code):
-        removal.parse_criteria(known, **{"names": (), "age": "", "release": "", "free": "", **said})  # type: ignore[arg-type]
+        command.parse_criteria(known, **{"names": (), "age": "", "release": "", "free": "", **said})  # type: ignore[arg-type]
 
 
 def test_age_is_counted_from_the_last_use(tmp_path: Path, known: Facts) -> None:
@@ -171,14 +171,14 @@ def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts)
 
 
 def test_a_release_goes_with_its_partners(shipped: Facts, known: Facts) -> None:
-    of_torch = removal.parse_criteria(shipped, (), "", "v1.13.1", "").tags
+    of_torch = command.parse_criteria(shipped, (), "", "v1.13.1", "").tags
     assert of_torch == frozenset({"v1.13.1", "v0.14.1", "v0.13.1"})
-    assert removal.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
+    assert command.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
     with refused("unknown-release"):
-        removal.parse_criteria(shipped, (), "", "v1.13.9", "")
+        command.parse_criteria(shipped, (), "", "v1.13.9", "")
     items = [StoredItem("trees", tag, list, 0, tag) for tag in ("v1.0.0", "v2.0.0", "")]
-    said = removal.parse_criteria(known, (), "", "v1.0.0", "")
-    assert [one.tag for one in removal.items_to_remove(items, said, time.time())] == ["v1.0.0"]
+    said = command.parse_criteria(known, (), "", "v1.0.0", "")
+    assert [one.tag for one in command.items_to_remove(items, said, time.time())] == ["v1.0.0"]
 
 
 def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known: Facts) -> None:

@@ -20,7 +20,7 @@ from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
 from torchmill.core.errors import TorchmillError
-from torchmill.deliver.image import builder, dockerfile, request, runtime
+from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
 
@@ -144,9 +144,9 @@ def test_a_runtime_image_keeps_neither_wheels_nor_caches() -> None:
 
 def test_what_metadata_does_not_say_is_said_to_pip() -> None:
     old, new = (_request(ImageOptions("runtime"), version) for version in ("1.1.0", "2.13.0"))
-    assert runtime.companion_options(OURS, old, ["torch", "torchvision"]) == ("numpy<2", "pillow<7")
-    assert runtime.companion_options(OURS, old, ["torch"]) == ("numpy<2",)
-    assert runtime.companion_options(OURS, new, ["torch", "torchvision"]) == ("numpy",)
+    assert recipes.companion_options(OURS, old, ["torch", "torchvision"]) == ("numpy<2", "pillow<7")
+    assert recipes.companion_options(OURS, old, ["torch"]) == ("numpy<2",)
+    assert recipes.companion_options(OURS, new, ["torch", "torchvision"]) == ("numpy",)
 
 
 def test_nothing_needs_buildkit() -> None:
@@ -182,7 +182,7 @@ def test_a_dev_container_fetches_its_release() -> None:
 def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> None:
     wanted = _request(ImageOptions("runtime", ("3.10",)))
     with refused("no-wheel"):
-        runtime.image_wheels(OURS, wanted, tmp_path)
+        recipes.image_wheels(OURS, wanted, tmp_path)
     for name, version, tag in (
         ("torch", "1.13.1+cpu", "cp39-cp39-linux_x86_64"),
         ("torch", "1.13.1+cpu", "cp310-cp310-linux_aarch64"),
@@ -194,7 +194,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     ):
         paper_wheels.made(tmp_path, name, version, tag)
     assert image.recipe_of(OURS, wanted, tmp_path)[0].notes == ()
-    assert [path.name for path in runtime.image_wheels(OURS, wanted, tmp_path)] == [
+    assert [path.name for path in recipes.image_wheels(OURS, wanted, tmp_path)] == [
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
@@ -203,15 +203,15 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
     next(tmp_path.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
     with refused("damaged-wheel"):
-        runtime.image_wheels(OURS, wanted, tmp_path)
+        recipes.image_wheels(OURS, wanted, tmp_path)
 
 
 def test_recipes_follow_from_facts_and_request_alone() -> None:
-    assert builder.builder_recipe(OURS, _request(ImageOptions("builder"))) == builder.builder_recipe(
+    assert recipes.builder_recipe(OURS, _request(ImageOptions("builder"))) == recipes.builder_recipe(
         OURS, _request(ImageOptions("builder"))
     )
     said = ImageOptions("devcontainer", ("3.10",))
-    assert builder.devcontainer_recipe(OURS, _request(said)) == builder.devcontainer_recipe(OURS, _request(said))
+    assert recipes.devcontainer_recipe(OURS, _request(said)) == recipes.devcontainer_recipe(OURS, _request(said))
 
 
 ENGINE = """\
@@ -267,7 +267,7 @@ def test_without_an_engine_nothing_is_written(tmp_path: Path) -> None:
 
 def test_the_remark_on_shared_memory_comes_where_there_is_little(tmp_path: Path) -> None:
     entry = tmp_path / "run-torch"
-    entry.write_text(runtime.ENTRY)
+    entry.write_text(recipes.ENTRY.read_text("utf-8"))
     fake = tmp_path / "df"
     for blocks, said in (("65536", True), ("8388608", False)):
         fake.write_text(f"#!/bin/sh\necho head\necho shm {blocks} 0 {blocks} 0% /dev/shm\n")

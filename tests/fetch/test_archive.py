@@ -19,8 +19,7 @@ from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import check_source, load_source
+from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
 
 COMMIT = "c" * 40
 

@@ -11,11 +11,10 @@ from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.errors import HostError, NetworkError, SourceError
-from torchmill.fetch.source import debian
-from torchmill.fetch.source.apt import AptArchive, machine_archives, parse_showsrc, upstream_version
-from torchmill.fetch.source.debian import explain_apt_error
+from torchmill.fetch.source import apt
+from torchmill.fetch.source.apt import AptArchive, explain_apt_error, machine_archives, parse_showsrc, upstream_version
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.request import SourceRequest
+from torchmill.fetch.source.source_dir import SourceRequest
 
 KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 
@@ -54,7 +53,7 @@ def test_archives_of_a_machine(tmp_path: Path) -> None:
         deb https://flat.example/repo ./
         """)
     )
-    (parts / "debian.sources").write_text(
+    (parts / "apt.sources").write_text(
         dedent("""\
         Types: deb
         # which one
@@ -149,7 +148,7 @@ def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytes
     archive.add_source("pytorch", "1.13.1+dfsg-4", {"setup.py": "torch", "third_party/near/near.h": "own"})
     archive.add_source("deep", "2.0-1", {"deep.h": "theirs"})
     archive.publish()
-    monkeypatch.setattr(debian, "_ETC", archive.etc)
+    monkeypatch.setattr(apt, "_ETC", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
     request = replace(asked(), package=replace(asked().package, debian_fill=fill))
     source = fetch_source(request, layout(tmp_path), SilentProgress())

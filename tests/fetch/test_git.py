@@ -44,8 +44,7 @@ from torchmill.fetch.source.git_command import (
     git_environment,
     show_git_progress,
 )
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import check_source, load_source
+from torchmill.fetch.source.source_dir import SourceRequest, check_source, load_source
 
 ROOT = Path(__file__).parents[2]
 # An ssh that runs the server's side here, in a log, and hangs on repositories that the file "hang" names.

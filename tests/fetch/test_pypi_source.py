@@ -17,8 +17,7 @@ from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source import fetcher, source_dir
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.source_dir import SourceRequest, load_source
 
 
 def sdist(version: str, setup: str = "setup.py") -> bytes:

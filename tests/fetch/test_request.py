@@ -7,7 +7,7 @@ from torchmill.config import matrix
 from torchmill.config.model import Facts
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source.git_command import mirror_candidates, require_allowed_url
-from torchmill.fetch.source.request import source_requests
+from torchmill.fetch.source.source_dir import source_requests
 
 
 def test_a_release_is_asked_for_alone_or_with_its_partners(known: Facts) -> None:

@@ -14,8 +14,7 @@ from torchmill.core import stat_cache
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.fetcher import fetch_source
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import check_source, read_record, verify_source
+from torchmill.fetch.source.source_dir import SourceRequest, check_source, read_record, verify_source
 
 
 @pytest.fixture

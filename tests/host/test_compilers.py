@@ -10,14 +10,14 @@ import pytest
 
 from tests.support.machines import file, gcc, made_up_programs, only, program
 from torchmill.config.model import Compiler
-from torchmill.host import compilers
+from torchmill.host import programs
 from torchmill.host.programs import make_runner
 
 pytestmark = made_up_programs
 
 
 def used(environ: dict[str, str]) -> str:
-    return str(compilers.used_compiler(environ, make_runner(environ)))
+    return str(programs.used_compiler(environ, make_runner(environ)))
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is not installed")
@@ -26,7 +26,7 @@ def test_the_version_of_the_real_gcc_is_whole() -> None:
     if "Free Software" not in first:
         pytest.skip("g++ is clang here")
     environ = os.environ | {"CXX": "g++"}
-    found = compilers.used_compiler(environ, make_runner(environ))
+    found = programs.used_compiler(environ, make_runner(environ))
     assert found is not None
     assert found.family == "gcc"
     assert found.version.count(".") == 2
@@ -55,7 +55,7 @@ def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
 def test_no_other_compiler_is_taken_for_gcc(tmp_path: Path, said: str, compiler: str) -> None:
     program(tmp_path, "c++", said)
     assert used(only(tmp_path)) == compiler
-    assert compilers.compiler_command(only(tmp_path)) == ["c++"]
+    assert programs.compiler_command(only(tmp_path)) == ["c++"]
 
 
 def test_visual_studio_is_told_by_its_prompt(tmp_path: Path) -> None:
@@ -66,15 +66,15 @@ def test_visual_studio_is_told_by_its_prompt(tmp_path: Path) -> None:
 
 def test_a_compiler_that_is_named_and_missing_is_not_replaced(tmp_path: Path) -> None:
     gcc(tmp_path, "c++", "12.2.0")
-    assert compilers.compiler_command(only(tmp_path, CXX="g++-99")) is None
+    assert programs.compiler_command(only(tmp_path, CXX="g++-99")) is None
     assert used(only(tmp_path, CXX="g++-99")) == "None"
 
 
 def test_nvcc_may_be_given_another_one(tmp_path: Path) -> None:
     gcc(tmp_path, "g++-11", "11.4.0")
     environ = only(tmp_path, CUDAHOSTCXX="g++-11")
-    assert compilers.cuda_host_compiler(environ, make_runner(environ)) == Compiler("gcc", "11.4.0")
-    assert compilers.cuda_host_compiler(only(tmp_path), make_runner(environ)) is None
+    assert programs.cuda_host_compiler(environ, make_runner(environ)) == Compiler("gcc", "11.4.0")
+    assert programs.cuda_host_compiler(only(tmp_path), make_runner(environ)) is None
 
 
 def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
     environ = only(tmp_path / "bin")
     with ThreadPoolExecutor() as threads:
-        found = compilers.installed_compilers(environ, tmp_path, [mine], make_runner(environ), threads)
+        found = programs.installed_compilers(environ, tmp_path, [mine], make_runner(environ), threads)
     assert {name: str(one) for name, one in found.items()} == {
         "clang++-14": "clang 14.0.6",
         "g++": "gcc 12.2.0",

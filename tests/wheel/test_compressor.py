@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.wheel.pack.compressor import MemberCache, _group_files
+from torchmill.wheel.pack.wheel_writer import MemberCache, _group_files
 from torchmill.wheel.pack.zip_archive import BLOCK_BYTES, MemberSource
 
 CONTENT = hashlib.sha256(b"what it holds").digest()

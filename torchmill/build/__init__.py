@@ -1,6 +1,6 @@
 """One cell, from its plan to `dist/`.
 
-- compile: compile one raw wheel under the memory guard: environment, command, log, errors
+- compile: compile one raw wheel under the memory guard, cut off from the network: environment, command, log, errors
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: all that one session works with: plan, source, folders, interpreter and machine inputs of a cell
 - cross/: builds for another architecture, in a container

@@ -14,7 +14,7 @@ from torchmill.core import ninja
 from torchmill.core.files import is_file, real_path
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
-from torchmill.host import compilers
+from torchmill.host import programs
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_caching_runner, starts_another
 from torchmill.plan import cuda_toolkit
 
@@ -93,8 +93,8 @@ def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict
     """Return the digests of the C and C++ compilers and of all that they bring along."""
     run = make_caching_runner(environ, stat_cache)
     languages = {
-        "C": compilers.compiler_command(environ, compilers.C),
-        "C++": compilers.compiler_command(environ),
+        "C": programs.compiler_command(environ, programs.C),
+        "C++": programs.compiler_command(environ),
     }
     parts = (
         (f"{language}: {name}", stat_cache.digest(path))

@@ -18,7 +18,7 @@ from torchmill.core import locks
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
-from torchmill.deliver.image import builder, dockerfile, request, runtime
+from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, PURPOSES, ImageOptions, ImageRequest
 from torchmill.host.native import native_arch
@@ -75,14 +75,14 @@ def recipe_of(facts: Facts, wanted: ImageRequest, dist: Path) -> tuple[ImageReci
     Raises what the kinds' own recipes raise.
     """
     if wanted.kind == "builder":
-        return builder.builder_recipe(facts, wanted), ()
+        return recipes.builder_recipe(facts, wanted), ()
     if wanted.kind == "devcontainer":
-        return builder.devcontainer_recipe(facts, wanted), ()
+        return recipes.devcontainer_recipe(facts, wanted), ()
     if wanted.index:
-        return runtime.runtime_recipe(facts, wanted, (), runtime.image_requirements(facts, wanted)), ()
-    brought = runtime.image_wheels(facts, wanted, dist)
-    recipe = runtime.runtime_recipe(facts, wanted, [path.name for path in brought], ())
-    lacking = runtime.missing_releases(facts, wanted, brought)
+        return recipes.runtime_recipe(facts, wanted, (), recipes.image_requirements(facts, wanted)), ()
+    brought = recipes.image_wheels(facts, wanted, dist)
+    recipe = recipes.runtime_recipe(facts, wanted, [path.name for path in brought], ())
+    lacking = recipes.missing_releases(facts, wanted, brought)
     notes = tuple(f"{dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
     return replace(recipe, notes=recipe.notes + notes), brought
 
@@ -103,7 +103,7 @@ def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None
     program = "podman" if name == "buildah" else name
     yield f"run it: {recipe.run.format(engine=program, image=wanted.tag)}"
     if wanted.kind == "runtime":
-        yield f"{runtime.ADVICE}, or --ipc=host: {runtime.WHY}; with less they can end with {runtime.FAILURE}"
+        yield f"{recipes.ADVICE}, or --ipc=host: {recipes.WHY}; with less they can end with {recipes.FAILURE}"
 
 
 def _say(line: str) -> None:
@@ -122,7 +122,7 @@ IMAGE = TaskCommand(
         "base": "build on this image instead of that in images.toml, best NAME@sha256:DIGEST",
         "index": "a runtime image takes torch from this index instead of dist/",
         "into": "write into this folder; default: .torchmill/images/NAME, or .devcontainer/NAME",
-        "build": f"build it too. A runtime image is run with {runtime.ADVICE} (or --ipc=host): {runtime.WHY}",
+        "build": f"build it too. A runtime image is run with {recipes.ADVICE} (or --ipc=host): {recipes.WHY}",
         "engine": "docker, podman or buildah; default: the first that answers",
     },
     repeated=("python",),

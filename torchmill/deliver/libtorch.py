@@ -23,7 +23,7 @@ from torchmill.deliver.products import Product, ProductParts, VerifiedWheel
 from torchmill.host import measurement, native
 from torchmill.plan import cuda_toolkit
 from torchmill.wheel.pack import elf, staging, wheel_writer, zip_archive
-from torchmill.wheel.pack.compressor import open_compressor
+from torchmill.wheel.pack.wheel_writer import open_compressor
 from torchmill.wheel.pack.zip_archive import ZipWriter
 from torchmill.wheel.verify import clean_environment
 

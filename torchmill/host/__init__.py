@@ -1,6 +1,5 @@
 """What this machine has and allows.
 
-- compilers: the C++ compilers of a machine, and which one a build would use
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
 - description: describe a machine as TOML, and read such a description
 - disk_usage: how much disk space files take, counting hard links once
@@ -11,6 +10,6 @@
 - limits: the memory and processors that this process may use: control groups, ulimit, Slurm
 - measurement: measure this machine: read what can be read, run the rest in parallel
 - native: this machine's system and architecture, and those of an executable file
-- programs: run a machine's tools for their versions, and list its installed system packages
+- programs: run a machine's compilers and tools for their versions, and list its installed system packages
 - provisioned: the toolkits, libraries and compilers in the user's cache, by their records
 """

@@ -13,17 +13,7 @@ from torchmill.config.model import Host
 from torchmill.core.files import nearest_existing
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.stat_cache import StatCache
-from torchmill.host import (
-    compilers,
-    cuda_toolkits,
-    gpu_driver,
-    interpreters,
-    libraries,
-    limits,
-    native,
-    programs,
-    provisioned,
-)
+from torchmill.host import cuda_toolkits, gpu_driver, interpreters, libraries, limits, native, programs, provisioned
 
 _THREADS = 8  # programs wait for their files more than they compute
 
@@ -45,7 +35,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
     there = provisioned.list_provisioned(user_cache_folder(environ, home), arch).values()
     completed = provisioned.completed_toolkits(there)
-    command = compilers.compiler_command(environ)  # also one that does not say what it is
+    command = programs.compiler_command(environ)  # also one that does not say what it is
     return Host(
         arch=arch,
         system=native.native_system(),
@@ -54,8 +44,8 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         disk=None,
         glibc=_glibc(),
         translated=translated,
-        compiler=compilers.used_compiler(environ, run),
-        cuda_compiler=compilers.cuda_host_compiler(environ, run),
+        compiler=programs.used_compiler(environ, run),
+        cuda_compiler=programs.cuda_host_compiler(environ, run),
         tools=tools | ({"c++": shlex.join(command)} if command else {}),
         libraries=libraries.find_libraries(environ, root, toolkits),
         toolkits=toolkits,
@@ -76,7 +66,7 @@ def measure_host(
     tools = programs.find_tools(environ)
     brought = provisioned.provisioned_compilers(user_cache_folder(environ, home), native.native_arch())
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
-        known = threads.submit(compilers.installed_compilers, environ, root, brought, run, probes)
+        known = threads.submit(programs.installed_compilers, environ, root, brought, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
         gpus = threads.submit(gpu_driver.find_host_gpus, root, run)
         broken = threads.submit(interpreters.broken_shims, environ, home)

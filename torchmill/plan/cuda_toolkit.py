@@ -13,7 +13,7 @@ from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, T
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.files import real_path
 from torchmill.host import provisioned
-from torchmill.host.compilers import CPP
+from torchmill.host.programs import CPP
 from torchmill.host.provisioned import COMPLETED
 from torchmill.plan import cuda_libraries
 from torchmill.plan.constraints import CellConstraints

@@ -74,44 +74,10 @@ def _install(home: Path) -> None:
 
 
 # sccache knows a compiler by its file's text: that names neither a tree nor a guard, but the real compiler.
-_STAND_IN = """\
-#!/bin/sh
-# sha256:{digest}
-if [ -n "$TORCHMILL_MAPS" ]; then
-  set -f
-  IFS='
-'
-  set -- "$@" $TORCHMILL_MAPS
-fi
-gate=${{TORCHMILL_GATE:-/dev/null}}/gate
-[ -x "$gate" ] && exec "$gate" {compiler} "$@"
-exec {compiler} "$@"
-"""
+_STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
 # A map of an absolute path is part of sccache's key, and that path another in each checkout: so it learns
 # nothing of those. It ends with 2 where it failed itself: then the file is compiled without it.
-_LAUNCHER = """\
-#!/bin/sh
-compiler=$1
-shift
-meeting=${{TORCHMILL_GATE:-/dev/null}}
-if [ -n "$TORCHMILL_SCCACHE" ] && [ -x {stand_ins}"$compiler" ] && [ ! -e "$meeting/{without}" ]; then
-  maps=
-  for word; do
-    shift
-    case $word in
-    -ffile-prefix-map=/*) maps="$maps$word
-" ;;
-    *) set -- "$@" "$word" ;;
-    esac
-  done
-  TORCHMILL_MAPS=$maps "$TORCHMILL_SCCACHE" {stand_ins}"$compiler" "$@"
-  code=$?
-  [ $code -eq 2 ] || exit $code
-  TORCHMILL_MAPS=$maps exec {stand_ins}"$compiler" "$@"
-fi
-[ -x "$meeting/gate" ] && exec "$meeting/gate" "$compiler" "$@"
-exec "$compiler" "$@"
-"""
+_LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
 
 
 def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Digest) -> dict[str, str]:
@@ -123,15 +89,16 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     """
     launcher = folder / "sccache"
     for compiler in chosen:
-        text = _STAND_IN.format(digest=compiler_identity(compiler, digest), compiler=shlex.quote(compiler))
-        _write(Path(f"{folder}{compiler}"), text)
-    _write(launcher, _LAUNCHER.format(stand_ins=shlex.quote(str(folder)), without=DISABLED_FILE))
+        names = {"digest": compiler_identity(compiler, digest), "compiler": shlex.quote(compiler)}
+        _write(Path(f"{folder}{compiler}"), _STAND_IN, names)
+    _write(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
     return {PROGRAM_VARIABLE: program, **launchers}
 
 
-def _write(file: Path, text: str) -> None:
-    """Write a script by rename: another build may be running it."""
+def _write(file: Path, script: Path, names: Mapping[str, str]) -> None:
+    """Write a script, its @names@ filled in, by rename: another build may be running it."""
+    text = re.sub(r"@(\w+)@", lambda match: names[match[1]], script.read_text(encoding="utf-8"))
     if not (file.is_file() and file.read_bytes() == text.encode()):
         files.write_atomically(file, text, 0o755)
 

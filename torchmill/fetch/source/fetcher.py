@@ -10,11 +10,13 @@ from torchmill.config.model import Source
 from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.git_command import is_commit
-from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.source.source_dir import (
+    DEBIAN,
+    PYPI,
     WAIT_TIMEOUT_SECONDS,
     FetchRecord,
     SourceDir,
+    SourceRequest,
     hold_folder,
     moved_clause,
     read_record,
@@ -121,9 +123,9 @@ def _fetch(
         same = current is not None and current.asked.get("ref") == request.ref
         return git_clone.fetch_git(request, slot, current.source if current and same else None, progress)
     if request.origin == DEBIAN:
-        from torchmill.fetch.source import debian
+        from torchmill.fetch.source import apt
 
-        return debian.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
+        return apt.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
     if request.origin == PYPI:
         from torchmill.fetch.source import pypi
 

@@ -34,8 +34,7 @@ from torchmill.fetch.source.git_command import (
     read_submodule_pins,
     show_git_progress,
 )
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir, list_fetched
+from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay

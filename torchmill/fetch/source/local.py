@@ -18,8 +18,7 @@ from torchmill.core.urls import hide_password
 from torchmill.fetch.download import download_file
 from torchmill.fetch.source.archive import SUFFIXES, require_digest, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
-from torchmill.fetch.source.request import SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir, require_python_project, take_fingerprint
+from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, require_python_project, take_fingerprint
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressBar, ProgressDisplay

@@ -16,8 +16,7 @@ from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import unpack_archive
-from torchmill.fetch.source.request import PYPI, SourceRequest
-from torchmill.fetch.source.source_dir import SourceDir, require_python_project
+from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project
 
 if TYPE_CHECKING:
     from torchmill.core.console import ProgressDisplay

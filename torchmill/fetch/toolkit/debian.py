@@ -25,13 +25,15 @@ from torchmill.fetch.source.apt import (
     Apt,
     AptArchive,
     BinaryPackage,
+    apt_complaint,
     apt_settings,
     download_binaries,
+    explain_apt_error,
+    hold_apt,
     list_binaries,
     machine_archives,
     package_closure,
 )
-from torchmill.fetch.source.debian import apt_complaint, explain_apt_error, hold_apt
 from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.request import (
     MAGMA,

@@ -203,27 +203,8 @@ def _link(link: Path, to: str) -> None:
         link.symlink_to(to)
 
 
-# Settings of nvcc for a toolkit that is one folder.
-_PROFILE = """\
-TOP = $(_HERE_)/..
-NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
-LD_LIBRARY_PATH += $(TOP)/lib64:
-PATH += $(TOP)/nvvm/bin:$(_HERE_):
-INCLUDES += "-I$(TOP)/include" $(_SPACE_)
-LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64/stubs" "-L$(TOP)/lib64"
-CUDAFE_FLAGS +=
-PTXAS_FLAGS +=
-"""
-_TRIAL = """\
-#include <stdexcept>
-#include <string>
-#include <vector>
-int main() {
-  std::vector<std::string> words(3, "whole");
-  try { throw std::runtime_error(words.at(2)); }
-  catch (const std::exception& error) { return words[0] != error.what(); }
-}
-"""
+_PROFILE = Path(__file__).with_name("nvcc.profile")  # settings of nvcc for a toolkit that is one folder
+_TRIAL = Path(__file__).with_name("trial.cpp")
 
 
 def complete_toolkit(folder: Path, version: str, arch: str) -> None:
@@ -233,7 +214,7 @@ def complete_toolkit(folder: Path, version: str, arch: str) -> None:
     has them.
     """
     (folder / "bin").mkdir(exist_ok=True)
-    (folder / "bin/nvcc.profile").write_text(_PROFILE, encoding="utf-8")
+    shutil.copyfile(_PROFILE, folder / "bin/nvcc.profile")
     content = {"cuda": {"name": "CUDA SDK", "version": version}}
     (folder / "version.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
     add_links(folder, arch)
@@ -245,12 +226,10 @@ def try_compiler(program: Path, arch: str, what: str) -> None:
     if arch != platform.machine():
         return
     with fresh_path(program.parents[1] / "trial") as place:  # programs may be kept from running in /tmp
-        trial, made = place / "trial.cpp", place / "trial"
         place.mkdir()
-        trial.write_text(_TRIAL, encoding="utf-8")
         try:
-            capture([str(program), "-O1", "-o", str(made), str(trial)])
-            capture([str(made)])
+            capture([str(program), "-O1", "-o", str(place / "trial"), str(_TRIAL)])
+            capture([str(place / "trial")])
         except CommandError as error:
             complaint = next((line for line in error.output.splitlines() if "error" in line.lower()), str(error))
             raise HostError(

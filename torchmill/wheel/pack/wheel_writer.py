@@ -1,23 +1,46 @@
-"""Write a wheel: RECORD and the zip archive, with the same bytes for any number of threads."""
+"""Write a wheel: RECORD and the zip archive, with the same bytes for any number of threads.
+
+Memory does not depend on the files: small ones are compressed in batches, large ones in blocks, and few at a
+time. A cached member is a file named by codec and content, from which the next wheel with the same library
+copies. One that is missing, truncated, changed or unreadable is compressed again: only time depends on it.
+"""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
+import hashlib
 import io
 import os
 import stat
+import struct
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, TypeVar
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
-from torchmill.wheel.pack import staging
-from torchmill.wheel.pack.compressor import Compressor, open_compressor
-from torchmill.wheel.pack.zip_archive import Codec, MemberSource, ZipWriter
+from torchmill.host import limits
+from torchmill.wheel.pack import staging, zip_archive
+from torchmill.wheel.pack.zip_archive import (
+    BLOCK_BYTES,
+    Codec,
+    ContentDigest,
+    MemberSource,
+    ZipMember,
+    ZipWriter,
+    crc32,
+)
 
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
@@ -110,3 +133,243 @@ def _timestamp() -> time.struct_time:
             code="invalid-source-date-epoch",
         )
     return time.gmtime(max(EPOCH_SECONDS, int(epoch)))
+
+
+CACHE_MAGIC = b"twkept1\n"
+DIGEST_BYTES = hashlib.sha256().digest_size
+CHUNK_BYTES = 1 << 20
+CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
+BATCH_FILES = 64  # on average
+MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCache:
+    """The cached members of one codec; members are named by the SHA-256 of their uncompressed bytes."""
+
+    folder: Path | None  # None: nothing is cached
+    codec: str
+
+    def path(self, content: bytes) -> Path | None:
+        """Return the path of a member, by its SHA-256."""
+        name = content.hex()
+        return None if self.folder is None else self.folder / self.codec / name[:2] / name
+
+    def find(self, content: bytes) -> Iterator[bytes] | None:
+        """Return the compressed bytes in parts; None where the member is not cached, or was changed.
+
+        The file is read twice, so that nothing of a changed one gets into an archive; it is removed.
+        """
+        path, digest = self.path(content), self._digest(content)
+        if path is None:
+            return None
+        try:
+            file = path.open("rb")
+        except OSError:  # not cached, or removed meanwhile
+            return None
+        with contextlib.suppress(OSError):  # another user's, or removed just now
+            os.utime(path)  # the least recently used are removed first
+        with contextlib.suppress(OSError):
+            for part in _read_parts(file):
+                digest.update(part)
+            if file.read() == digest.digest():
+                return _read_parts(file, close=True)
+        with contextlib.suppress(OSError):
+            file.close()
+            path.unlink()
+        return None
+
+    def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield `parts`, and cache them after the last one, if the disk has room."""
+        path = self.path(content)
+        if path is None:
+            yield from parts
+            return
+        fresh, digest = _CacheWriter(path), self._digest(content)
+        try:
+            fresh.write(CACHE_MAGIC)
+            for part in parts:
+                digest.update(part)
+                fresh.write(part)
+                yield part
+            fresh.write(digest.digest())
+            fresh.finish()
+        finally:
+            fresh.discard()
+
+    def _digest(self, content: bytes) -> hashlib._Hash:
+        """Return a digest that also detects a member under the name of another."""
+        return hashlib.sha256(self.codec.encode() + content)
+
+
+def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
+    """Yield what is between the mark and the digest of a cached member."""
+    left = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
+    file.seek(0)
+    if file.read(len(CACHE_MAGIC)) == CACHE_MAGIC:
+        while left > 0 and (part := file.read(min(CHUNK_BYTES, left))):
+            left -= len(part)
+            yield part
+    if close:
+        file.close()
+
+
+class _CacheWriter:
+    """Writes a member to the cache; where the disk refuses it, nothing is left of it, without an error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.NamedTemporaryFile(prefix=".", dir=path.parent, delete=False)  # noqa: SIM115
+
+    def write(self, part: bytes) -> None:
+        try:
+            if self._file is not None:
+                self._file.write(part)
+        except OSError:
+            self.discard()
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+                Path(self._file.name).replace(self._path)
+                self._file = None
+
+    def discard(self) -> None:
+        """Remove what was written, unless it is finished."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError):  # closing flushes
+                file.close()
+            with contextlib.suppress(OSError):
+                Path(file.name).unlink()
+
+
+@dataclass(slots=True)
+class Compressor:
+    """Compresses files with a pool of threads."""
+
+    pool: ThreadPoolExecutor
+    threads: int
+    codec: Codec
+    cache: MemberCache
+    copied_bytes: int = 0  # of members from the cache
+    _digests: dict[str, Future[ContentDigest]] = field(default_factory=dict)
+
+    def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[tuple[str, ContentDigest]]:
+        """Add the files to the archive in their order, and yield the name and digest of each."""
+        large = sorted((file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size)
+        self._digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
+        units = list(_group_files(files))
+        batches = (partial(self._compress_batch, unit) for unit in units if isinstance(unit, list))
+        ready = self._in_order(batches)
+        for unit in units:
+            if isinstance(unit, MemberSource):
+                yield unit.name, self._add_large_file(archive, unit)
+            else:
+                cached, members = next(ready)
+                for member, content, data in members:
+                    archive.add(member, data)
+                    self.copied_bytes += len(data) if cached else 0
+                    yield member.name, content
+
+    def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
+        """Add a member that is not a file."""
+        archive.add(ZipMember(name, 0o644, len(data), crc32(data)), self.codec.compress(data))
+
+    def _add_large_file(self, archive: ZipWriter, file: MemberSource) -> ContentDigest:
+        """Add a large file, from the cache or block by block."""
+        content = self._digests.pop(file.name).result()
+        member = ZipMember(file.name, file.mode, content.size, content.crc)
+        cached = self.cache.find(content.sha256)
+        if cached is not None:
+            self.copied_bytes += archive.add_parts(member, cached)
+        else:
+            parts = self._in_order(zip_archive.block_tasks(self.codec, file))
+            archive.add_parts(member, self.cache.store(content.sha256, parts))
+        return content
+
+    def _compress_batch(
+        self, files: Sequence[MemberSource]
+    ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
+        """Read small files and compress each. Return whether the batch was cached, and the members."""
+        contents = list(zip_archive.read_sources(files))
+        key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
+        worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
+        joined = b"".join(self.cache.find(key) or ()) if worthwhile else b""
+        cached = _split_parts(joined, len(contents))
+        packed = cached or [self.codec.compress(data) for data, _ in contents]
+        if worthwhile and cached is None:
+            deque(self.cache.store(key, [_join_parts(packed)]), 0)
+        members = []
+        for file, (data, content), deflated in zip(files, contents, packed, strict=True):
+            method = ZIP_DEFLATED if len(deflated) < len(data) else ZIP_STORED
+            member = ZipMember(file.name, file.mode, content.size, content.crc, method)
+            members.append((member, content, deflated if method == ZIP_DEFLATED else data))
+        return cached is not None, members
+
+    def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+        """Yield the results of the tasks in order, with only a few computed ahead."""
+        waiting: deque[Future[Result]] = deque()
+        for task in tasks:
+            waiting.append(self.pool.submit(task))
+            if len(waiting) > self.threads + 4:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@contextmanager
+def open_compressor(
+    cache_folder: Path | None, codec: Codec | None = None, threads: int | None = None
+) -> Iterator[Compressor]:
+    """Start the threads of a compressor: by default as many as this process may use processors."""
+    codec = codec or zip_archive.best_codec()
+    threads = min(threads or limits.measure_cores().count, MAX_THREADS)
+    pool = ThreadPoolExecutor(threads)
+    try:
+        yield Compressor(pool, threads, codec, MemberCache(cache_folder, str(codec)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _join_parts(parts: Sequence[bytes]) -> bytes:
+    """Return the parts in one, after their lengths."""
+    return struct.pack(f"<{len(parts)}L", *map(len, parts)) + b"".join(parts)
+
+
+def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
+    """Return the parts of `_join_parts`; None where their number or size is wrong."""
+    start = 4 * count
+    if len(joined) < start:
+        return None
+    lengths = struct.unpack_from(f"<{count}L", joined)
+    ends = [start, *(start := start + length for length in lengths)]
+    return [joined[one:other] for one, other in pairwise(ends)] if ends[-1] == len(joined) else None
+
+
+def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
+    """Yield large files alone and small ones in batches, in order.
+
+    The name of the next file decides where a batch ends, so one additional file changes one batch only.
+    """
+    batch: list[MemberSource] = []
+    size = 0
+    for file in files:
+        large = file.size > BLOCK_BYTES
+        first = crc32(file.name.encode()) % BATCH_FILES == 0
+        if batch and (large or first or size + file.size > BLOCK_BYTES):
+            yield batch
+            batch, size = [], 0
+        if large:
+            yield file
+        else:
+            batch.append(file)
+            size += file.size
+    if batch:
+        yield batch

@@ -1,0 +1,11 @@
+#!/bin/sh
+# sha256:@digest@
+if [ -n "$TORCHMILL_MAPS" ]; then
+  set -f
+  IFS='
+'
+  set -- "$@" $TORCHMILL_MAPS
+fi
+gate=${TORCHMILL_GATE:-/dev/null}/gate
+[ -x "$gate" ] && exec "$gate" @compiler@ "$@"
+exec @compiler@ "$@"
