@@ -11,9 +11,8 @@ from tests.support.paper_wheels import made
 from tests.support.refusals import refused
 from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError
-from torchmill.deliver.index import folder, scan
-from torchmill.deliver.index.folder import LINK, IndexContents
-from torchmill.deliver.index.scan import IndexState
+from torchmill.deliver.index import folder
+from torchmill.deliver.index.folder import LINK, IndexContents, IndexState
 
 
 def _silent(done: int, total: int, name: str) -> None:
@@ -27,8 +26,8 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     page = (home.out / "index.html").read_bytes()
     made(home.dist, version="1.1+cpu")
     made(home.dist, version="1.2+cpu")
-    first, second, third = scan.scan_wheels([home.dist], {}, (), _silent)
-    before = scan.load_state(home.out)
+    first, second, third = folder.scan_wheels([home.dist], {}, (), _silent)
+    before = folder.load_state(home.out)
     assert before is not None
     wheels = (first, second, replace(third, look="9 9 9"))  # as if it had changed after it was read
     with refused("changed-meanwhile"):
@@ -43,7 +42,7 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
 def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    (found,) = scan.scan_wheels([home.dist], {}, (), _silent)
+    (found,) = folder.scan_wheels([home.dist], {}, (), _silent)
     with found.path.open("ab") as file:
         file.write(b"more")
     with refused("changed-meanwhile"):
@@ -92,7 +91,7 @@ def test_pipes_and_links_of_others_in_our_places_are_refused_and_stay(home: Home
 
 @pytest.mark.parametrize("name", ["", "index.json", "lock"])
 def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
-    kept = home.out / scan.FOLDER / name
+    kept = home.out / folder.FOLDER / name
     theirs = home.path / "theirs"
     kept.rename(theirs)
     kept.symlink_to(theirs)
@@ -105,7 +104,7 @@ def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
 def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    hidden = home.out / scan.FOLDER
+    hidden = home.out / folder.FOLDER
     hidden.mkdir(parents=True)
     (hidden / "selected.json").write_text("a checkout's")
     with refused("foreign-folder"):
@@ -121,7 +120,7 @@ def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> 
 def test_names_like_those_of_halves_are_left(home: Home) -> None:
     theirs = home.out / ".index.html.20261122"  # as an editor or a backup has it
     theirs.write_text("mine")
-    half = home.out / scan.FOLDER / folder.FRESH
+    half = home.out / folder.FOLDER / folder.FRESH
     half.write_text("half of a wheel")
     made(home.dist, version="1.1+cpu")
     assert home.told()["foreign"] == [theirs.name]
@@ -131,6 +130,6 @@ def test_names_like_those_of_halves_are_left(home: Home) -> None:
 
 def test_what_the_disk_refuses_is_told(home: Home) -> None:
     made(home.dist, version="9.0+cpu")
-    (home.out / scan.FOLDER / folder.FRESH).mkdir()
+    (home.out / folder.FOLDER / folder.FRESH).mkdir()
     with refused("not-accessible"):
         home.index()

@@ -22,7 +22,7 @@ from torchmill.commands.clean import in_use
 from torchmill.config.model import Facts
 from torchmill.core.errors import HostError
 from torchmill.core.paths import Layout
-from torchmill.deliver.index import scan
+from torchmill.deliver.index import folder
 from torchmill.deliver.index.server import create_server, serve_greeting, serve_index
 
 JSON, HTML = "application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html"
@@ -180,7 +180,7 @@ def test_others_are_served_only_where_that_is_asked(home: Home, host: str) -> No
     except HostError:
         pytest.skip(f"this machine has no {host}")
     with server:
-        known = scan.load_state(home.out)
+        known = folder.load_state(home.out)
         assert known is not None
         first, *_ = serve_greeting(home.out, host, 80, known)
         assert ("for this machine alone" in first) == (host != EVERYBODY)

@@ -14,10 +14,9 @@ from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
-from torchmill.deliver.index import folder, pages, scan
-from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
+from torchmill.deliver.index import folder, pages
+from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import Address, IndexEntry
-from torchmill.deliver.index.scan import IndexState, ScannedWheel
 from torchmill.deliver.index.server import LOOPBACK, PORT, serve_index
 from torchmill.wheel import wheel_file
 
@@ -60,8 +59,8 @@ def write_index(  # noqa: PLR0917 - every one is an option
                 f"{each}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
                 code="no-wheels",
             )
-    with locks.hold_lock(target / scan.FOLDER, str(target)):
-        before = scan.load_state(target) or IndexState()
+    with locks.hold_lock(target / folder.FOLDER, str(target)):
+        before = folder.load_state(target) or IndexState()
         wheels = _scan(dists, before, replaced)
         entries = [one.entry for one in wheels]
         yanked = pages.apply_yanks(before.yanked, change, entries)
@@ -112,7 +111,7 @@ def _scan(dists: Sequence[Path], before: IndexState, replaced: Sequence[str]) ->
                 shown.callback(bars[0].close)
             bars[0].update(done, total, name)
 
-        return scan.scan_wheels(dists, before.wheels, replaced, note)
+        return folder.scan_wheels(dists, before.wheels, replaced, note)
 
 
 def _pages(wheels: Sequence[ScannedWheel], yanked: dict[str, str], files: str, base: str, out: Path) -> dict[str, str]:

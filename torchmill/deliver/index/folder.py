@@ -1,4 +1,4 @@
-"""Write the folder of an index atomically; files that are not ours stay untouched.
+"""Read the wheels of an index, each once, and write its folder atomically; what is not ours stays untouched.
 
 Files appear before the pages that name them, pages are changed before files go, and each in one move. What
 a run will write is noted before it starts: a run that was stopped is gone on with.
@@ -8,19 +8,201 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from torchmill.core import files, locks
+from torchmill.core import files, locks, stat_cache
 from torchmill.core.errors import DeliveryError, HostError
-from torchmill.deliver.index import scan
-from torchmill.deliver.index.pages import METADATA
-from torchmill.deliver.index.scan import IndexState, ScannedWheel
+from torchmill.deliver.index import pages
+from torchmill.deliver.index.pages import METADATA, IndexEntry
 from torchmill.wheel import wheel_file
+
+FOLDER = ".torchmill"  # in the index; it also holds the lock, and what is just being written
+STATE_FILE = "index.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedWheel:
+    """A wheel that was read, and how its file looked then ("" where it had just changed)."""
+
+    look: str
+    entry: IndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The memory of an index.
+
+    `written` has, for each file that the index wrote, the digests (sha256) that it may have: two while a run
+    writes, for that may be stopped.
+    """
+
+    written: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wheels: Mapping[str, RememberedWheel] = field(default_factory=dict)  # by the name of the file
+    yanked: Mapping[str, str] = field(default_factory=dict)  # "torch==1.13.1+cpu" -> the reason
+
+    def as_text(self) -> str:
+        """Return the state as it is kept."""
+        wheels = {name: {"look": kept.look} | kept.entry.as_data() for name, kept in self.wheels.items()}
+        data = {"format": FORMAT, "yanked": self.yanked, "wheels": wheels, "written": self.written}
+        return json.dumps(data, indent=0, sort_keys=True) + "\n"
+
+
+def state_file(out: Path) -> Path:
+    """Return where the state of an index lies."""
+    return out / FOLDER / STATE_FILE
+
+
+def load_state(out: Path) -> IndexState | None:
+    """Return the state of an index; None where the folder is none of ours.
+
+    Raises DeliveryError where it cannot be read.
+    """
+    kept = state_file(out)
+    for path in (kept.parent, kept, kept.with_name(locks.LOCK_FILE)):
+        if path.is_symlink() or (path.exists() and path.is_dir() != (path == kept.parent)):
+            raise DeliveryError(
+                f"{path} was not written by `invoke index`: remove it, or name another folder with --out",
+                code="foreign-folder",
+            )
+    try:
+        data = files.read_json_object(kept)
+        return _state(data) if data["format"] == FORMAT else _refuse(out, f"its format is {data['format']}")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return _refuse(out, error.strerror or str(error))
+    except (ValueError, KeyError, TypeError, AttributeError, DeliveryError):
+        return _refuse(out, "it is damaged")
+
+
+def save_state(out: Path, state: IndexState) -> None:
+    """Write the state, unless it is kept so already. Raises OSError."""
+    kept, text = state_file(out), state.as_text()
+    if not kept.exists() or kept.read_text(encoding="utf-8") != text:
+        files.write_atomically(kept, text)
+
+
+def _state(data: Mapping[str, Any]) -> IndexState:
+    return IndexState(
+        written={place: tuple(digests) for place, digests in data["written"].items()},
+        wheels={
+            name: RememberedWheel(fields["look"], pages.restore_entry(name, fields))
+            for name, fields in data["wheels"].items()
+        },
+        yanked=dict(data["yanked"]),
+    )
+
+
+def _refuse(out: Path, why: str) -> IndexState:
+    raise DeliveryError(
+        f"{state_file(out)}: cannot be read ({why}): write the index to another folder with --out, or "
+        f"remove {out} if you need nothing that is in it",
+        code="index-state-damaged",
+    ) from None
+
+
+MOST_PROBLEMS = 3  # problems of one wheel that are named
+Note = Callable[[int, int, str], None]  # how many are read, of how many, and which is being read
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedWheel:
+    """A wheel of dist/ and its entry in the index."""
+
+    path: Path
+    look: str
+    entry: IndexEntry
+
+    @property
+    def remembered(self) -> RememberedWheel:
+        """Return what is remembered: nothing of how it looks, where it changed just now."""
+        settled = int(self.look.split()[1]) < (time.time() - stat_cache.SETTLED_SECONDS) * 1e9
+        return RememberedWheel(self.look if settled else "", self.entry)
+
+
+def scan_wheels(
+    dists: Sequence[Path], known: Mapping[str, RememberedWheel], replace: Collection[str], note: Note
+) -> tuple[ScannedWheel, ...]:
+    """Return the wheels of some folders, by name, version and file.
+
+    `known` is what the index remembers by file names, `replace` names versions whose wheels may have changed.
+    Raises DeliveryError for whatever is wrong with any of them, all in one message.
+    """
+    paths = [path for dist in dists for path in wheel_file.list_wheels(dist)]
+    looks = {path: stat_wheel(path) for path in paths}
+    fresh = [path for path in paths if path.name not in known or known[path.name].look != looks[path]]
+    read: dict[Path, IndexEntry] = {}
+    problems: list[str] = []
+    for number, path in enumerate(fresh):
+        note(number, len(fresh), path.name)
+        try:
+            read[path] = _read(path, known.get(path.name), replace)
+        except DeliveryError as error:
+            problems.append(str(error))
+    if problems:
+        raise DeliveryError("\n  ".join(["these wheels are not indexed:", *problems]), code="wheels-rejected")
+    all_ = [ScannedWheel(path, looks[path], read[path] if path in read else known[path.name].entry) for path in paths]
+    return _single(all_)
+
+
+def stat_wheel(path: Path) -> str:
+    """Return how a file looks, which a further name of it does not change. Raises DeliveryError."""
+    try:
+        seen = path.stat()
+    except OSError as error:
+        raise DeliveryError(
+            f"{path}: cannot be read ({error.strerror or error}): remove it", code="not-readable"
+        ) from None
+    return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
+
+
+def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
+    from torchmill.wheel.verify import static_checks
+
+    wheel = wheel_file.read_wheel(path)
+    known = before.entry if before else None
+    if known is not None and known.sha256 == wheel.sha256:
+        return pages.make_entry(wheel, known.uploaded)
+    found = pages.make_entry(wheel, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    if known is not None and not any(pages.is_meant(one, found) for one in replace):
+        raise DeliveryError(
+            f"{path}: is another file than the index has under this name (sha256 {wheel.sha256[:12]}…, not "
+            f"{known.sha256[:12]}…), and who pinned that one would be refused this one: give it a build "
+            f"number or another version, or say --replace {found.name}=={found.version}",
+            code="wheel-replaced",
+        )
+    if wrong := [*wheel_file.wheel_problems(path), *static_checks.tag_problems(path)]:
+        more = f" (and {len(wrong) - MOST_PROBLEMS} more)" if len(wrong) > MOST_PROBLEMS else ""
+        raise DeliveryError(
+            f"{path}: {'; '.join(wrong[:MOST_PROBLEMS])}{more}: build or fetch it again, or leave it out",
+            code="wheel-rejected",
+        )
+    return found
+
+
+def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
+    """Return each wheel once. Raises DeliveryError where two files claim to be the same and are not."""
+    known: dict[object, ScannedWheel] = {}
+    for one in wheels:
+        name, version, build, tags = wheel_file.parse_file_name(one.path)
+        other = known.setdefault((name, version, build, tags), one)
+        if other.entry.sha256 != one.entry.sha256:
+            raise DeliveryError(
+                f"{other.path} and {one.path} are different files for the same wheel: remove one of them",
+                code="same-wheel-twice",
+            )
+    return tuple(sorted(known.values(), key=lambda one: (one.entry.name, one.entry.version, one.entry.file)))
+
 
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
 MOST = 5  # foreign files that are named
@@ -59,7 +241,7 @@ def require_our_index(out: Path) -> IndexState | None:
 
     Raises DeliveryError where it holds something and was not made by an index.
     """
-    before = scan.load_state(out)
+    before = load_state(out)
     if before is not None:
         return before
     if out.is_symlink() and not out.exists():
@@ -68,8 +250,8 @@ def require_our_index(out: Path) -> IndexState | None:
             code="broken-link",
         )
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
-    if scan.FOLDER in there and set(os.listdir(out / scan.FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
-        there.remove(scan.FOLDER)  # of a run that was stopped early
+    if FOLDER in there and set(os.listdir(out / FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
+        there.remove(FOLDER)  # of a run that was stopped early
     if there:
         raise DeliveryError(
             f"{out}: {'holds ' if out.is_dir() else 'is '}{name_few(there)}, which no index wrote: name an "
@@ -98,10 +280,10 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
         stale = sorted(ours - digests.keys(), key=lambda place: place.endswith((".whl", METADATA)))
         if changed or stale:
-            scan.save_state(out, replace(before, written=_both(before.written, digests)))
+            save_state(out, replace(before, written=_both(before.written, digests)))
         _fill(out, wanted, set(changed), how)
         _remove(out, stale)
-        scan.save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
+        save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
     except OSError as error:
         raise HostError(
             f"{error.filename or out}: cannot be read or written ({error.strerror or error}): see whose it "
@@ -120,7 +302,7 @@ def _lying(folder: Path, inside: str) -> Iterator[tuple[str, str]]:
             place = f"{inside}{entry.name}"
             if not entry.is_dir(follow_symlinks=False):
                 yield place, FILE if entry.is_file(follow_symlinks=False) else OTHER
-            elif place != scan.FOLDER:
+            elif place != FOLDER:
                 yield place, DIRECTORY
                 yield from _lying(Path(entry.path), f"{place}/")
 
@@ -156,7 +338,7 @@ def _require_untouched(out: Path, found: Mapping[str, str], before: IndexState, 
 
 def _sha256(out: Path, place: str, source: ScannedWheel | None) -> str:
     """Return the digest of what lies in a place; a wheel that looks as the one in dist/ is not read."""
-    if source and scan.stat_wheel(out / place).split()[:2] == source.look.split()[:2]:
+    if source and stat_wheel(out / place).split()[:2] == source.look.split()[:2]:
         return source.entry.sha256
     return files.hash_file(out / place)
 
@@ -182,7 +364,7 @@ def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) 
 
 def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:
     """Let a file be made where nobody looks, and come to its place in one move."""
-    fresh, target = out / scan.FOLDER / FRESH, out / place
+    fresh, target = out / FOLDER / FRESH, out / place
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         fresh.unlink(missing_ok=True)  # of a run that was killed
@@ -196,7 +378,7 @@ def _bring(wheel: ScannedWheel, how: str, fresh: Path) -> None:
     """Bring a wheel; it is what was read."""
     source = wheel.path.resolve()  # a link would be linked as a link
     if how == LINK and files.link_file(source, fresh):
-        same = scan.stat_wheel(fresh) == wheel.look
+        same = stat_wheel(fresh) == wheel.look
     else:
         shutil.copy2(source, fresh)
         same = files.hash_file(fresh) == wheel.entry.sha256

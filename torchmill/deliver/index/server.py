@@ -16,8 +16,8 @@ from typing import Any
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
 from torchmill.core.paths import Layout
-from torchmill.deliver.index import pages, scan
-from torchmill.deliver.index.scan import IndexState
+from torchmill.deliver.index import pages
+from torchmill.deliver.index.folder import IndexState, load_state
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"  # PEP 691
 KINDS = {".html": "text/html", ".v1_json": JSON_TYPE, "": "application/octet-stream"}
@@ -32,7 +32,7 @@ REQUEST_TIMEOUT_SECONDS = 60  # after which a silent connection is closed
 def serve_index(_: Facts, layout: Layout, folder: str = "", port: str = "", host: str = LOOPBACK) -> str:
     """Serve the index that `invoke index` wrote, to this machine alone, until Ctrl-C."""
     root = Path(folder).absolute() if folder else layout.index
-    known = scan.load_state(root)
+    known = load_state(root)
     if known is None:
         raise DeliveryError(
             f"{root} holds no index: write one with `invoke index`, or name another with --folder",
