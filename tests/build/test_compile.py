@@ -141,7 +141,7 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
     noted: list[str] = []
     assert compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)["MAX_JOBS"] == "4"
     (sentence,) = noted
-    assert "was configured without a gate for CXX and C (delete it" in sentence
+    assert "was configured without a gate for CXX and C (`invoke clean --kind trees`" in sentence
 
 
 def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
