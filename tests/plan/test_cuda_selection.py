@@ -506,8 +506,8 @@ def test_cusparselt_of_the_official_version_is_taken_and_named_where_it_is_missi
 
 def test_nvshmem_of_the_official_version_is_taken(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v2.12.0")
-    for arch, cuda in (("x86_64", "cu126"), ("aarch64", "cu130")):
+    for arch, cuda, required in (("x86_64", "cu126", False), ("x86_64", "cu130", True), ("aarch64", "cu130", True)):
         cell = cell_lookup.find_cell(shipped, f"wheel-3.12-{cuda}", arch, release)
         made = build_plan.compute_plan(shipped, cell, replace(EQUIPPED_HOST, arch=arch), Options())
         assert (made.libraries["nvshmem"], made.set["NVSHMEM_HOME"]) == ("3.4.5", "${nvshmem_home}")
-        assert ("nvidia-nvshmem" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]) is False
+        assert ("nvidia-nvshmem-cu13==3.4.5" in made.set["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]) is required

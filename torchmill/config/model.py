@@ -186,7 +186,7 @@ class Cuda:
     nccl: str | None = None
     magma: str | None = None
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
-    requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux x86_64
+    requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux
     cusparselt: str | None = None  # where it is not said, what the wheels require
     nvshmem: str | None = None  # the same
 

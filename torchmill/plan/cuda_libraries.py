@@ -15,6 +15,7 @@ from torchmill.plan.constraints import CellConstraints
 # torch brings the source of its own version: what a machine happens to have is for those who ask
 _COMPILED_ALONG = frozenset({"nccl"})
 _BY_CODE = frozenset({"magma"})  # what fits follows from its code for GPUs: see choose_magma
+_REQUIRED_ON_ARM = Version("2.11")  # since then PyPI's aarch64 wheels have CUDA, and require what those for x86_64 do
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
 
@@ -58,8 +59,10 @@ def required_nvidia_packages(constraints: CellConstraints, taken: Mapping[str, s
     Nothing where it was compiled against another cuDNN or NCCL than those packages hold: it brings its own.
     """
     build = constraints.cell.build
-    said = constraints.cell.release.cuda_official.get(build.cuda or "")
-    if said is None or (constraints.facts.arches[build.arch].system, build.arch) != ("linux", "x86_64"):
+    release = constraints.cell.release
+    said = release.cuda_official.get(build.cuda or "")
+    on_arm = build.arch == "aarch64" and Version(release.torch_version) >= _REQUIRED_ON_ARM
+    if said is None or not (build.arch == "x86_64" or on_arm):
         return ()
     pins = {one.name: str(one.specifier) for one in map(Requirement, said.requires)}
     for library in ("cudnn", "nccl"):

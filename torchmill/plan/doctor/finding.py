@@ -200,7 +200,7 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     command = f"invoke toolkit --library magma-cu{cuda.replace('.', '')}"
     if serving:
         return f"{command} --arch-list '{listed}'"
-    return f"{command}={theirs} --from FOLDER, where one lies that was compiled for {listed}"
+    return f"{context.session} -- --set MAGMA_HOME=FOLDER, where a {theirs} lies that was compiled for {listed}"
 
 
 def compiler_command(context: CheckContext, name: str) -> str | None:
