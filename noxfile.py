@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
-OTHER_MACHINE = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
+IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
@@ -187,8 +187,8 @@ def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Mak
     session.__doc__ = f"{word} of {listed.title}"
 
 
-def add_foreign_sessions(names: Collection[str]) -> None:
-    """Register those of the named sessions that are builds for other machines."""
+def add_container_sessions(names: Collection[str]) -> None:
+    """Register those of the named sessions that build in a container: their names end in an architecture."""
     from torchmill.config import cell_lookup, facts_reader, matrix
 
     facts = facts_reader.load_facts(ROOT)
@@ -198,13 +198,13 @@ def add_foreign_sessions(names: Collection[str]) -> None:
     def makings(cell: "Cell") -> dict[str, Making]:
         return further(cell.build.session, dependent=cell.build.package != base)
 
-    for name, cell in cell_lookup.requested_cells(facts, selected, native_arch(), names, makings):
+    for name, cell in cell_lookup.requested_cells(facts, selected, names, makings):
         made = makings(cell).get(name.partition(f"-{cell.build.python}")[0])
-        add_foreign_session(facts, cell, name, made.read if made else read_nothing)
+        add_container_session(facts, cell, name, made.read if made else read_nothing)
 
 
-def add_foreign_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOptions") -> None:
-    """Register the session of another machine's build, which runs the session `name` in a container."""
+def add_container_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOptions") -> None:
+    """Register the session that runs the session `name` in a container."""
     release = cell.release
 
     @nox.session(name=f"{name}-{cell.build.arch}", python=False, tags=[release.tag], default=False)
@@ -319,8 +319,8 @@ def main() -> None:
             for word, making in makings.items():
                 add_made_from_wheel(listed, word, making)
         names = selection.session_names(sys.argv, os.environ.get("NOXSESSION", ""))
-        if any(OTHER_MACHINE.fullmatch(name) for name in names):
-            add_foreign_sessions(names)
+        if any(IN_CONTAINER.fullmatch(name) for name in names):
+            add_container_sessions(names)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
         sys.exit(f"error: {as_torchmill_error(error)}")
 

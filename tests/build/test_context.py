@@ -30,6 +30,16 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
     assert noted == []
 
 
+def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_path: Path) -> None:
+    begun = job(known, tmp_path, HOST)
+    begun = replace(begun, plan=replace(begun.plan, folders=("third_party/full", "third_party/empty", "gone")))
+    (begun.source.path / "third_party/empty").mkdir(parents=True)
+    (begun.source.path / "third_party/full/src").mkdir(parents=True)
+    with refused("empty-folders") as caught:
+        preflight(begun, print)
+    assert str(caught.value).startswith("wheel-3.10-cpu: third_party/empty, gone in ")
+
+
 def test_a_build_that_does_not_fit_is_refused_before_it_starts(known: Facts, tmp_path: Path) -> None:
     large = replace(known.packages["base"], disk=2**60)
     facts = replace(known, packages={**known.packages, "base": large})

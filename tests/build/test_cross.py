@@ -26,14 +26,14 @@ def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tupl
     cells = cell_lookup.requested_cells(
         known,
         None,
-        "x86_64",
         selection.session_names(words),
         lambda one: further if one.build.package == "base" else (),
     )
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
 
 
-def test_a_name_with_the_arch_of_another_machine_is_its_cell(known: Facts) -> None:
+def test_a_name_with_an_arch_is_a_cell_of_it(known: Facts) -> None:
+    assert found(known, "nox", "-s", "wheel-3.10-cpu-x86_64") == [("wheel-3.10-cpu", "2.0.0", "x86_64")]
     assert found(known, "nox", "-s", "wheel-3.10-cpu-aarch64") == [("wheel-3.10-cpu", "2.0.0", "aarch64")]
     assert found(known, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
         ("vision-3.10-cpu", "0.1.0", "aarch64"),
@@ -49,7 +49,7 @@ def test_nothing_else_is(known: Facts, words: list[str]) -> None:
 def test_what_conflicts_forbid_is_none(known: Facts) -> None:
     release = matrix.find_release(known, "base", "1.0.0")
     wanted = selection.session_names(["wheel-3.10-cu118-aarch64"])
-    assert list(cell_lookup.requested_cells(known, release, "x86_64", wanted)) == []
+    assert list(cell_lookup.requested_cells(known, release, wanted)) == []
 
 
 def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:

@@ -44,6 +44,7 @@ GOLDENS = {
     "builder-cu118": ImageOptions("builder", toolkit="11.8", purpose="distribution"),
     "builder-cu118-development": ImageOptions("builder", ("3.10",), "11.8"),
     "builder-own-base": ImageOptions("builder", ("3.11",), base="localhost/mine:1"),
+    "builder-debian": ImageOptions("builder", ("3.11",), purpose="debian", base="localhost/mine:1"),
     "runtime-index": ImageOptions("runtime", ("3.10",), index=INDEX),
     "devcontainer": ImageOptions("devcontainer", ("3.10",), arch="aarch64"),
 }
@@ -171,6 +172,13 @@ def test_pythons_that_are_not_to_be_had_are_left_out_or_refused() -> None:
     assert "command -v python3.5 " in own
     with refused("image-without-python"):
         _recipe(ImageOptions("devcontainer", ("3.5",)), "1.1.0")
+
+
+def test_a_builder_for_a_source_of_debian_is_of_that_debian() -> None:
+    text = _recipe(ImageOptions("builder", ("3.13",), purpose="debian"), "2.6.0").texts["Dockerfile"]
+    assert {"FROM docker.io/library/debian:trixie-slim", "        libxnnpack-dev \\"} <= {*text.splitlines()}
+    with refused("release-not-in-debian"):
+        _recipe(ImageOptions("builder", purpose="debian"), "2.7.0")
 
 
 def test_a_dev_container_fetches_its_release() -> None:

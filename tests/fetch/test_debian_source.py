@@ -20,7 +20,7 @@ KEYRING = ("Signed-By", "/usr/share/keyrings/k.gpg")
 
 
 def asked(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
-    known = package("https://github.com/pytorch/pytorch.git", {listed: "pytorch"})
+    known = package("https://github.com/pytorch/pytorch.git", {listed: "bookworm/pytorch"})
     return SourceRequest(known, release(f"v{version}", None), origin="debian")
 
 
@@ -150,7 +150,7 @@ def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytes
     archive.publish()
     monkeypatch.setattr(apt, "_ETC", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
-    request = replace(asked(), package=replace(asked().package, debian_fill=fill))
+    request = replace(asked(), package=replace(asked().package, debian_fill={"bookworm": fill}))
     source = fetch_source(request, layout(tmp_path), SilentProgress())
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
     assert (source.path / "third_party/near/near.h").read_text() == "own"
@@ -161,6 +161,28 @@ def test_a_release_with_its_submodules_filled(tmp_path: Path, monkeypatch: pytes
     )
     assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
     other = replace(request.release, version="1.12.0", tag="v1.12.0")
-    newer = replace(request.package, debian={"1.12.0": "pytorch"})
+    newer = replace(request.package, debian={"1.12.0": "bookworm/pytorch"})
     with refused("release-not-in-debian"):
         fetch_source(replace(request, release=other, package=newer), layout(tmp_path), SilentProgress())
+
+
+@needs_apt
+def test_a_suite_that_the_machine_does_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = DebianArchive(tmp_path / "archive", "trixie")
+    archive.folder.mkdir()
+    archive.add_source("pytorch", "2.6.0+dfsg-7", {"setup.py": "torch"})
+    archive.publish()
+    lines = archive.etc / "sources.list"
+    lines.write_text(lines.read_text().replace("trixie", "bookworm"))
+    monkeypatch.setattr(apt, "_ETC", archive.etc)
+    known = replace(asked().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"})
+    newer = SourceRequest(known, release("v2.6.0", None), origin="debian")
+    assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith("Debian's pytorch 2.6.0+dfsg-7")
+
+
+def test_a_suite_without_archive_or_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apt, "_ETC", tmp_path)
+    monkeypatch.setattr(apt, "KEYRINGS", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    with refused("no-apt-archive"):
+        fetch_source(asked(), layout(tmp_path), SilentProgress())

@@ -11,14 +11,12 @@ from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitKind, ToolkitSource
-from torchmill.fetch.source.apt import BINARIES, AptArchive
+from torchmill.fetch.source.apt import BINARIES, AptArchive, parse_suite, suite_archives
 from torchmill.fetch.toolkit.debian import (
     mend_links,
     offer,
-    parse_suite,
     pinned_versions,
     place_compiler_file,
-    suite_archives,
     toolkit_placer,
     unpack_packages,
 )

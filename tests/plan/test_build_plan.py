@@ -501,6 +501,15 @@ def test_the_source_of_debian_needs_debians_libraries(shipped: Facts) -> None:
     assert len(debian) == len(set(debian))
 
 
+def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Facts) -> None:
+    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", "x86_64", release)
+    fetched = Source("torch", "2.6.0", "v2.6.0", "path", "folder", None, Path("/src"), verified=False)
+    assert "third_party/gloo" in build_plan.compute_plan(shipped, cell, HOST, Options(), fetched).folders
+    of_debian = build_plan.compute_plan(shipped, cell, HOST, Options(), replace(fetched, provider="debian"))
+    assert (of_debian.folders, "torch/system-xnnpack.patch" in of_debian.patches) == ((), True)
+
+
 def test_every_manager_knows_a_compiler(shipped: Facts) -> None:
     release = matrix.find_release(shipped, "torch", "v2.4.0")
     cells = matrix.buildable_cells(shipped, release, "x86_64")

@@ -197,6 +197,26 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
     )
 
 
+def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(shipped: Facts) -> None:
+    machine = load_host(HOSTS / "debian-12.toml")
+    release = matrix.find_release(shipped, "torch", "v2.6.0")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.13-cpu", machine.arch, release)
+    fetched = Source("torch", "2.6.0", "v2.6.0", "debian", "archive", None, Path("/src"), verified=False)
+
+    def judged(codename: str | None) -> Finding:
+        host = replace(machine, versions={**machine.versions, "codename": codename} if codename else {})
+        computed = build_plan.compute_plan(shipped, cell, host, parse_options((), "test"), fetched)
+        return of(examination.examine_build(shipped, cell, host, computed, fetched), "Debian")
+
+    assert [judged(one).verdict for one in (None, "trixie", "bookworm")] == ["unknown", "ok", "failure"]
+    assert judged("bookworm").cure == (
+        "invoke image --kind builder --purpose debian --tag v2.6.0 --build; nox -s wheel-3.13-cpu-x86_64"
+    )
+    in_git = replace(fetched, provider="git")
+    computed = build_plan.compute_plan(shipped, cell, machine, parse_options((), "test"), in_git)
+    assert "Debian" not in {one.subject for one in examination.examine_build(shipped, cell, machine, computed, in_git)}
+
+
 def test_another_machine_is_named(shipped: Facts) -> None:
     findings = on(shipped, "debian-12", "wheel-3.10-cpu-aarch64", "v1.13.1")
     assert "machine" in failing(findings)

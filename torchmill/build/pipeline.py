@@ -12,13 +12,15 @@ from torchmill.build.steps import compile_stage, pack_stage, publish_stage, veri
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
 from torchmill.core import locks
-from torchmill.core.errors import HostError
+from torchmill.core.errors import HostError, SourceError
 from torchmill.core.files import report_unwritable
 from torchmill.host import environments
+from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.system import fetch_command
 from torchmill.toolchain import remote_cache
 
 
@@ -59,12 +61,27 @@ def _hold_cell(context: BuildContext) -> Iterator[None]:
             context.stat_cache.save()
 
 
+def _require_folders(context: BuildContext) -> None:
+    """Raise SourceError where folders of the source are empty that the plan compiles."""
+    folder, plan = context.source.path, context.plan
+    empty = [one for one in plan.folders if not list_children(folder / one)]
+    if empty:
+        raise SourceError(
+            f"{plan.identifier}: {', '.join(empty)} in {folder} {'are' if empty[1:] else 'is'} empty, and the plan "
+            f"compiles what belongs there: give a source with its submodules, as "
+            f"`{fetch_command(context.facts, context.cell)}` fetches it",
+            code="empty-folders",
+        )
+
+
 def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
-    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly.
+    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly, SourceError
+    where the source has empty folders.
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
+    _require_folders(context)
     machine = examination.survey_host(context.facts, context.host, os.environ)
     machine = disk_space.with_disk_space(machine, context.facts, context.layout, context.folders, context.source)
     if sentence := describe_passed_over(os.environ, machine, context.plan.toolkit):

@@ -103,23 +103,22 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
 def requested_cells(
     facts: Facts,
     selected: Release | None,
-    native: str,
     names: Collection[str],
     further: Callable[[Cell], Iterable[str]] = lambda _: (),
 ) -> Iterator[tuple[str, Cell]]:
-    """Yield the cells of other machines that are among `names`, each with its session's name there.
+    """Yield the cells that are among `names` with an architecture, each with its session's name there.
 
     `further` returns what else is made of a cell's wheel: "libtorch-3.10-cpu-aarch64" is "libtorch-3.10-cpu"
     on an aarch64 machine.
     """
     for arch in facts.arches:
-        if arch == native or not any(name.endswith(f"-{arch}") for name in names):
+        if not any(name.endswith(f"-{arch}") for name in names):
             continue
         for cell in buildable_cells(facts, selected, arch):
             for word in (cell.build.session, *further(cell)):
-                build = replace(cell.build, session=word)
-                if build.identifier(native) in names:
-                    yield build.identifier(arch), cell
+                session = replace(cell.build, session=word).identifier(arch)
+                if f"{session}-{arch}" in names:
+                    yield session, cell
 
 
 def selecting_tag(facts: Facts, release: Release) -> str:

@@ -232,7 +232,7 @@ def read_package(path: Path, problems: list[str]) -> Package:
         off_spelling={name: off.text(name) for name in list(off.data)},
         rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
         debian=debian.mapping("sources"),
-        debian_fill=debian.mapping("fill"),
+        debian_fill=debian.map("fill", TomlTable.mapping),
         smoke=_smoke(file),
         editions=tuple(_edition(table) for table in file.tables("release")),
     )

@@ -60,6 +60,8 @@ class Rule:
     append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
     requires: tuple[str, ...] = ()
     installs: tuple[str, ...] = ()  # what pip is to install with the wheel; {triton} is that partner's version
+    folders: tuple[str, ...] = ()  # of the source, which a build compiles: empty ones stop it
+    unless: tuple[str, ...] = ()  # variables with which it does not
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
@@ -121,8 +123,8 @@ class Package:
     rules: tuple[Rule, ...]
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
-    debian: Mapping[str, str] = no_entries()  # version -> source package in Debian
-    debian_fill: Mapping[str, str] = no_entries()  # submodule path -> source package
+    debian: Mapping[str, str] = no_entries()  # version -> suite and source package in Debian: "trixie/pytorch"
+    debian_fill: Mapping[str, Mapping[str, str]] = no_entries()  # suite -> submodule path -> source package
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     editions: tuple[Edition, ...] = ()  # releases that its own file declares
@@ -491,6 +493,7 @@ class Plan:
     libraries: Mapping[str, str] = no_entries()  # "cudnn" -> "8.5.0.96", where a kept one is taken
     kept: Mapping[str, str] = no_entries()  # how these are called where they are kept
     differs: tuple[Shortfall, ...] = ()  # where it is not as the official wheel on purpose, and why
+    folders: tuple[str, ...] = ()  # of the source that may not be empty
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
 
 

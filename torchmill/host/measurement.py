@@ -79,7 +79,7 @@ def measure_host(
             complete=True,
             compilers=known.result(),
             tools={**host.tools, **programs.xcode_tools(tools, run)},
-            versions=versions.result() | programs.macos_version(run),
+            versions=versions.result() | programs.macos_version(run) | programs.system_codename(),
             interpreters=_texts(places),
             broken_interpreters=_texts(interpreters.shadowing_shims(places, environ, home) | broken.result()),
             headless_interpreters=_texts(headless.result()),

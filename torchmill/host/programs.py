@@ -1,6 +1,7 @@
 """Run a machine's compilers and tools for their versions, and list its installed system packages."""
 
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -105,6 +106,15 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
 def _of_conda(prefix: Path) -> dict[str, str]:
     matches = (_CONDA.fullmatch(path.stem) for path in find_paths(prefix / "conda-meta", "*.json"))
     return {match["name"]: match["version"] for match in matches if match}
+
+
+def system_codename() -> dict[str, str]:
+    """Return what a Linux distribution calls its release, as the version of a tool: {"codename": "trixie"}."""
+    try:
+        name = platform.freedesktop_os_release().get("VERSION_CODENAME")
+    except OSError:  # no Linux, or one that does not say what it is
+        return {}
+    return {"codename": name} if name else {}
 
 
 def macos_version(run: RunProgram) -> dict[str, str]:

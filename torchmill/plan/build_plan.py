@@ -122,6 +122,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         lacks=tuple(
             Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
         ),
+        folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.toolkit,
         libraries=using.libraries,

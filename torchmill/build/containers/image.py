@@ -34,6 +34,22 @@ def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseIma
     return (fitting or found[:1])[-1]
 
 
+def debian_image(images: ImageFacts, arch: str, suite: str, release: str) -> BaseImage:
+    """Return the image of the Debian that has the source of a release.
+
+    Raises ConfigError where none has, or the facts have no image of it.
+    """
+    if not suite:
+        raise ConfigError(
+            f"invoke image: no Debian is known to have the source of {release}: take another --purpose",
+            code="release-not-in-debian",
+        )
+    for one in _images(images, "system", arch):
+        if one.tag.startswith(suite):
+            return one
+    raise _no_image("system", arch, f" of Debian's {suite}")
+
+
 def base_image(
     images: ImageFacts,
     role: str,

@@ -163,7 +163,7 @@ def system_packages_of_image(
     cells = buildable_cells(facts, request.release, request.arch)
     names = [
         *facts.images.tools.get(base.manager, ()),
-        *system_packages.required_packages(facts, cells, manager, None),
+        *system_packages.required_packages(facts, cells, manager, "debian" if request.purpose == "debian" else None),
     ]
     if base.manager == "apt" and base.role == "python":
         names += _beside(base, found)

@@ -92,6 +92,10 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     images, arch = facts.images, request.arch
     if request.purpose == "distribution":
         return image.manylinux_image(images, arch, request.release.glibc)
+    if request.purpose == "debian":
+        release = request.release
+        suite, _, _ = facts.packages[release.package].debian.get(release.version, "").partition("/")
+        return image.debian_image(images, arch, suite, str(release))
     role, given = "cuda" if request.toolkit else "system", bool(request.base)
     return image.base_image(images, role, arch, toolkit=request.toolkit, given=given)
 

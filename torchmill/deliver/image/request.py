@@ -19,6 +19,7 @@ KINDS = {
 PURPOSES = {
     "distribution": "wheels that are given to others: manylinux, an old C library",
     "development": "wheels for systems like this one: Debian or Ubuntu",
+    "debian": "wheels of what `invoke fetch --from debian` brings: the Debian that has it, with its libraries",
 }
 
 

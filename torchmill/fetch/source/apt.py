@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,6 +37,7 @@ _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
 _Found = TypeVar("_Found")
 
+KEYRINGS = Path("/usr/share/keyrings")
 SOURCES, BINARIES = "deb-src", "deb"  # what an archive's lists are of
 
 
@@ -238,6 +239,65 @@ def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
             fields[key] = value.strip()
 
 
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+# Names by which a machine's lists show that their archive is the distribution's, other suites and all.
+_NAMES = {
+    "debian": {"bullseye", "bookworm", "trixie", "forky", "sid", "oldoldstable", "oldstable", "stable", "testing"},
+    "ubuntu": {"focal", "jammy", "noble", "questing", "resolute"},
+}
+_SUITE_KEYRINGS = {"debian": "debian-archive-keyring.gpg", "ubuntu": "ubuntu-archive-keyring.gpg"}
+# For machines whose lists name no archive of it.
+_ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
+
+
+@dataclass(frozen=True, slots=True)
+class DebianSuite:
+    """One suite of one distribution, for one machine."""
+
+    distribution: str  # "debian", "ubuntu"
+    name: str  # "bookworm"
+    components: tuple[str, ...]
+    arch: str
+
+    def __str__(self) -> str:
+        """Return how messages call it: "Debian's bookworm"."""
+        return f"{self.distribution.title()}'s {self.name}"
+
+    @property
+    def architecture(self) -> str:
+        """Return what the distribution calls the machine: "amd64"."""
+        return ARCHITECTURES[self.arch]
+
+    @property
+    def keyring(self) -> str:
+        """Return the file name of the keys that sign it."""
+        return _SUITE_KEYRINGS[self.distribution]
+
+
+def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
+    """Parse the suite of a source in the facts: ("debian/bookworm/main", "debian/bookworm/non-free")."""
+    parts = [one.split("/") for one in where]
+    return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
+
+
+def suite_archives(
+    suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path, lists: str = BINARIES
+) -> tuple[AptArchive, ...]:
+    """Return where a suite is read: an archive that the machine uses, else the distribution's own.
+
+    None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
+    """
+    archives: list[AptArchive] = []
+    for names in ({suite.name}, _NAMES[suite.distribution]):
+        archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
+    keyring = keyrings / suite.keyring
+    if not archives and keyring.exists():
+        archives = [AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))]
+    read = (replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives)
+    return tuple(dict.fromkeys(read))
+
+
 _STATUS = re.compile(r"dlstatus:\d+:(?P<percent>[\d.]+):")
 _GLIBC = re.compile(r"\blibc6 \(>= (\d+\.\d+)")
 _NAME = re.compile(r"[^\s:(\[<]+")
@@ -369,11 +429,12 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
     Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for too long.
     """
     package, release = request.package, request.release
-    name = package.debian.get(release.version)
-    if name is None:
+    where, _, name = package.debian.get(release.version, "").partition("/")
+    if not name:
+        places = [f"{version} in {place.partition('/')[0]}" for version, place in package.debian.items()]
         raise SourceError(
             f"Debian's source archive does not have {package.name} {release.version} (it has "
-            f"{', '.join(package.debian) or 'no release of it'}): {request.ways_out()}",
+            f"{', '.join(places) or 'no release of it'}): {request.ways_out()}",
             code="release-not-in-debian",
         )
     if shutil.which("apt-get") is None:
@@ -382,24 +443,28 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
         )
     with contextlib.closing(progress.task(request.what)) as bar, slot.scratch() as tree:
         with hold_apt(cache):
-            if not (archives := machine_archives(_ETC)):
+            suite = DebianSuite(DEBIAN, where, ("main",), "")
+            if not (archives := suite_archives(suite, machine_archives(_ETC), KEYRINGS, SOURCES)):
                 raise HostError(
-                    f"{_ETC} lists no archive to take sources from: add a `deb` line for Debian",
+                    f"{suite} is in no line of {_ETC}, and its keys ({KEYRINGS / suite.keyring}) are missing: "
+                    "add a `deb` line for it, or install debian-archive-keyring",
                     code="no-apt-archive",
                 )
-            bar.update(0, None, "reading Debian's lists")
-            apt = Apt(cache)
+            bar.update(0, None, f"reading the lists of {suite}")
+            apt = Apt(cache / f"{where}-sources")
             apt.configure(archives)
-            package_found = _download(apt, name, release.version, request, bar)
+            package_found = _download(apt, suite, name, release.version, request, bar)
             unpack_archive(apt.downloads / package_found.tarball, tree, bar)
-            filled = _fill_submodules(apt, tree, request, bar)
+            filled = _fill_submodules(apt, suite, tree, request, bar)
         require_python_project(tree, f"Debian's {package_found.tarball}")
         notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
         return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
 
 
-def _download(apt: Apt, name: str, version: str | None, request: SourceRequest, bar: ProgressBar) -> SourcePackage:
+def _download(  # noqa: PLR0917 - what to bring, from where, for whom
+    apt: Apt, suite: DebianSuite, name: str, version: str | None, request: SourceRequest, bar: ProgressBar
+) -> SourcePackage:
     """Return the listed package, its tarball downloaded and checked."""
     try:
         found, failure = apt.query(lambda: apt.find(name, version), bool)
@@ -407,10 +472,9 @@ def _download(apt: Apt, name: str, version: str | None, request: SourceRequest, 
             raise failure
         if found is None:
             other = apt.find(name)
-            has = f"they have {name} {other.upstream}" if other else f"they have no {name}"
+            has = f"it has {name} {other.upstream} now" if other else f"it has no {name}"
             raise SourceError(
-                f"the apt archives of this machine do not have {name} {version or ''} ({has}): "
-                f"use a machine of the Debian release that does, or {request.ways_out()}",
+                f"{suite} does not have {' '.join(filter(None, (name, version)))} ({has}): {request.ways_out()}",
                 code="release-not-in-debian",
             )
         bar.update(0, None, f"downloading {found.tarball}")
@@ -420,14 +484,16 @@ def _download(apt: Apt, name: str, version: str | None, request: SourceRequest, 
     return found
 
 
-def _fill_submodules(apt: Apt, tree: Path, request: SourceRequest, bar: ProgressBar) -> tuple[str, ...]:
+def _fill_submodules(
+    apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar
+) -> tuple[str, ...]:
     """Put Debian's copies into submodule folders that its repacked archive leaves empty, and name them."""
     filled = []
-    for path, name in request.package.debian_fill.items():
+    for path, name in request.package.debian_fill.get(suite.name, {}).items():
         folder = tree / path
         if folder.is_dir() and any(folder.iterdir()):
             continue
-        found = _download(apt, name, None, request, bar)
+        found = _download(apt, suite, name, None, request, bar)
         if folder.exists():
             folder.rmdir()
         folder.parent.mkdir(parents=True, exist_ok=True)

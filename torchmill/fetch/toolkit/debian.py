@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.source.apt import (
-    BINARIES,
+    KEYRINGS,
     Apt,
     AptArchive,
     BinaryPackage,
+    DebianSuite,
     apt_complaint,
     apt_settings,
     download_binaries,
@@ -33,6 +34,8 @@ from torchmill.fetch.source.apt import (
     list_binaries,
     machine_archives,
     package_closure,
+    parse_suite,
+    suite_archives,
 )
 from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.request import (
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
 
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")
-_KEYRINGS = Path("/usr/share/keyrings")
 _WAYS = "run the command again to resume, or use another provider (`--from`)"
 
 
@@ -72,7 +74,7 @@ def offer(
     places = [(source, parse_suite(source.where, request.arch)) for source in sources]
     answers = []
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
-        archives = suite_archives(where, machine, _KEYRINGS)
+        archives = suite_archives(where, machine, KEYRINGS)
         answer = _ask(request, where, source.packages, archives, cache, progress)
         if isinstance(answer, ProviderOffer):
             return answer
@@ -91,7 +93,7 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     """Return what one suite has among some packages, or why it cannot serve."""
     pinned = pinned_versions(names, request.version)
     if not archives:
-        return f"{where} is in no line of {_ETC}, and its keys ({_KEYRINGS / where.keyring}) are missing"
+        return f"{where} is in no line of {_ETC}, and its keys ({KEYRINGS / where.keyring}) are missing"
     apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
     with contextlib.closing(progress.task(f"{request}, {where}")) as bar, hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
@@ -248,73 +250,6 @@ def place_compiler_file(path: str) -> str | None:
     """Return where a file of a compiler goes: its parts find each other if they keep their distances."""
     match = _COMPILER.fullmatch(path)
     return match[1] if match else None
-
-
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-# Names by which a machine's lists show that their archive is the distribution's, other suites and all.
-_NAMES = {
-    "debian": {
-        "bullseye",
-        "bookworm",
-        "trixie",
-        "forky",
-        "sid",
-        "oldoldstable",
-        "oldstable",
-        "stable",
-        "testing",
-    },
-    "ubuntu": {"focal", "jammy", "noble", "questing", "resolute"},
-}
-_SUITE_KEYRINGS = {"debian": "debian-archive-keyring.gpg", "ubuntu": "ubuntu-archive-keyring.gpg"}
-# For machines whose lists name no archive of it.
-_ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
-
-
-@dataclass(frozen=True, slots=True)
-class DebianSuite:
-    """One suite of one distribution, for one machine."""
-
-    distribution: str  # "debian", "ubuntu"
-    name: str  # "bookworm"
-    components: tuple[str, ...]
-    arch: str
-
-    def __str__(self) -> str:
-        """Return how messages call it: "Debian's bookworm"."""
-        return f"{self.distribution.title()}'s {self.name}"
-
-    @property
-    def architecture(self) -> str:
-        """Return what the distribution calls the machine: "amd64"."""
-        return ARCHITECTURES[self.arch]
-
-    @property
-    def keyring(self) -> str:
-        """Return the file name of the keys that sign it."""
-        return _SUITE_KEYRINGS[self.distribution]
-
-
-def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
-    """Parse the suite of a source in the facts: ("debian/bookworm/main", "debian/bookworm/non-free")."""
-    parts = [one.split("/") for one in where]
-    return DebianSuite(parts[0][0], parts[0][1], tuple(component for _, _, component in parts), arch)
-
-
-def suite_archives(suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path) -> tuple[AptArchive, ...]:
-    """Return where a suite is read: an archive that the machine uses, else the distribution's own.
-
-    None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
-    """
-    archives: list[AptArchive] = []
-    for names in ({suite.name}, _NAMES[suite.distribution]):
-        archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
-    keyring = keyrings / suite.keyring
-    if not archives and keyring.exists():
-        archives = [AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))]
-    read = (replace(one, suite=suite.name, components=suite.components, lists=BINARIES) for one in archives)
-    return tuple(dict.fromkeys(read))
 
 
 def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:

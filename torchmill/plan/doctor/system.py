@@ -114,6 +114,7 @@ def check_system(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the rest of the system."""
     yield from _machine(context)
     yield source_finding(context)
+    yield from _suite(context)
     yield from _packages(context)
     yield from _blas(context)
     if context.host.system == "linux":
@@ -142,6 +143,25 @@ def source_finding(context: CheckContext) -> Finding:
         return Finding("source", "not fetched", tag, "warning", cure, "the session starts when it is there")
     commit = f", commit {source.commit[:8]}" if source.commit else ""
     return Finding("source", f"{source.tag} from {source.provider}{commit}", tag, "ok")
+
+
+def _suite(context: CheckContext) -> Iterator[Finding]:
+    """Yield the finding on the Debian whose libraries stand in for those that its source leaves out."""
+    package, cell = context.facts.packages[context.build.package], context.cell
+    needed = package.debian.get(cell.release.version, "").partition("/")[0]
+    if context.source is None or context.source.provider != "debian" or needed not in package.debian_fill:
+        return
+    found = context.host.versions.get("codename")
+    verdict: Verdict = "unknown" if found is None else "ok" if found == needed else "failure"
+    tag = cell_lookup.selecting_tag(context.facts, cell.release)
+    yield Finding(
+        "Debian",
+        found or "not described",
+        needed,
+        verdict,
+        f"invoke image --kind builder --purpose debian --tag {tag} --build; nox -s {context.build.identifier('')}",
+        "the source links the libraries of that Debian, and other systems have other versions of them",
+    )
 
 
 def _packages(context: CheckContext) -> Iterator[Finding]:
