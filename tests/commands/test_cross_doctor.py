@@ -15,7 +15,7 @@ from torchmill.build.containers.engine import Engine, EngineHost
 from torchmill.commands import cross_build
 from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import Facts, Options, Source
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -87,6 +87,16 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
     assert failed.keys() == cures.keys()
     for subject, cure in cures.items():
         assert failed[subject].cure.startswith(cure)
+
+
+def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
+    asked = question(shipped)
+    fetched = Source("torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False)
+    lacking = replace(READY, image="mine", has_image=False)
+    said = {one.subject: one for one in cross_build.container_findings(replace(asked, source=fetched), lacking)}
+    assert said["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
+    first = next(cross_build.builder_images(shipped, asked.cell, fetched))
+    assert first == "localhost/torch-builder:1.13.1-cpu-aarch64-debian"
 
 
 def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Facts) -> None:

@@ -42,7 +42,7 @@ from torchmill.build.tree import BuildFolders
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Plan
+from torchmill.config.model import Facts, Host, Options, Plan, Source
 from torchmill.core import process
 from torchmill.core.errors import (
     BuildError,
@@ -57,7 +57,7 @@ from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
-from torchmill.fetch.source.source_dir import load_source
+from torchmill.fetch.source.source_dir import DEBIAN, load_source
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
@@ -159,7 +159,8 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions,
     refuse_impossible(facts, goal)
     engine = find_engine(os.environ, asked.engine)
     engine_host = find_engine_host(engine, os.environ, machine.system)
-    seen = look_for_image(engine, engine_host, facts, goal.cell, asked.image)
+    fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
+    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, asked.image)
     tag = cell_lookup.selecting_tag(facts, goal.cell.release)
     goal = replace(goal, tag=tag, image=seen.image, options=asked.options)
     place = _place(root)
@@ -167,7 +168,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions,
     plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
     where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
-    question = CheckContext(facts, goal.cell, machine, plan)
+    question = CheckContext(facts, goal.cell, machine, plan, fetched)
     findings = (_emulation(question, seen), _image(question, seen))
     return PreparedRun(
         goal,
@@ -181,9 +182,11 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions,
     )
 
 
-def look_for_image(engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, image: str) -> ContainerFacts:
+def look_for_image(  # noqa: PLR0917 - where to look, and for what
+    engine: Engine, engine_host: EngineHost, facts: Facts, cell: Cell, source: Source | None, image: str
+) -> ContainerFacts:
     """Return what there is for the container of a cell, in an image of that name or, without one, a builder's."""
-    names = [image] if image else list(builder_images(facts, cell))
+    names = [image] if image else list(builder_images(facts, cell, source))
     there = next((name for name in names if has_image(engine, name, os.environ)), None)
     return ContainerFacts(engine, "", engine_host, there or names[0], there is not None, _handlers())
 
@@ -192,11 +195,12 @@ def _handlers() -> dict[str, str] | None:
     return read_binfmt_entries() if sys.platform == "linux" else None
 
 
-def builder_command(facts: Facts, cell: Cell) -> str:
-    """Return the command that makes the image of a cell."""
-    toolkit = f" --toolkit {cell.build.cuda}" if cell.build.cuda else ""
+def builder_command(facts: Facts, cell: Cell, source: Source | None) -> str:
+    """Return the command that makes the image in which a cell is built of a source."""
+    more = f" --toolkit {cell.build.cuda}" if cell.build.cuda else ""
+    more += " --purpose debian" if source and source.provider == DEBIAN else ""
     tag = cell_lookup.selecting_tag(facts, cell.release)
-    return f"invoke image --kind builder --tag {tag} --arch {cell.build.arch}{toolkit} --build"
+    return f"invoke image --kind builder --tag {tag} --arch {cell.build.arch}{more} --build"
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
@@ -219,12 +223,12 @@ def default_image() -> str:
     return os.environ.get(IMAGE_VARIABLE, "")
 
 
-def builder_images(facts: Facts, cell: Cell) -> Iterator[str]:
-    """Yield the names of the images that `invoke image --kind builder` makes for a cell."""
+def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
+    """Yield the names of the builders that `invoke image` makes for a cell: that for a source of Debian's goes first."""
     base = matrix.base_package(facts).name
     release = matrix.find_release(facts, base, cell.release.torch_version)
     build = cell.build
-    for purpose in PURPOSES:
+    for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
         yield ImageRequest("builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose).tag
 
 
@@ -319,7 +323,7 @@ def examine_way_into_container(
     try:
         engine = find_engine(os.environ)
         engine_host = find_engine_host(engine, os.environ, host.system)
-        seen = look_for_image(engine, engine_host, facts, cell, default_image())
+        seen = look_for_image(engine, engine_host, facts, cell, fetched, default_image())
     except HostError as error:
         seen = ContainerFacts(None, str(error), handlers=_handlers())
     return tuple(container_findings(question, seen))
@@ -373,7 +377,7 @@ def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     subject, needed = "image", f"a builder for {question.build.arch}"
     if seen.has_image:
         return Finding(subject, seen.image, needed, "ok")
-    cure = builder_command(question.facts, question.cell)
+    cure = builder_command(question.facts, question.cell, question.source)
     if seen.engine is None:
         return Finding(subject, "not known without an engine", needed, "unknown", cure)
     because = (
