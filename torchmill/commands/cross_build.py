@@ -224,7 +224,7 @@ def default_image() -> str:
 
 
 def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
-    """Yield the names of the builders that `invoke image` makes for a cell: that for a source of Debian's goes first."""
+    """Yield the names of the builders that `invoke image` makes for a cell: that for its source goes first."""
     base = matrix.base_package(facts).name
     release = matrix.find_release(facts, base, cell.release.torch_version)
     build = cell.build
