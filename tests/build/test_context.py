@@ -4,18 +4,31 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from torchmill.build import context
 from torchmill.build.pipeline import preflight
-from torchmill.config.model import Compiler, Facts, Options
+from torchmill.config.model import Compiler, Facts, OfferedWheels, Options
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
     noted: list[str] = []
     preflight(job(known, tmp_path, HOST), noted.append)
     assert [line.partition(":")[0] for line in noted] == ["glibc"]
+
+
+def test_a_published_wheel_that_would_do_is_noted(known: Facts, tmp_path: Path) -> None:
+    release = replace(known.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
+    index = ("pypi", "https://pypi.org/simple", ("base",), SpecifierSet(">=1"), ("cpu",), ("x86_64",), "test", "", True)
+    releases = {**known.releases, "base": (release, *known.releases["base"][1:])}
+    facts, noted = replace(known, releases=releases, elsewhere=(OfferedWheels(*index),)), list[str]()
+    preflight(job(facts, tmp_path, HOST), noted.append)
+    assert noted[0] == "by the facts, an official wheel would do as well: `pip install base==1.0.0`"
+    noted.clear()
+    preflight(job(facts, tmp_path, HOST, options=Options(settings={"CFLAGS": "-O2"})), noted.append)
+    assert not any("would do as well" in line for line in noted)
 
 
 def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:

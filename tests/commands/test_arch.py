@@ -17,9 +17,8 @@ HOST = Host("x86_64", "linux", cores=8, memory=32 * 2**30, glibc="2.35")
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
     text = " ".join(answer_arch(shipped, ArchQuestion("7.0"), HOST).text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
-    assert re.search(
-        r"official builds of 1\.0\.0 to .*; build it yourself: torch up to \S+ builds with CUDA 12\.9", text
-    )
+    assert "official builds that run on it: 1.0.0 to 2.14.1 (code for 7.0)" in text
+    assert re.search(r"; build it yourself: torch up to \S+ builds with CUDA 12\.9", text)
 
 
 def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
@@ -94,3 +93,57 @@ def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> N
     host = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),))
     assert answer_arch(shipped, ArchQuestion("native"), host).data["list"] == "8.6"
     assert answer_arch(shipped, ArchQuestion(local=True), host).data["list"] == "8.6"
+
+
+HERE = """\
+arch = "x86_64"
+system = "linux"
+cores = 16
+memory = "64 GiB"
+glibc = "2.35"
+driver = "{driver}"
+compiler = "gcc 11.4.0"
+
+[[gpus]]
+name = "{gpu}"
+"""
+
+
+def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) -> None:
+    def told(*names: str) -> str:
+        return " ".join(answer_arch(shipped, ArchQuestion(names=names), HOST).text.split())
+
+    assert "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 to 2.6.0 (code for 3.7), 2.7.0 to 2.7.1 (not recorded)" in told("K80")
+    assert "run on it: 1.0.0 to 2.14.1 (code for 5.0)" in told("GTX 960")
+    assert "1.6.0 to 2.14.1 (code for 6.0)" in told("GTX 1080 Ti")
+    assert "1.8.0 to 2.15.0 (code for 8.6); for aarch64: 2.9.0 to 2.15.0 (code for 8.0)" in told("RTX 4090")
+    assert "an official wheel with CUDA 13.2 would do as well: `pip install torch==2.15.0`; it needs driver" in told(
+        "H100"
+    )
+    orin = told("Jetson AGX Orin")
+    assert "official builds that run on it: none; build it yourself" in orin
+    assert "no official wheel is known to run on all of these GPUs" in orin
+    both = answer_arch(shipped, ArchQuestion(names=("K80", "GTX 960")), HOST)
+    assert both.data["list"] == "3.7;5.2"
+    assert both.data["published"]["version"] == "2.6.0+cu118"
+    assert both.data["capabilities"][1]["official"]["x86_64"]["2.14.1"] == "code for 5.0"
+
+
+def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_would_do(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.toml"
+    machine.write_text(HERE.format(driver="535.104.05", gpu="NVIDIA GeForce RTX 3090"), encoding="utf-8")
+    asked = ("arch", "--local", f"--host={machine}", "--tag=v2.4.1")
+    told = run("invoke", *asked, home=tmp_path).stdout
+    assert "TORCH_CUDA_ARCH_LIST=8.6\n" in told
+    assert "by the facts, an official wheel with CUDA 12.1 would do as well: `pip install torch==2.4.1`\n" in told
+    assert re.search(
+        r"`--arch-list '8.6'` is enough: wheel-3.12-cu124 of torch 2.4.1 then takes about .* instead", told
+    )
+    assert json.loads(run("invoke", *asked, "--json", home=tmp_path).stdout)["saving"] in told
+
+
+def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
+    host = replace(HOST, gpus=(Gpu("A100", "8.0"), Gpu("RTX 3090", "8.6")), driver="470.57.02")
+    found = answer_arch(shipped, ArchQuestion(local=True), host)
+    assert found.data["list"] == "8.0"
+    assert "cu118" in found.data["published"]["version"], "the driver is too old for CUDA 12"

@@ -15,7 +15,7 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
     with pytest.raises(ImpossibleBuildError) as error:
         cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
     text = str(error.value)
-    assert "wheel-3.13-cpu is impossible: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
+    assert "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
     assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
     assert "releases that can build it: v2.0.0" in text
 
@@ -48,10 +48,10 @@ def test_explain_gives_every_reason(known: Facts) -> None:
     old = matrix.find_release(known, "base", "v1.0.0")
     assert cell_lookup.explain_cell(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
         (
-            "wheel-3.13-cu124 is impossible: base 1.0.0 was released for Python 3.9, 3.10: "
+            "wheel-3.13-cu124 is untried: base 1.0.0 was released for Python 3.9, 3.10: "
             "nobody is known to have tried a newer one"
         ),
-        "also: base 1.0.0 builds with CUDA >=10.2,<12",
+        "also: base 1.0.0 builds with CUDA >=10.2,<12: nobody is known to have tried a newer one",
         "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
         "releases that can build it: v2.0.0",
     ]

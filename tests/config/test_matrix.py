@@ -8,6 +8,7 @@ from tests.support.refusals import refused
 from torchmill.commands import matrix
 from torchmill.config import facts_reader
 from torchmill.config.matrix import (
+    UNTRIED,
     Cell,
     buildable_cells,
     find_release,
@@ -73,7 +74,7 @@ TOO_NEW = "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have
             "x86_64",
             TOO_NEW,
         ),
-        ("3.10", "cu124", "x86_64", "base 1.0.0 builds with CUDA >=10.2,<12"),
+        ("3.10", "cu124", "x86_64", f"base 1.0.0 builds with CUDA >=10.2,<12: {UNTRIED}"),
         ("3.10", "cu102", "aarch64", "CUDA 10.2 exists for x86_64 only"),
         ("3.10", "cu118", "aarch64", "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"),
     ],
@@ -88,7 +89,7 @@ def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
     build = Build("base", "wheel", "3.13", "cu124", "arm64", "12.4")
     assert make_cell(known, known.releases["base"][0], build).reasons == (
         TOO_NEW,
-        "base 1.0.0 builds with CUDA >=10.2,<12",
+        f"base 1.0.0 builds with CUDA >=10.2,<12: {UNTRIED}",
         "CUDA 12.4 exists for x86_64, aarch64 only",
     )
 

@@ -11,7 +11,7 @@ from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
 from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
 from torchmill.host.description import load_host
-from torchmill.plan import build_plan, estimate
+from torchmill.plan import build_plan, estimate, published
 from torchmill.plan.doctor import examination, system
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.options import parse_options
@@ -328,4 +328,4 @@ def test_a_disk_may_run_out_of_inodes(shipped: Facts, inodes: int | None, verdic
     ],
 )
 def test_the_official_tags_promise_a_glibc(tags: list[str], arch: str, glibc: str | None) -> None:
-    assert system.official_glibc(dict.fromkeys(tags), arch) == glibc
+    assert published.official_glibc(dict.fromkeys(tags), arch) == glibc

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.machines import made_up_programs
 from torchmill.config import cell_lookup, matrix
+from torchmill.config.arch_list import gpu_capability
 from torchmill.config.model import Capability, Facts, Gpu, Host, Options
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import gpu_driver
@@ -56,8 +57,8 @@ def test_code_runs_on_gpus_like_the_one_it_was_made_for(gpus: Facts, listed: str
 
 
 def test_a_gpu_is_known_by_its_name(gpus: Facts) -> None:
-    assert gpu_driver.gpu_capability(gpus, RTX) == GPUS[1]
-    assert gpu_driver.gpu_capability(gpus, Gpu("Tesla K80")) is None
+    assert gpu_capability(gpus, RTX) == GPUS[1]
+    assert gpu_capability(gpus, Gpu("Tesla K80")) is None
     assert found(gpus, replace(LINUX, gpus=(Gpu("Tesla K80"),)))["GPU"].verdict == "unknown"
 
 

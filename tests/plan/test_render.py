@@ -37,6 +37,7 @@ def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
         "patches",
         "lacks",
         "differs",
+        "published",
         "commands",
         "jobs",
         "wheel",

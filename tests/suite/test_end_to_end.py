@@ -159,8 +159,10 @@ def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
 def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Sample) -> None:
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("\n #", "\n #other"))
+    sample.publish()
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     assert done.returncode == 1
+    assert "an official wheel would do as well: `pip install tinytorch==1.0.0`" in done.stdout + done.stderr
     assert "patch limits-header.patch failed" in done.stdout + done.stderr
     assert not (sample.home / ".torchmill" / "logs").exists()
 

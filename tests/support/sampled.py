@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.commands import ROOT, environment, run
+from torchmill.host.native import native_arch
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -53,6 +54,16 @@ class Sample:
         found = json.loads(text)
         assert isinstance(found, dict)
         return found
+
+    def publish(self) -> None:
+        """Let the facts name a wheel of the first release on PyPI, for this Python."""
+        with (self.configs / "releases" / "1.0.0.toml").open("a", encoding="utf-8") as file:
+            file.write(f'\n[tinytorch.wheels]\nmanylinux_2_17_{native_arch()} = ["{THIS}"]\n')
+        (self.configs / "indexes.toml").write_text(
+            '[[wheels]]\nname = "pypi"\nurl = "https://pypi.org/simple"\ndefault = true\npackages = ["tinytorch"]\n'
+            f'release = ">=1.0"\nvariants = ["cpu"]\narches = ["{native_arch()}"]\nsource = "a test"\n',
+            encoding="utf-8",
+        )
 
     def add_rule(self, text: str) -> None:
         with (self.configs / "packages" / "tinytorch.toml").open("a", encoding="utf-8") as file:

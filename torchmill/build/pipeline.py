@@ -92,6 +92,8 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
         raise HostError(
             f"{context.plan.identifier} cannot be built on this machine yet:\n{lines}", code="host-not-ready"
         )
+    if context.plan.published:
+        note(str(context.plan.published))
     for one in findings:
         if one.verdict == "warning":
             note(one.sentence())

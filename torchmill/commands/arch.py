@@ -1,14 +1,15 @@
 """`invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.config import selection
 from torchmill.config.arch_list import (
     ArchTarget,
-    NamedGpu,
     find_gpus,
     format_arch_list,
     gpus_of_host,
@@ -27,9 +28,18 @@ from torchmill.config.arch_list_check import (
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
+from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.published import (
+    OFFICIAL_ARCHES,
+    UNRECORDED,
+    known_host,
+    newest_published,
+    official_ways,
+    with_gpus,
+)
 
 WIDTH = 100
 
@@ -42,6 +52,7 @@ class ArchQuestion(NamedTuple):
     local: bool = False  # the GPUs of this machine
     cuda: str = ""  # the toolkit that must make code for it
     tag: str = ""  # the release of torch that must read it
+    selected: str = ""  # the tag of the release that time is told for where none is named
 
 
 def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
@@ -58,7 +69,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "drivers": {
             toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()} for toolkit in able
         },
-        "official": [release.version for release in _official(facts, one)],
+        "official": {arch: official_ways(facts, one, arch) for arch in OFFICIAL_ARCHES},
         "buildable": _buildable(facts, able),
         "runs": {gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
     }
@@ -110,28 +121,17 @@ def _targets(facts: Facts, one: Capability) -> list[str]:
 
 
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
-    """Tell which official builds have a capability, and how to get it where the newest have not."""
+    """Tell which official builds run on a capability, and how to build one where the newest do not."""
     everything = facts.releases[base_package(facts).name]
-    having = _official(facts, one)
-    text = f"in official builds of {_stretches(everything, having)}" if having else "in no official build"
-    if everything[-1] in having:
+    ways = official_ways(facts, one, "aarch64" if one.tegra else "x86_64")
+    text = f"official builds that run on it: {_stretches(everything, ways) or 'none'}"
+    if not one.tegra and (on_arm := official_ways(facts, one, "aarch64")):
+        text += f"; for aarch64: {_stretches(everything, on_arm)}"
+    if ways.get(everything[-1].version, UNRECORDED) != UNRECORDED:
         return text
     if not (buildable := _buildable(facts, able)):
         return f"{text}; no release builds with such a toolkit"
     return f"{text}; build it yourself: torch up to {buildable[0]} builds with CUDA {buildable[1]}"
-
-
-def _official(facts: Facts, one: Capability) -> list[Release]:
-    """Return the releases of which an official build has code for a capability."""
-    return [
-        release
-        for release in facts.releases[base_package(facts).name]
-        if any(
-            one.name in (entry.removesuffix("+PTX") for entry in listed.split(";"))
-            for said in release.cuda_official.values()
-            for listed in said.capabilities.values()
-        )
-    ]
 
 
 def _buildable(facts: Facts, able: Iterable[Toolkit]) -> tuple[str, str] | None:
@@ -144,14 +144,14 @@ def _buildable(facts: Facts, able: Iterable[Toolkit]) -> tuple[str, str] | None:
     return None
 
 
-def _stretches(everything: Sequence[Release], some: Sequence[Release]) -> str:
-    """Return "1.0.0 to 1.3.1, 1.7.0" of releases among all that there are."""
+def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:
+    """Return "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 (code for 3.7)"."""
     texts = []
-    for inside, group in groupby(everything, key=lambda release: release in some):
+    for way, group in groupby(everything, key=lambda release: ways.get(release.version)):
         members = list(group)
-        if inside:
-            first, last = members[0].version, members[-1].version
-            texts.append(first if first == last else f"{first} to {last}")
+        first, last = members[0].version, members[-1].version
+        if way:
+            texts.append(f"{first if first == last else f'{first} to {last}'} ({way})")
     return ", ".join(texts)
 
 
@@ -165,7 +165,9 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
     release = find_release(facts, base_package(facts).name, question.tag) if question.tag else None
     gpus = [one for name in question.names for one in find_gpus(facts, name)]
     gpus += gpus_of_host(facts, host.gpus) if question.local else ()
-    asked = question.text or ";".join(dict.fromkeys(one.capability.name for one in gpus))
+    own = {one.capability.name: one.capability for one in gpus}
+    shortest = format_arch_list(shortest_arch_list(facts, own.values()))
+    asked = question.text or (shortest if question.local else ";".join(own))
     if not asked:
         fitting = [
             one
@@ -178,10 +180,20 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
     names = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in names]
     plan = _plan(facts, targets, toolkit, release, host)
+    releases = [release] if release else facts.releases[base_package(facts).name]
+    wheel = newest_published(facts, releases, _machine(facts, tuple(own.values()) or capabilities, question, host))
+    saving = _saving(facts, question, host)
     text = [
-        *_named(facts, gpus),
+        *(f"{one.gpu}: {one.capability.name}" for one in gpus),
+        *(
+            [f"{shortest} would do: its code runs on all of them"]
+            if shortest not in {"", format_arch_list(targets)}
+            else []
+        ),
         *(_capability_as_text(facts, one) for one in capabilities),
         *_served(facts, targets),
+        str(wheel or "no official wheel is known to run on all of these GPUs"),
+        *saving,
         *_remarks(facts, targets, toolkit, release),
         *([estimate.estimate_as_text(facts, plan, host.memory)] if plan else ()),
     ]
@@ -189,10 +201,38 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
         "gpus": {one.gpu: one.capability.name for one in gpus},
         "capabilities": [capability_as_data(facts, one) for one in capabilities],
         "list": format_arch_list(targets),
+        "published": wheel and wheel.as_data(),
+        "saving": saving[0] if saving else None,
         "serves": {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities},
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandAnswer("\n".join(text), data)
+
+
+def _machine(facts: Facts, gpus: Iterable[Capability], question: ArchQuestion, host: Host) -> Host:
+    """Return the machine that a wheel is for: this one, or one of its kind of which nothing but the GPUs is known."""
+    usual = host.arch if host.system == "linux" else OFFICIAL_ARCHES[0]
+    arch = "aarch64" if any(one.tegra for one in gpus) else usual
+    here = known_host(facts, host, arch) if question.local else Host(arch, "linux", host.cores, host.memory)
+    return with_gpus(here, [one.name for one in gpus])
+
+
+def _saving(facts: Facts, question: ArchQuestion, host: Host) -> list[str]:
+    """Return how much sooner a build for this machine's GPUs ends than one with the official list.
+
+    The build is of the release that was named or selected, else of the newest that can, with an official
+    toolkit if there is one.
+    """
+    releases = facts.releases[base_package(facts).name]
+    first = [one for one in releases if one.tag == (question.tag or question.selected)]
+    for release in (*first, *reversed(releases)) if question.local else ():
+        cells = [one for one in supported_cells(facts, release, host.arch) if one.possible]
+        cells.sort(key=lambda one: (one.build.cuda in release.cuda_official, one.build.python[-1] != "t"))
+        for cell in reversed(cells):
+            wanted = question.cuda in {"", cell.build.cuda, cell.build.variant}
+            if wanted and (saving := estimate.saving_for_gpus(facts, cell, host)):
+                return saving
+    return []
 
 
 def _served(facts: Facts, targets: Sequence[ArchTarget]) -> Iterator[str]:
@@ -202,16 +242,6 @@ def _served(facts: Facts, targets: Sequence[ArchTarget]) -> Iterator[str]:
     for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
         if names := [name for name, served in ways.items() if served == way]:
             yield f"  {title:<10}  {', '.join(names)}"
-
-
-def _named(facts: Facts, named: Sequence[NamedGpu]) -> Iterator[str]:
-    """Yield each GPU's capability, and a shorter list that serves them all, if there is one."""
-    capabilities = {one.capability.name: one.capability for one in named}
-    for one in named:
-        yield f"{one.gpu}: {one.capability.name}"
-    shortest = shortest_arch_list(facts, capabilities.values())
-    if len(shortest) < len(capabilities):
-        yield f"{format_arch_list(shortest)} would do: its code runs on all of them"
 
 
 def _remarks(
@@ -248,11 +278,14 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     local: bool = False,
     cuda: str = "",
     tag: str = "",
+    host: str = "",
     json: bool = False,
 ) -> str:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
-    question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag)
-    return answer_arch(facts, question, measure_host(layout.root)).as_json_or_text(json)
+    selected = selection.selected_or_newest(facts, layout, tag).tag if local else ""
+    question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag, selected)
+    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    return answer_arch(facts, question, machine).as_json_or_text(json)
 
 
 ARCH = TaskCommand(
@@ -260,9 +293,10 @@ ARCH = TaskCommand(
     {
         "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
         "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
-        "local": "the GPUs of this machine",
+        "local": "the GPUs of this machine: the shortest list for them, and the time that it saves",
         "cuda": "the toolkit that must make code for the list, such as 11.8",
         "tag": "the release that must read it",
+        "host": "a TOML file that describes another machine",
         "json": "print JSON",
     },
     repeated=("gpu",),

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from json import dumps
+from pathlib import Path
 from typing import Any
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandAnswer, TaskCommand
 from torchmill.config import cell_lookup, selection
+from torchmill.config.arch_list_check import official_arch_list
 from torchmill.config.matrix import Cell, release_grid, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
+from torchmill.host.description import load_host
+from torchmill.host.measurement import measure_host
 from torchmill.host.native import native_arch
+from torchmill.plan.published import find_published, why_unpublished
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
@@ -34,11 +39,18 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(cells)
 
 
-def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "") -> str:
-    """Say whether a cell can be built, why not, and what can be built instead."""
-    release, native = selection.selected_release(facts, layout, tag), native_arch()
-    cell_lookup.find_cell(facts, identifier, native, release)
-    return cell_lookup.explain_cell(facts, identifier, native, release)
+def explain_cell_name(  # noqa: PLR0917 - every one is an option
+    facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "", json: bool = False
+) -> str:
+    """Say whether a cell can be built, why not, and what can be built or installed instead."""
+    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    release = selection.selected_release(facts, layout, tag)
+    cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
+    wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
+    why = "" if wheel else why_unpublished(facts, cell)
+    text = f"{cell_lookup.explain_cell(facts, identifier, machine.arch, release)}\n{wheel or why}"
+    data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
+    return CommandAnswer(text, data).as_json_or_text(json)
 
 
 def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
@@ -110,7 +122,12 @@ MATRIX = TaskCommand(
 
 EXPLAIN = TaskCommand(
     explain_cell_name,
-    {"identifier": "such as wheel-3.12-cpu", "tag": "the release"},
+    {
+        "identifier": "such as wheel-3.12-cpu",
+        "tag": "the release",
+        "host": "a TOML file that describes another machine",
+        "json": "print JSON",
+    },
     argument="identifier",
     required=True,
 )

@@ -60,7 +60,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         return dumps(data | ({"container": container[1]} if container else {}), indent=2)
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
-    return "\n".join([render.plan_as_text(plan, machine), cost, *([container[0]] if container else [])])
+    saving = estimate.saving_for_gpus(facts, cell, machine, options)
+    return "\n".join([render.plan_as_text(plan, machine), cost, *saving, *([container[0]] if container else [])])
 
 
 PLAN = TaskCommand(

@@ -66,6 +66,14 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu]) -> tuple[NamedGpu, ...]:
     return tuple(found)
 
 
+def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
+    """Return a GPU's compute capability: what the driver says, else what the facts say of its name."""
+    try:
+        return gpus_of_host(facts, (gpu,))[0].capability
+    except ConfigError:  # newer than the facts, or a name that they lack
+        return Capability(gpu.capability, "", ()) if gpu.capability else None
+
+
 def _words(name: str) -> list[str]:
     return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in BRANDS]
 
@@ -152,10 +160,18 @@ def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
 
 def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:
     """Return how a list serves GPUs of a capability: "code", "PTX", or None, not at all."""
-    listed = tuple(targets)
-    if any(code_runs(facts, one, gpu) for one in listed):
-        return "code"
-    return "PTX" if any(ptx_runs(facts, one, gpu) for one in listed) else None
+    served = serving_target(facts, targets, gpu)
+    return served[0] if served else None
+
+
+def serving_target(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> tuple[str, ArchTarget] | None:
+    """Return how a list serves GPUs of a capability, "code" or "PTX", and the entry that does; None: not at all."""
+    newest_first = sorted(targets, key=target_key, reverse=True)
+    for way, runs in (("code", code_runs), ("PTX", ptx_runs)):
+        for one in newest_first:
+            if runs(facts, one, gpu):
+                return way, one
+    return None
 
 
 def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:

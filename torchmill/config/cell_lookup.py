@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from torchmill.config.matrix import (
     CPU,
+    UNTRIED,
     Cell,
     all_builds,
     base_package,
@@ -21,6 +22,11 @@ from torchmill.config.matrix import (
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 
+NO_VARIANTS = {  # what people write in place of one
+    "rocm": "ROCm is no variant yet: there is cpu, and CUDA as in cu126",
+    "xpu": "Intel's GPUs are no variant yet: there is cpu, and CUDA as in cu126",
+    "mps": "on a Mac, cpu includes MPS",
+}
 NEIGHBOURS = 6  # of each kind that a message names
 SERIES = 8
 
@@ -59,6 +65,10 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier not in known:
         near = get_close_matches(identifier.strip().lower(), known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        words = identifier.lower().split("-")
+        hint = next(
+            (f": {NO_VARIANTS[name]}" for word in words if (name := word.rstrip("0123456789.")) in NO_VARIANTS), hint
+        )
         raise UnknownReleaseError(
             f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)", code="unknown-build"
         )
@@ -92,7 +102,8 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
     tag = selecting_tag(facts, nearest.release)
     which = "" if len(cells) == 1 else f" with every release; with {tag}"
     first, *more = nearest.reasons
-    lines = [f"{identifier} is impossible{which}: {first}", *(f"also: {reason}" for reason in more)]
+    word = "untried" if all(one.endswith(UNTRIED) for one in nearest.reasons) else "impossible"
+    lines = [f"{identifier} is {word}{which}: {first}", *(f"also: {reason}" for reason in more)]
     if instead := _neighbours(facts, nearest):
         lines.append(f"possible instead with {tag}: {', '.join(build.identifier(native) for build in instead)}")
     if others := [one.release for one in _cells(facts, nearest.build, None) if one.possible]:

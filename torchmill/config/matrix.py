@@ -14,6 +14,7 @@ from torchmill.core.errors import ConfigError, UnknownReleaseError
 
 CPU = "cpu"
 NOWHERE = SpecifierSet("<0")
+UNTRIED = "nobody is known to have tried a newer one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
     if release.cuda is None:
         yield f"{release} is built without CUDA"
     elif not is_within(release.cuda, toolkit.version):
-        yield f"{release} builds with CUDA {format_bounds(release.cuda)}"
+        newer = any(one.operator[0] == "<" and not one.contains(toolkit.version) for one in release.cuda)
+        yield f"{release} builds with CUDA {format_bounds(release.cuda)}{f': {UNTRIED}' * newer}"
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
 
@@ -80,7 +82,7 @@ def _python_reason(release: Release, python: str) -> str:
         return f"{release} is written for Python {known[0][0]} or newer"
     listed = ", ".join(release.pythons)
     if python_key(python) > known[-1]:
-        return f"{release} was released for Python {listed}: nobody is known to have tried a newer one"
+        return f"{release} was released for Python {listed}: {UNTRIED}"
     return f"{release} was released for Python {listed}, and not for {python}"
 
 

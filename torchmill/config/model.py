@@ -468,6 +468,34 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedWheel:
+    """A wheel that upstream published."""
+
+    package: str
+    version: str  # "2.4.1+cu118"
+    toolkit: Toolkit | None
+    index: str  # that pip must be told; "": it asks there anyway
+    pythons: tuple[str, ...]
+    code: str | None  # the compute capabilities that it has code for; None: not recorded
+    remarks: tuple[str, ...] = ()  # clauses
+
+    @property
+    def command(self) -> str:
+        """Return the command that installs it."""
+        return f"pip install {self.package}=={self.version}" + (f" --extra-index-url {self.index}" * bool(self.index))
+
+    def as_data(self) -> dict[str, object]:
+        """Return it as JSON-ready data."""
+        said = {"version": self.version, "cuda": self.toolkit and self.toolkit.version, "capabilities": self.code}
+        return said | {"command": self.command, "remarks": list(self.remarks)}
+
+    def __str__(self) -> str:
+        """Return what a user who is about to build should know, as a clause."""
+        cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
+        return "; ".join((f"by the facts, an official wheel{cuda} would do as well: `{self.command}`", *self.remarks))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that will happen for one build, computed without touching anything."""
 
@@ -495,6 +523,7 @@ class Plan:
     differs: tuple[Shortfall, ...] = ()  # where it is not as the official wheel on purpose, and why
     folders: tuple[str, ...] = ()  # of the source that may not be empty
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
+    published: PublishedWheel | None = None  # that would do as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@
 - first_error: read build logs, and find the first real error in one
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
+- published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
 - system_packages: the system packages that a release needs, and the command that installs them
 - wheel_name: the name of a wheel: version, local label and tags

@@ -30,7 +30,7 @@ from torchmill.config.model import (
 )
 from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes
-from torchmill.plan import cuda_toolkit, wheel_name
+from torchmill.plan import cuda_toolkit, published, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.wheel_name import local_label
 
@@ -92,6 +92,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     commit = source.commit if source else release.commit
     version = wheel_name.wheel_version(facts, cell, options.label, commit)
     torch = base_version(facts, cell, options)
+    usual = _asks_for_usual_wheel(options) and (source is None or source.provider != "path")
     options = replace(options, arch_list=using.arch_list)
     parallel = _unguarded_jobs(facts, cell, host, options)
     installs = [text.format(**release.partners) for rule in rules for text in rule.installs]
@@ -129,7 +130,14 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         kept=using.kept,
         differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
+        published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
     )
+
+
+def _asks_for_usual_wheel(options: Options) -> bool:
+    """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
+    usual = Options()
+    return replace(options, label=usual.label, jobs=None, memory=None, guard=True, network=False) == usual
 
 
 def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:

@@ -10,16 +10,19 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from torchmill.config.arch_list import format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
-from torchmill.config.model import Facts, Plan, Release
+from torchmill.config.matrix import Cell
+from torchmill.config.model import Facts, Host, Options, Plan, Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
-from torchmill.plan import link_overflow
-from torchmill.plan.build_plan import largest_compile
+from torchmill.plan import link_overflow, published
+from torchmill.plan.build_plan import compute_plan, largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 
 DAYS_PER_YEAR = 365.25
+_USUAL = Options()
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
@@ -343,6 +346,24 @@ def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (
     wall = estimate.wall
     likely, low, high = map(format_estimate, (wall.likely, wall.low, wall.high))
     return f"expected to take about {likely} ({low} to {high}), less for all that the compiler cache has"
+
+
+def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = _USUAL) -> list[str]:
+    """Return a sentence on how much sooner a build ends with the shortest list for the GPUs of a host.
+
+    Nothing where a list was asked for, the toolkit or the driver does not serve them, or it is no shorter.
+    """
+    toolkit = facts.toolkit(options.toolkit or cell.build.cuda)
+    gpus = [gpu_capability(facts, gpu) for gpu in published.known_host(facts, host, cell.build.arch).gpus]
+    able = [gpu for gpu in gpus if gpu and toolkit and gpu.name in toolkit.capabilities]
+    if toolkit is None or options.arch_list or not able or able != gpus or not published.is_driven(toolkit, host):
+        return []
+    listed = format_arch_list(shortest_arch_list(facts, able))
+    plans = [compute_plan(facts, cell, host, replace(options, arch_list=one)) for one in (listed, None)]
+    short, whole = (found.wall.likely if (found := estimate_build(facts, plan)) else 0.0 for plan in plans)
+    took = f"{plans[0].identifier} of {cell.release} then takes about {format_estimate(short)}"
+    sentence = f"for the GPUs here `--arch-list '{listed}'` is enough: {took} instead of {format_estimate(whole)}"
+    return [sentence] if short < whole else []
 
 
 def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:

@@ -102,6 +102,12 @@ def _promised_glibc(match: re.Match[str]) -> str | None:
     return _YEARS[match["year"]] if match["year"] else (match["version"] or "").replace("_", ".") or None
 
 
+def promised_glibc(tag: str, arch: str) -> str | None:
+    """Return the glibc that a platform tag names for a machine."""
+    match = PLATFORM_PATTERN.fullmatch(tag)
+    return _promised_glibc(match) if match and match["arch"] == arch else None
+
+
 def _check_libc(requested: str, match: re.Match[str], host: Host) -> None:
     """Raise ConfigError for a tag of another C library than the host's, or of a newer one."""
     glibc = _promised_glibc(match)

@@ -159,7 +159,7 @@ def _on(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch) ->
                 wanted = replace(request, releases=lacking, variant=variant)
                 raise _absent(facts, stock, wanted, arch, f"; or leave it out: --package {base.package}")
             return tuple(pin for pin in ours if pin is not None)
-        theirs = tuple(find_official(facts, base, release, variant, arch) for release in request.releases)
+        theirs = tuple(find_official(facts, release, variant, arch) for release in request.releases)
         if None not in theirs:
             return tuple(pin for pin in theirs if pin is not None)
     raise _absent(facts, stock, request, arch)

@@ -12,17 +12,17 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from torchmill.config.matrix import CPU, is_within, python_key
+from torchmill.config.matrix import CPU, python_key
 from torchmill.config.model import Arch, Facts, Release
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import real_path
 from torchmill.core.paths import Layout
 from torchmill.deliver.index.pages import make_entry, requirement_differences
+from torchmill.plan.published import platform_of_tag, wheel_places, wheel_pythons
 from torchmill.wheel import wheel_file
 
 _SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
-_TAGS = {"linux": ("manylinux", "linux_"), "macos": ("macosx_",), "windows": ("win_",)}
 
 
 def platform_name(arch: Arch) -> str:
@@ -39,14 +39,6 @@ def platforms_named(facts: Facts, words: Sequence[str]) -> tuple[Arch, ...]:
     if unknown := [word for word in words if word not in known]:
         raise ConfigError(f"unknown --platform {unknown[0]}: choose from {', '.join(known)}", code="unknown-platform")
     return tuple(arch for title, arch in known.items() if title in words)
-
-
-def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
-    """Return the platform of a wheel's platform tag, "manylinux_2_17_x86_64"; None where we know none."""
-    for arch in facts.arches.values():
-        if tag.endswith(f"_{arch.name}") and tag.startswith(_TAGS.get(arch.system, ())):
-            return arch
-    return None
 
 
 def platforms_marker(some: Collection[Arch], every: Collection[Arch]) -> str:
@@ -220,18 +212,13 @@ class PlatformPin:
     offers: tuple[WheelOffer, ...] = ()  # our wheels; none where they are somebody else's
 
 
-def find_official(facts: Facts, base: Release, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
-    """Return the pin of a release's official wheels, which go with `base`; None where none are known."""
-    official = {toolkit.variant for toolkit in facts.toolkits if toolkit.version in base.cuda_official}
-    kind = CPU if variant == CPU else "cuda" if variant in official else ""
-    tagged = (pythons for tag, pythons in release.wheels.items() if platform_of_tag(facts, tag) == arch)
-    pythons = tuple(sorted({python for some in tagged for python in some}, key=python_key))
-    for one in facts.elsewhere if pythons else ():
-        fits = release.package in one.packages and is_within(one.release, base.version)
-        if fits and kind in one.variants and arch.name in one.arches:
-            name, url, label = (text.format(variant=variant) for text in (one.name, one.url, one.label))
-            place = WheelPlace(name, url, INDEX, one.default)
-            return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
+def find_official(facts: Facts, release: Release, variant: str, arch: Arch) -> PlatformPin | None:
+    """Return the pin of a release's official wheels; None where none are known."""
+    for one in wheel_places(facts, release, variant, arch.name):
+        name, url, label = (text.format(variant=variant) for text in (one.name, one.url, one.label))
+        place = WheelPlace(name, url, INDEX, one.default)
+        pythons = wheel_pythons(facts, release, arch.name)
+        return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
     return None
 
 

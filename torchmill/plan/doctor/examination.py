@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from torchmill.config import matrix
+from torchmill.config.arch_list import gpu_capability
 from torchmill.config.matrix import Cell, format_bounds
 from torchmill.config.model import Facts, Host, Plan, Release, Source, Toolkit
 from torchmill.core.errors import HostError
@@ -30,6 +31,7 @@ _CHECKS = (
     gpu_driver.check_driver,
     system.check_system,
     system.check_room,
+    system.check_published,
 )
 
 
@@ -208,7 +210,7 @@ def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
 
 def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
     for gpu in dict.fromkeys(host.gpus):
-        capability = gpu_driver.gpu_capability(facts, gpu)
+        capability = gpu_capability(facts, gpu)
         version = host.kernel_driver or host.driver
         found = ", ".join(
             filter(

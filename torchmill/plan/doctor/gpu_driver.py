@@ -5,10 +5,16 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from torchmill.config import arch_list, matrix
-from torchmill.config.arch_list import capability_key, how_served, parse_arch_list
-from torchmill.config.model import Capability, Facts, Gpu, Host, Toolkit
-from torchmill.core.errors import ConfigError
+from torchmill.config import matrix
+from torchmill.config.arch_list import (
+    capability_key,
+    format_arch_list,
+    gpu_capability,
+    how_served,
+    parse_arch_list,
+    shortest_arch_list,
+)
+from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 
@@ -102,14 +108,6 @@ def has_consumer_gpu(host: Host) -> bool:
     return any(_CONSUMER.search(gpu.name) for gpu in host.gpus)
 
 
-def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
-    """Return a GPU's compute capability: what the driver says, else what the facts say of its name."""
-    try:
-        return arch_list.gpus_of_host(facts, (gpu,))[0].capability
-    except ConfigError:  # newer than the facts, or a name that they lack
-        return Capability(gpu.capability, "", ()) if gpu.capability else None
-
-
 def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
     capability = gpu_capability(context.facts, gpu)
     needed = f"one of {listed}" if listed else "a capability that is listed"
@@ -123,7 +121,9 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     if way == "PTX":
         return _compiled_by_driver(context.host, toolkit, found, needed)
     because = "the wheel builds, but holds no code for this GPU"
-    cure = f"{context.session} -- --arch-list '{capability.name}'"
+    here = filter(None, (gpu_capability(context.facts, one) for one in context.host.gpus))
+    served = shortest_arch_list(context.facts, [one for one in here if one.name in toolkit.capabilities])
+    cure = f"{context.session} -- --arch-list '{format_arch_list(served)}'"
     if capability.name not in toolkit.capabilities:
         because += f", nor can CUDA {toolkit.version} make any"
         newer = capability_key(capability.name) > max(capability_key(one.rstrip("af")) for one in toolkit.capabilities)

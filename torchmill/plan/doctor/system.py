@@ -1,6 +1,5 @@
 """Check interpreter, tools, source, system packages, C library, disk and memory."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.requirements import Requirement
@@ -21,6 +20,8 @@ from torchmill.plan.doctor.finding import (
     absence_verdict,
     install_hint,
 )
+from torchmill.plan.published import official_glibc
+from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
 
 _HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
@@ -105,8 +106,6 @@ def _translated_suite(context: CheckContext) -> Finding:
 
 
 # The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
-_LEGACY = dict.fromkeys(("manylinux1", "manylinux2010", "manylinux2014"), "2.17")
-_MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(.+)")
 _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 
 
@@ -219,7 +218,7 @@ def _glibc(context: CheckContext) -> Finding:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""
         return Finding(subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because)
-    asked = _promised(plan.platform_tag, context.build.arch)
+    asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
         return Finding(subject, host.glibc, needed, "ok", because=because)
@@ -239,19 +238,6 @@ def _tagged(plan: Plan) -> str:
     """Return a clause on the platform tag that a wheel gets."""
     older = ", or older where its symbols allow that" if plan.computed else ""
     return f"the wheel is tagged {plan.platform_tag}{older}"
-
-
-def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
-    """Return the oldest glibc that the official wheels for a machine promise to run with."""
-    found = [version for tag in wheels if (version := _promised(tag, arch)) is not None]
-    return min(found, key=Version) if found else None
-
-
-def _promised(tag: str, arch: str) -> str | None:
-    if match := _MANYLINUX.fullmatch(tag):
-        return f"{match[1]}.{match[2]}" if match[3] == arch else None
-    legacy, _, machine = tag.partition("_")
-    return _LEGACY.get(legacy) if machine == arch else None
 
 
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
@@ -432,3 +418,10 @@ def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding for each thing that the official wheel has and this one will not."""
     for one in context.plan.lacks:
         yield Finding(one.what, "left out", "the official wheel has it", "warning", one.cure, one.cost)
+
+
+def check_published(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding where a published wheel would do as well."""
+    if context.plan.published:
+        because = f"{context.plan.published}; no index was asked"
+        yield Finding("official wheel", context.plan.published.version, "none, to build", "ok", because=because)
