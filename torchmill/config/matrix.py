@@ -286,11 +286,7 @@ def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
 
 
 def make_case(
-    facts: Facts,
-    build: Build,
-    release: Release,
-    provider: str | None = None,
-    compiler: Compiler | None = None,
+    facts: Facts, build: Build, release: Release, provider: str | None = None, compiler: Compiler | None = None
 ) -> Case:
     """Return what rules are held against."""
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)

@@ -221,12 +221,7 @@ def _describe_runs(run: MeasuredRun) -> str:
 
 
 def _best_basis(  # noqa: PLR0917 - the terms of one decision
-    facts: Facts,
-    assumed: CostAssumptions,
-    plan: Plan,
-    images: int,
-    known: CompileWork,
-    own: Sequence[MeasuredRun],
+    facts: Facts, assumed: CostAssumptions, plan: Plan, images: int, known: CompileWork, own: Sequence[MeasuredRun]
 ) -> tuple[CompileWork, str]:
     """Return the catalogue's work unless this machine has shown better, and how sure that is."""
     mine = [(run, run.cpu_seconds) for run in own if run.package == plan.release.package and run.cpu_seconds]

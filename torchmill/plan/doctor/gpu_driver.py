@@ -75,12 +75,7 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
         return
     because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
     yield Finding(
-        "driver's halves",
-        f"library {library}, kernel {kernel}",
-        "one version",
-        "warning",
-        "sudo reboot",
-        because,
+        "driver's halves", f"library {library}, kernel {kernel}", "one version", "warning", "sudo reboot", because
     )
 
 

@@ -12,14 +12,7 @@ from torchmill.config.model import Facts, Host, Package, Plan
 from torchmill.core.units import format_bytes
 from torchmill.host import interpreters
 from torchmill.plan import estimate
-from torchmill.plan.doctor.finding import (
-    CheckContext,
-    Finding,
-    Verdict,
-    absence_text,
-    absence_verdict,
-    install_hint,
-)
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
 from torchmill.plan.published import official_glibc
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
@@ -49,10 +42,7 @@ def _interpreter(context: CheckContext) -> Finding:
         )
     if version in host.headless_interpreters:
         return _finding(
-            context,
-            f"{path}, without headers",
-            headers_cure(host, version, path),
-            "extension modules include Python.h",
+            context, f"{path}, without headers", headers_cure(host, version, path), "extension modules include Python.h"
         )
     needed = f"CPython {version}"
     because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
@@ -200,12 +190,7 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
     else:
         because = f"without {wanted} the configuration stops" if context.host.complete else ""
         yield Finding(
-            subject,
-            absence_text(context.host),
-            wanted,
-            absence_verdict(context.host),
-            "invoke deps",
-            because,
+            subject, absence_text(context.host), wanted, absence_verdict(context.host), "invoke deps", because
         )
 
 
