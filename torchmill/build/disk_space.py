@@ -1,7 +1,6 @@
 """How much disk space a build has and will need, before it starts."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from torchmill.build.tree import BuildFolders
 from torchmill.config.model import DiskSpace, Facts, Host, Source
 from torchmill.core.errors import SourceError
-from torchmill.core.files import list_contents, nearest_existing
+from torchmill.core.files import free_files, list_contents, nearest_existing
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
@@ -49,7 +48,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             str(folder),
             shutil.disk_usage(folder).free,
             sizes,
-            _free_inodes(folder),
+            free_files(folder),
             files if "tree" in sizes else 0,
         )
         for folder, sizes in disks.values()
@@ -82,14 +81,6 @@ def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
 
 def _size(paths: Iterable[Path]) -> int:
     return disk_usage.measure_paths(paths).size
-
-
-def _free_inodes(folder: Path) -> int | None:
-    """Return how many files a disk still takes; None where that has no limit, or is not known."""
-    if not hasattr(os, "statvfs"):
-        return None
-    status = os.statvfs(folder)
-    return status.f_favail if status.f_files else None
 
 
 def _count_files(source: Source) -> int:

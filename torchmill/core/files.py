@@ -390,7 +390,7 @@ def _file_size_limit() -> int | None:
 def _room(folder: Path) -> int:
     """Return how many bytes are free on the disk of a folder; 0 where it takes no more files."""
     existing = nearest_existing(folder)
-    return 0 if _free_files(existing) == 0 else shutil.disk_usage(existing).free
+    return 0 if free_files(existing) == 0 else shutil.disk_usage(existing).free
 
 
 def nearest_existing(folder: Path) -> Path:
@@ -416,7 +416,7 @@ def machine_error(error: OSError, where: Path | None, wanted: int = 0) -> HostEr
 def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) -> HostError:
     """Return the error for a disk without room for `wanted` bytes (0: unknown); `number` is the system's."""
     existing = nearest_existing(where)
-    free, files = shutil.disk_usage(existing).free, _free_files(existing)
+    free, files = shutil.disk_usage(existing).free, free_files(existing)
     why = f"the disk of {where} is full ({format_bytes(free)} free" + (
         f", {format_bytes(wanted)} wanted)" if wanted else ")"
     )
@@ -433,7 +433,7 @@ def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) ->
     )
 
 
-def _free_files(folder: Path) -> int | None:
+def free_files(folder: Path) -> int | None:
     """Return how many more files the disk of a folder can hold; None where it does not say."""
     if not hasattr(os, "statvfs"):
         return None

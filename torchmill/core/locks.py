@@ -28,9 +28,17 @@ def hold_lock(folder: Path, what: str) -> Iterator[None]:
 
     Raises BusyError when another run holds it.
     """
-    lock = _try_lock(folder, SHORT_WAIT_SECONDS)
+    message = f"{what} is being built by another run: wait for it, or stop it"
+    with hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked"):
+        yield
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterator[None]:
+    """Hold the folder for this process alone; raises BusyError where another run holds it for so many seconds."""
+    lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(f"{what} is being built by another run: wait for it, or stop it", code="cell-locked")
+        raise BusyError(message, code=code)
     try:
         yield
     finally:

@@ -34,9 +34,12 @@ def find_by_variable(name: str, value: str) -> list[psutil.Process]:
 
 def find_by_group(group: int) -> list[psutil.Process]:
     """Return the processes, other than this one, of a process group; none on Windows."""
-    if sys.platform == "win32":
-        return []
-    return [one for one in _others() if _group(one.pid) == group]
+    found = []
+    for one in _others() if sys.platform != "win32" else ():
+        with contextlib.suppress(OSError):
+            if os.getpgid(one.pid) == group:
+                found.append(one)
+    return found
 
 
 def end_by_variable(name: str, value: str) -> None:
@@ -128,13 +131,6 @@ def _is_loading(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return size != b"0" and start_of_variables == b"0"  # the kernel's own threads have no size
-
-
-def _group(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
 
 
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that says something of the machine, or unpacks something

@@ -12,14 +12,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchmill.core import process
 from torchmill.core.paths import CHECKOUT
 
 VARIABLE = "TORCHMILL_RUN"  # which every process of a run carries
-# A shell waits, for it is small; it becomes the reaper where the pipe ends without a word.
-_WAIT = 'read -r _ || exec "$0" -m torchmill.core.reaper "$1"'
+# A shell waits, for it is small; it becomes the program where the pipe ends without a word. Slurm sends signals to
+# every process of a job: the run goes first.
+_WAIT = 'trap "" TERM INT; read -r _ || exec "$@"'
 
 
 def watch_run() -> None:
@@ -28,19 +29,30 @@ def watch_run() -> None:
         return
     run = f"{os.getpid()}-{time.time_ns()}"
     os.environ[VARIABLE] = run
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
-    reading, writing = os.pipe()
     with contextlib.suppress(OSError):  # without a shell nobody watches
-        subprocess.Popen(
-            ["/bin/sh", "-c", _WAIT, sys.executable, run],
-            env={**os.environ, "PYTHONPATH": path},
+        _, pipe = start_watch("torchmill.core.reaper", [run], os.environ)
+        atexit.register(_dismiss, os.getpid(), pipe)
+
+
+def start_watch(module: str, words: Sequence[str], environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Have a module of ours run with some words when this process is killed.
+
+    Return what waits for that, and the pipe to which a line is written for it to wait no more. Raises OSError.
+    """
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), environ.get("PYTHONPATH")]))
+    reading, writing = os.pipe()
+    try:
+        watch = subprocess.Popen(
+            ["/bin/sh", "-c", _WAIT, "sh", sys.executable, "-m", module, *words],
+            env={**environ, "PYTHONPATH": path},
             stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C is for the run, and `kill -9` of its group too
         )
-    os.close(reading)
-    atexit.register(_dismiss, os.getpid(), writing)
+    finally:
+        os.close(reading)
+    return watch, writing
 
 
 def _dismiss(run: int, pipe: int) -> None:

@@ -345,7 +345,7 @@ def run_container(
     # buildah's programs are processes of this machine's, and so is buildah all the while
     mark = {MARK: container.name} if steps.before else {}
     marked = {**environ, **mark}
-    with process.interrupt_on_sigterm(), watch.watch_container(mark, steps.after, environ) as ended:
+    with process.interrupt_on_sigterm(), watch.watch_container(mark, steps.after, environ):
         try:
             for argv in steps.before:
                 process.capture(argv, env=marked)
@@ -360,7 +360,6 @@ def run_container(
             ) from None
         finally:
             watch.end_container(mark, steps.after, environ)
-            ended()
 
 
 def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:

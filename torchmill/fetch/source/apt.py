@@ -19,6 +19,7 @@ from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, hash_file
+from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
@@ -27,7 +28,6 @@ from torchmill.fetch.source.source_dir import (
     WAIT_TIMEOUT_SECONDS,
     SourceDir,
     SourceRequest,
-    hold_folder,
     require_python_project,
 )
 

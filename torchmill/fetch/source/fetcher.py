@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core.errors import InterruptedBuildError, SourceError
+from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.git_command import is_commit
 from torchmill.fetch.source.source_dir import (
@@ -17,7 +18,6 @@ from torchmill.fetch.source.source_dir import (
     FetchRecord,
     SourceDir,
     SourceRequest,
-    hold_folder,
     moved_clause,
     read_record,
     refetch_command,

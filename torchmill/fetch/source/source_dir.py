@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Facts, Package, Release, Source
-from torchmill.core.errors import BusyError, ConfigError, SourceError
+from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import hash_file, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
@@ -120,20 +120,6 @@ class SourceDir:
         for left in (self.old, self.partial, self.unpacked, self.downloaded):
             shutil.rmtree(left, ignore_errors=True)
         return source
-
-
-@contextlib.contextmanager
-def hold_folder(folder: Path, timeout_seconds: float, message: str, code: str) -> Iterator[None]:
-    """Hold a folder for this process. Raises BusyError with the message if another run keeps it."""
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = FileLock(folder / "lock", timeout=timeout_seconds).acquire()
-    except Timeout:
-        raise BusyError(message, code=code) from None
-    with lock:
-        yield
 
 
 def take_fingerprint(tree: Path) -> TreeFingerprint:

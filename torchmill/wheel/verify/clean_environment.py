@@ -62,7 +62,7 @@ def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | Non
                 fresh.rename(template)
     try:
         shutil.copytree(template, folder, symlinks=True)
-        venv = _interpreter_of(folder)
+        venv = environments.in_environment(folder)
         _pip_version(venv)
     except (OSError, CommandError):  # somebody has removed it, or a part of it
         shutil.rmtree(template, ignore_errors=True)
@@ -71,17 +71,13 @@ def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | Non
     return venv
 
 
-def _interpreter_of(folder: Path) -> Path:
-    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
 def _pip_version(venv: Path) -> Version:
     return Version(capture([str(venv), "-m", "pip", "--version"], env=clean_variables()).split()[1])
 
 
 def _new_environment(python: Path, folder: Path, log: TextIO) -> Path:
     environments.make_environment(python, folder, partial(_run_logged, log=log))
-    venv = _interpreter_of(folder)
+    venv = environments.in_environment(folder)
     if _pip_version(venv) < OLDEST_PIP_VERSION:
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them
         _pip_install(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
