@@ -165,10 +165,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
     with contextlib.suppress(OSError):  # the guard reports it
         timeline_file(context).unlink()  # one of an earlier build would be taken for this one's
     cache = set_up_compiler_cache(context, line.note)
-    with (
-        guard_build(_guard_site(context), cache.variables) as guard,
-        context.log.open("w", 1, "utf-8") as log,
-    ):
+    with guard_build(_guard_site(context), cache.variables) as guard, context.log.open("w", 1, "utf-8") as log:
 
         def show_messages() -> None:
             while not guard.messages.empty():

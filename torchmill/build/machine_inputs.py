@@ -83,19 +83,13 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
     argv = [str(executable), "-I", "-c", "import sys; print(sys.version.replace(chr(10), ' '))"]
     programs = [real, *libraries]
     version = stat_cache.program_output(" ".join(argv), programs, lambda: capture(argv).strip())
-    return {
-        "version": version,
-        **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)},
-    }
+    return {"version": version, **{path.name: stat_cache.digest(path) or "" for path in (*programs, *headers)}}
 
 
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of all that they bring along."""
     run = make_caching_runner(environ, stat_cache)
-    languages = {
-        "C": programs.compiler_command(environ, programs.C),
-        "C++": programs.compiler_command(environ),
-    }
+    languages = {"C": programs.compiler_command(environ, programs.C), "C++": programs.compiler_command(environ)}
     parts = (
         (f"{language}: {name}", stat_cache.digest(path))
         for language, words in languages.items()

@@ -226,12 +226,7 @@ def list_toolkits(
     available, entries = _available(sources, arch), [_folder_as_data(one) for one in others]
     data = {
         "toolkits": [
-            {
-                "version": one.version,
-                "home": str(one.home),
-                "by": one.found_by,
-                "lacks": [part.name for part in lacks],
-            }
+            {"version": one.version, "home": str(one.home), "by": one.found_by, "lacks": [part.name for part in lacks]}
             for one, lacks in toolkits.items()
         ],
         "kept": entries,

@@ -45,11 +45,7 @@ class Layout:
         guest = os.environ.get(GUEST, "")
         if not re.fullmatch(r"\w*", guest):
             raise ConfigError(f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it")
-        return cls(
-            Path(os.path.realpath(home or root)),
-            user_cache_folder(os.environ, Path.home()),
-            guest,
-        )
+        return cls(Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path.home()), guest)
 
     # in the user's cache
     environments = _Below("cache", EMPTY_ENVIRONMENTS)  # in copies of which wheels are verified

@@ -151,11 +151,7 @@ def write_zip(archive: Path, top: str, files: Mapping[str, Path], texts: Mapping
     disk refuses it.
     """
     listed = [wheel_writer.member_source(f"{top}/{name}", path, path.stat()) for name, path in sorted(files.items())]
-    with (
-        report_unwritable(archive),
-        archive.open("wb") as sink,
-        open_compressor(members) as compressor,
-    ):
+    with report_unwritable(archive), archive.open("wb") as sink, open_compressor(members) as compressor:
         whole = ZipWriter(sink, EPOCH)
         deque(compressor.add_files(whole, listed), 0)
         for name, text in sorted(texts.items()):

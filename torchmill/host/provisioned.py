@@ -17,10 +17,7 @@ MAGMA_NAME = "magma"
 _KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"
-MAKING, WHOLE = (
-    ".making-",
-    "whole",
-)  # begins the name of the folder of what is being made; where it lies there
+MAKING, WHOLE = (".making-", "whole")  # begins the name of the folder of what is being made; where it lies there
 TOOLKIT: Final = "toolkit"
 COMPILER: Final = "compiler"
 COMPLETED = ", completed with "  # between a toolkit that lacked parts and the packages of these

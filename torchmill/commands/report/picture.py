@@ -13,13 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
-from torchmill.commands.report.recording import (
-    Recording,
-    Totals,
-    build_headline,
-    longest_runs,
-    sum_up,
-)
+from torchmill.commands.report.recording import Recording, Totals, build_headline, longest_runs, sum_up
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import unit_title
@@ -81,12 +75,7 @@ def draw_picture(recording: Recording) -> Figure:
     heights = (3.0, 1.7, 0.22 * max(len(shown), 4))  # inches: more bars make a taller picture
     tall = TOP + sum(heights) + 2 * GAP + BOTTOM
     figure = Figure(figsize=(WIDTH, tall), facecolor="white")
-    margins = {
-        "left": LEFT / WIDTH,
-        "right": 1 - RIGHT / WIDTH,
-        "top": 1 - TOP / tall,
-        "bottom": BOTTOM / tall,
-    }
+    margins = {"left": LEFT / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - TOP / tall, "bottom": BOTTOM / tall}
     grid = {"height_ratios": heights, "hspace": 3 * GAP / sum(heights), **margins}
     memory, units, bars = figure.subplots(3, 1, sharex=True, gridspec_kw=grid)
     _title(figure, recording, sums)

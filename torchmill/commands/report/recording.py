@@ -15,14 +15,7 @@ from torchmill.build.progress_line import format_clock
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes, format_share
-from torchmill.toolchain.guard.timeline import (
-    SUFFIX,
-    Record,
-    TimelineEvent,
-    TimelineMoment,
-    UnitRun,
-    parse_record,
-)
+from torchmill.toolchain.guard.timeline import SUFFIX, Record, TimelineEvent, TimelineMoment, UnitRun, parse_record
 from torchmill.toolchain.guard.units import unit_title
 
 _LONGEST = 2**20  # bytes of a line; a record has a few hundred

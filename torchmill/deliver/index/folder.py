@@ -245,10 +245,7 @@ def require_our_index(out: Path) -> IndexState | None:
     if before is not None:
         return before
     if out.is_symlink() and not out.exists():
-        raise DeliveryError(
-            f"{out} is a broken link: remove it, or name another folder with --out",
-            code="broken-link",
-        )
+        raise DeliveryError(f"{out} is a broken link: remove it, or name another folder with --out", code="broken-link")
     there = sorted(os.listdir(out)) if out.is_dir() else ["no folder"] if out.exists() else []  # noqa: PTH208
     if FOLDER in there and set(os.listdir(out / FOLDER)) <= {locks.LOCK_FILE, FRESH}:  # noqa: PTH208
         there.remove(FOLDER)  # of a run that was stopped early

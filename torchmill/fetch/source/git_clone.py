@@ -43,12 +43,7 @@ _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 _RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
 # The index and the locks belong to the work tree that stays behind.
 _LEFT_BEHIND = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*")
-_LEFTOVERS = (
-    "*.lock",
-    "tmp_pack_*",
-    "tmp_idx_*",
-    "tmp_obj_*",
-)  # of a git that was killed
+_LEFTOVERS = ("*.lock", "tmp_pack_*", "tmp_idx_*", "tmp_obj_*")  # of a git that was killed
 _PINNED_REF = "refs/torchmill/pinned"  # written by git when all of a commit is there
 _EVERYTHING = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")

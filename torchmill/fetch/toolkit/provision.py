@@ -27,12 +27,7 @@ from torchmill.fetch.toolkit.request import (
     refusal_message,
 )
 from torchmill.fetch.toolkit.store import TARGETS, downloads_folder, make_in_store
-from torchmill.host.cuda_toolkits import (
-    FoundToolkit,
-    format_part_names,
-    is_spread_in_system,
-    lacking_toolkit_parts,
-)
+from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import (
     COMPILER,
@@ -48,11 +43,7 @@ if TYPE_CHECKING:
 
 # Of each group one file must be there, or what was unpacked is incomplete.
 _REQUIRED_FILES = {
-    TOOLKIT: (
-        ("bin/nvcc",),
-        ("include/cuda_runtime_api.h",),
-        ("lib64/libcudart.so", "lib64/libcudart_static.a"),
-    ),
+    TOOLKIT: (("bin/nvcc",), ("include/cuda_runtime_api.h",), ("lib64/libcudart.so", "lib64/libcudart_static.a")),
     "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
     "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
     "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),

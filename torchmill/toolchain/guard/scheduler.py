@@ -14,16 +14,7 @@ from torchmill.host import limits
 from torchmill.toolchain.guard import policy, units
 from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, expect_again
 from torchmill.toolchain.guard.jobserver import TokenPool
-from torchmill.toolchain.guard.policy import (
-    Admit,
-    Decision,
-    Pause,
-    PolicyInput,
-    Rerun,
-    Resume,
-    Unit,
-    UnitTicket,
-)
+from torchmill.toolchain.guard.policy import Admit, Decision, Pause, PolicyInput, Rerun, Resume, Unit, UnitTicket
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import (
     GateClient,

@@ -64,12 +64,7 @@ class TimelineEvent:
 Record = TimelineMoment | UnitRun | TimelineEvent
 _KINDS: Mapping[str, type[Record]] = {"moment": TimelineMoment, "ran": UnitRun, "event": TimelineEvent}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_FITS: Mapping[object, tuple[type, ...]] = {
-    "float": (float, int),
-    "int": (int,),
-    "str": (str,),
-    "bool": (bool,),
-}
+_FITS: Mapping[object, tuple[type, ...]] = {"float": (float, int), "int": (int,), "str": (str,), "bool": (bool,)}
 
 
 def format_record(record: Record) -> str:

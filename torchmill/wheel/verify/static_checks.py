@@ -14,12 +14,7 @@ from zipfile import ZipFile
 
 from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
-from packaging.utils import (
-    InvalidWheelFilename,
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 
 from torchmill.config.model import Plan
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError

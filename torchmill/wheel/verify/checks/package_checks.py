@@ -44,12 +44,7 @@ def check_smoke(expected):
     return "{} lines".format(len(lines))
 
 
-CHECKS = [
-    ("import", check_import),
-    ("version", check_version),
-    ("base", check_base),
-    ("smoke", check_smoke),
-]
+CHECKS = [("import", check_import), ("version", check_version), ("base", check_base), ("smoke", check_smoke)]
 
 if __name__ == "__main__":
     run(CHECKS)
