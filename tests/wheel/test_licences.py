@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from packageurl import PackageURL
 
-from torchmill.wheel.pack import licences
+from torchmill.wheel.pack import repair
 from torchmill.wheel.pack.bundling import BundledLibrary
-from torchmill.wheel.pack.licences import LibraryOwner
+from torchmill.wheel.pack.repair import LibraryOwner
 from torchmill.wheel.pack.staging import StagedWheel
 
 
@@ -26,20 +26,20 @@ def library(path: Path) -> BundledLibrary:
 
 
 def owner(path: Path) -> LibraryOwner | None:
-    return licences.find_owners([path])[path]
+    return repair.find_owners([path])[path]
 
 
 def test_each_owner_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "COPYING"
     text.write_text("free")
     owners = {"libgood.so": LibraryOwner("good", (text,)), "libbare.so": LibraryOwner("bare", ())}
-    monkeypatch.setattr(licences, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths})
+    monkeypatch.setattr(repair, "find_owners", lambda paths: {path: owners.get(path.name) for path in paths})
     wheel = staged(tmp_path / "stage")
     came = [library(tmp_path / name) for name in ("libgood.so", "libbare.so", "libstray.so")]
-    (note,) = licences.copy_licences(wheel, came)
+    (note,) = repair.copy_licences(wheel, came)
     assert (wheel.dist_info / "licenses/bundled/good/COPYING").read_text() == "free"
     assert "no licence file was found for libbare.so, libstray.so" in note
-    assert licences.copy_licences(wheel, came[:1]) == ()
+    assert repair.copy_licences(wheel, came[:1]) == ()
 
 
 def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="needs Debian or one of its children")
 def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
     library = next(Path("/usr/lib").glob("*/libz.so.1")).resolve()
-    purl = PackageURL.from_string(licences.library_purls([library])[str(library)])
+    purl = PackageURL.from_string(repair.library_purls([library])[str(library)])
     shown = ("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", purl.name)
     said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
     assert purl.type == "deb"
@@ -80,10 +80,10 @@ def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
     library.write_bytes(b"x")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cublas-cu11\nVersion: 11.10.3.66\n")
     (info / "RECORD").write_text("nvidia/cublas/lib/libcublas.so.11,,\n")
-    assert licences.library_purls([library]) == {str(library): "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"}
+    assert repair.library_purls([library]) == {str(library): "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"}
 
 
 def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
     own = tmp_path / "libown.so"
     own.write_bytes(b"x")
-    assert licences.library_purls([own, tmp_path / "absent.so"]) == {}
+    assert repair.library_purls([own, tmp_path / "absent.so"]) == {}

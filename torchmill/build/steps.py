@@ -31,7 +31,7 @@ from torchmill.host.environments import Install
 from torchmill.plan import build_plan
 from torchmill.toolchain.guard.timeline import BuildAccount
 from torchmill.wheel import dist_files, statement
-from torchmill.wheel.pack import bundling, licences, metadata, repair, staging, wheel_writer
+from torchmill.wheel.pack import bundling, metadata, repair, staging, wheel_writer
 from torchmill.wheel.pack.bundling import BundledLibrary
 from torchmill.wheel.verify import device_code, static_checks, verification
 
@@ -153,7 +153,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     said = {
         "size": packed.size,
         "bundled": [asdict(one) for one in repaired.bundled],
-        "origins": licences.library_purls(one.source for one in repaired.bundled),
+        "origins": repair.library_purls(one.source for one in repaired.bundled),
         "could_be": repaired.lowest_tag,
         "notes": list(repaired.notes),
         "packing": {"codec": packed.codec, "kept": packed.copied_bytes},

@@ -88,11 +88,7 @@ def _report(
     if outcome.foreign:
         yield f"  not the index's, and left alone: {folder.name_few(outcome.foreign)}"
     yield from (f"warning: {warning}" for warning in warnings)
-    newest = entries[-1]
-    where = target.as_uri() + (f"/{newest.variant}" if newest.variant else "")
-    pin = f"{newest.name}=={newest.version}"
-    yield f"  pip install --extra-index-url {where} {pin}"
-    yield f"  uv pip install --index {where} {pin}"
+    yield from pages.install_lines(entries[-1], target.as_uri())
 
 
 def _absolute(path: str) -> Path:

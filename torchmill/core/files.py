@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
@@ -52,6 +53,13 @@ def write_atomically(file: Path, content: str | bytes, mode: int | None = None) 
         if mode is not None:
             fresh.chmod(mode)
         fresh.replace(file)
+
+
+def write_script(file: Path, script: Path, names: Mapping[str, str]) -> None:
+    """Write a program like `script`, its @names@ filled in, unless it is there: somebody may be running it."""
+    text = re.sub(r"@(\w+)@", lambda match: names[match[1]], script.read_text(encoding="utf-8"))
+    if not (file.is_file() and file.read_bytes() == text.encode()):
+        write_atomically(file, text, 0o755)
 
 
 @contextlib.contextmanager

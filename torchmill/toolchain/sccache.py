@@ -90,17 +90,10 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     launcher = folder / "sccache"
     for compiler in chosen:
         names = {"digest": compiler_identity(compiler, digest), "compiler": shlex.quote(compiler)}
-        _write(Path(f"{folder}{compiler}"), _STAND_IN, names)
-    _write(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
+        files.write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
+    files.write_script(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
     return {PROGRAM_VARIABLE: program, **launchers}
-
-
-def _write(file: Path, script: Path, names: Mapping[str, str]) -> None:
-    """Write a script, its @names@ filled in, by rename: another build may be running it."""
-    text = re.sub(r"@(\w+)@", lambda match: names[match[1]], script.read_text(encoding="utf-8"))
-    if not (file.is_file() and file.read_bytes() == text.encode()):
-        files.write_atomically(file, text, 0o755)
 
 
 def probe_version(program: str) -> str | None:

@@ -60,9 +60,7 @@ def serve_greeting(root: Path, host: str, port: int, known: IndexState) -> Itera
     yield f"{root} is at {address}/ for {whom}; Ctrl-C ends it"
     entries = sorted((kept.entry for kept in known.wheels.values()), key=lambda one: (one.name, one.version))
     for one in entries[-1:]:
-        url = f"{address}/{one.variant}/" if one.variant else f"{address}/"
-        yield f"  pip install --extra-index-url {url} {one.name}=={one.version}"
-        yield f"  uv pip install --index {url} {one.name}=={one.version}"
+        yield from pages.install_lines(one, address)
 
 
 def create_server(root: Path, port: str, host: str = LOOPBACK) -> ThreadingHTTPServer:

@@ -127,9 +127,9 @@ def _fetch(
 
         return apt.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
     if request.origin == PYPI:
-        from torchmill.fetch.source import pypi
+        from torchmill.fetch.source import local
 
-        return pypi.fetch_pypi(request, slot, progress)
+        return local.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
     return local.fetch_local(request, request.origin, slot, progress)

@@ -23,22 +23,10 @@ LAUNCHERS = tuple(
 _COMPILER = re.compile(r"(\w+-\w+-(\w+-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?")
 _CACHES = {"ccache", "sccache"}
 # What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
-_NVCC = """\
-#!/bin/sh
-{cached}export CCACHE_DISABLE=1
-exec {command} "$@"
-"""
+_NVCC = Path(__file__).with_name("nvcc.sh")
 # Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ for
 # another are one to ccache. What it read it tells for all, so ccache may go by that and nothing else.
-_CACHED = """\
-for word; do
-  case $word in
-  -MD | -MMD | --generate-dependencies-with-compile | --generate-nonsystem-dependencies-with-compile)
-    export CCACHE_DEPEND=1
-    exec {ccache} {real} "$@" ;;
-  esac
-done
-"""
+_CACHED_NVCC = Path(__file__).with_name("nvcc_cached.sh")
 
 
 def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
@@ -131,8 +119,8 @@ def make_nvcc_stand_in(folder: Path, gate: Path, ccache: str | None, environ: Ma
     if real is None:
         return {}
     target = folder / "cuda" / "bin" / "nvcc"
-    cached = _CACHED.format(ccache=shlex.quote(ccache), real=shlex.quote(real)) if ccache else ""
-    files.write_atomically(target, _NVCC.format(cached=cached, command=shlex.join([str(gate), real])), 0o755)
+    names = {"gate": shlex.quote(str(gate)), "ccache": shlex.quote(ccache or ""), "real": shlex.quote(real)}
+    files.write_script(target, _CACHED_NVCC if ccache else _NVCC, names)
     return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(target))
 
 
