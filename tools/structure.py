@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "torchmill"
-SCRIPTS = ("checks", "consumers")  # folders of programs that other interpreters run: no modules of ours
+SCRIPTS = ("consumers",)  # folders of programs that other interpreters run: no modules of ours
 VAGUE_NAMES = {"asked", "found", "given", "kept", "made", "of", "one", "said", "shown", "told", "wanted"}
 
 Modules = Mapping[str, Path]

@@ -4,6 +4,6 @@
 - pack/: from the raw wheel to the delivered one: stage, repair, set tags and metadata, write the zip archive
 - sbom: the SBOM of a wheel
 - statement: the in-toto statement of a wheel with SLSA provenance, its builder and materials
-- verify/: check a wheel: static_checks, device_code, clean_environment; scripts in checks/
+- verify/: check a wheel: static_checks, device_code, slimming, clean_environment; its scripts are in /checks
 - wheel_file: read a wheel file: name, METADATA, digest, and whether its tags and RECORD are true
 """

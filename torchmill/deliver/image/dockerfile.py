@@ -191,7 +191,7 @@ def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str
 
 IMAGE_RECORD = "torchmill-image.json"  # says that a folder is ours, and what we wrote into it
 # What of a checkout is the suite; the rest is for those who work on it.
-SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "sample")
+SUITE = ("noxfile.py", "tasks.py", "pyproject.toml", "requirements.txt", "LICENSE", "torchmill", "checks", "sample")
 FACTS = "build_configs"
 UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 

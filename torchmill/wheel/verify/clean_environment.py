@@ -18,11 +18,12 @@ from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
 from torchmill.core.files import blame_disk, fresh_path, parse_json
+from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.stat_cache import digest_data, stat_file
 from torchmill.host import environments
 
-CHECK_SCRIPTS = Path(__file__).parent / "checks"
+CHECK_SCRIPTS = CHECKOUT / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
 CHECKING_LINE = re.compile(r"^checking .+$", re.MULTILINE)
 UNWANTED_VARIABLES = re.compile(
