@@ -94,6 +94,10 @@ COMMANDS = {
         "torchmill.commands.verify",
         "See whether wheels, their manifests, statements, SBOMs and contents agree.",
     ),
+    "slim": (
+        "torchmill.commands.slim",
+        "Leave out of wheels, or of an environment, the GPU code that its GPUs do not run.",
+    ),
     "publish": (
         "torchmill.commands.publish",
         "Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any.",
@@ -101,7 +105,7 @@ COMMANDS = {
 }
 
 # Options of tasks that take no value.
-_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--write", "-w", "--help"}
+_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--dry-run", "--write", "-w", "--help"}
 
 
 def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[str]:

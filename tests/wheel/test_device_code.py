@@ -82,7 +82,7 @@ def test_libraries_are_named_by_their_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (whole()[:-8], "a fatbin goes beyond the end of its section"),
+        (whole()[:-8], "goes beyond its section"),
         (fatbin(piece(70)[:-8]), "a piece of a fatbin goes beyond its end"),
         (fatbin(piece(70, header=0)), "a piece of a fatbin goes beyond its end"),
         (whole() + b"somethingelse" * 3, "no fatbin begins at 0x"),

@@ -52,21 +52,23 @@ def _verdict_as_data(verdict: AgreementVerdict) -> dict[str, Any]:
 
 
 def verify_wheels(
-    _: Facts, layout: Layout, wheel: str | None = None, write: bool = False, json: bool = False
+    _: Facts, layout: Layout, wheel: str | None = None, original: str = "", write: bool = False, json: bool = False
 ) -> VerifyAnswer:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
-    files = _named_wheels(layout, wheel or "")
+    files = named_wheels(layout, wheel or "")
     if write:
         write_missing(files)
-    return VerifyAnswer(tuple(agreement.examine_wheel(file) for file in files), json)
+    return VerifyAnswer(
+        tuple(agreement.examine_wheel(file, Path(original) if original else None) for file in files), json
+    )
 
 
-def _named_wheels(layout: Layout, wheel: str) -> list[Path]:
+def named_wheels(layout: Layout, wheel: str) -> list[Path]:
     """Return the wheels that are named; raises ConfigError or DeliveryError if there is none."""
     named = Path(wheel) if wheel else layout.dist
     if (wheel and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
         what = "not a wheel" if named.exists() else "no such file"
-        raise ConfigError(f"invoke verify {wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel")
+        raise ConfigError(f"{wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel")
     files = [named] if named.is_file() else wheel_file.list_wheels(named)
     if not files:
         raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels")
@@ -99,6 +101,7 @@ VERIFY = TaskCommand(
     verify_wheels,
     {
         "wheel": "a wheel, or a folder of them; default: all in dist/",
+        "original": "the wheel that a slim one was made of, by default the one beside it",
         "write": "first write statements and SBOMs that are missing, from the manifests",
         "json": "print JSON",
     },

@@ -173,6 +173,7 @@ def read_facts(folder: Path) -> Facts:
         toolkit_parts=tuple(_named(file("toolkit_parts"), ToolkitPart)),
         elsewhere=file("indexes").read_each("wheels", OfferedWheels),
         official=file("official").read_each("part", OfficialPart),
+        kept_libraries=file("kept_libraries").texts("names", ()),
         images=_images(file("images")),
         conda=conda.read(CondaFacts, names=_conda_names(conda)) if conda.data else None,
     )

@@ -111,7 +111,7 @@ class Package:
     session: str  # "wheel", "vision", "audio"
     repository: str  # "": it is fetched from PyPI
     import_name: str
-    checks: str  # what verify/checks/<checks>_checks.py tries
+    checks: str  # what checks/<checks>_checks.py tries
     after: str | None  # the package it is built against
     tag: VersionTemplate  # "v{version}"
     version_variables: Mapping[str, VersionTemplate]  # environment that fixes the version, values with {version}
@@ -296,6 +296,7 @@ class Facts:
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     elsewhere: tuple[OfferedWheels, ...] = ()
     official: tuple[OfficialPart, ...] = ()  # of torch's wheels
+    kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
 

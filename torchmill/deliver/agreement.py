@@ -11,8 +11,8 @@ from zipfile import ZipFile
 
 from packaging.utils import canonicalize_name
 
-from torchmill.core.errors import DeliveryError
-from torchmill.core.files import parse_json_object, read_json_object
+from torchmill.core.errors import BuildError, DeliveryError
+from torchmill.core.files import hash_file, parse_json_object, read_json_object
 from torchmill.core.units import format_bytes
 from torchmill.wheel import dist_files, statement, wheel_file
 from torchmill.wheel.wheel_file import Distribution
@@ -135,8 +135,11 @@ class AgreementVerdict:
             )
 
 
-def examine_wheel(wheel: Path) -> AgreementVerdict:
-    """Return the checks of a wheel: it is read to its end, several times."""
+def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict:
+    """Return the checks of a wheel: it is read to its end, several times.
+
+    One that was slimmed is compared with its `original`, by default the one beside it.
+    """
     from torchmill.wheel.verify import static_checks
 
     try:
@@ -150,14 +153,18 @@ def examine_wheel(wheel: Path) -> AgreementVerdict:
     promised = ", ".join(tag for tag in tags if tag.startswith(("manylinux", "musllinux")))
     promise = f"its files need no more than {promised}" if promised else "its name promises no C library"
     manifest, expected = _check_manifest(found)
+    made_of = _object_at(found.manifest, "original")
+    kept = "as those of the wheel that it was made of"
     checks = [
         AgreementCheck("wheel", f"{found.name} {found.version}, {format_bytes(found.size)}, sha256 {found.sha256}"),
         AgreementCheck("contents", f"{files} files are as RECORD says", contents),
-        AgreementCheck("tags", promise, tuple(static_checks.tag_problems(wheel))),
+        AgreementCheck("tags", *((kept,) if made_of else (promise, tuple(static_checks.tag_problems(wheel))))),
         manifest,
         _check_document("statement", dist_files.STATEMENT_SUFFIX, found, expected, _read_statement),
         _check_document("SBOM", dist_files.SBOM_SUFFIX, found, expected, _read_sbom),
     ]
+    if made_of:
+        checks.append(_check_original(wheel, made_of, original or wheel.with_name(str(made_of.get("wheel")))))
     if not any(path.is_file() for path in dist_files.companion_paths(wheel)[:2]):
         nothing = "neither a manifest nor a statement says what it should be"
         checks.append(AgreementCheck("origin", "", (nothing,)))
@@ -189,6 +196,22 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, ExpectedDocume
         return check, ExpectedDocuments(documents, Reference("the manifest", complete=ours))
     except DAMAGED as error:
         return AgreementCheck(name, "", (_describe_damage(error),)), None
+
+
+def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
+    """Return the check of a slim wheel against the one that it was made of."""
+    from torchmill.wheel.verify import slimming
+
+    name, title = "original", f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"
+    if not original.is_file():
+        return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
+    if hash_file(original) != made_of.get("sha256"):
+        return AgreementCheck(name, "", (f"{original} is not {title}",))
+    try:
+        problems = tuple(slimming.wheel_differences(original, wheel))
+    except (DeliveryError, BuildError) as error:
+        problems = (str(error),)
+    return AgreementCheck(name, f"all of {title} but code for GPUs", problems)
 
 
 def _describe_damage(error: Exception) -> str:

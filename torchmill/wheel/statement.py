@@ -23,7 +23,7 @@ PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:torchmill:build:v1"  # docs/explanation/provenance.md describes its parameters
 
 SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND = "source", "submodule", "patch"
-BUNDLED_KIND, TOOLKIT_KIND = "bundled library", "toolkit"
+BUNDLED_KIND, TOOLKIT_KIND, ORIGINAL_KIND = "bundled library", "toolkit", "original wheel"
 INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
 
 _SHA256 = re.compile(r"\bsha256 ([0-9a-f]{64})\b")
@@ -67,6 +67,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
                     "package": manifest["package"],
                     "tag": manifest["tag"],
                     "options": dict(manifest.get("options", {})),
+                    **({"kept_for": manifest["kept_for"]} if "kept_for" in manifest else {}),
                 },
                 "internalParameters": decided,
                 "resolvedDependencies": [_resource_descriptor(each) for each in list_materials(manifest)],
@@ -100,8 +101,16 @@ def _resource_descriptor(material: Material) -> dict[str, Any]:
 
 
 def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield everything that a manifest says the wheel was made of or with, in a fixed order."""
-    yield _source(manifest)
+    """Yield everything that a manifest says the wheel was made of or with, in a fixed order.
+
+    A slim wheel was made of another one, which nothing may be known of but its digest.
+    """
+    if original := manifest.get("original"):
+        package, version, name = manifest["package"], original["version"], original["wheel"]
+        purl = PackageURL("pypi", name=package, version=version, qualifiers={"file_name": name})
+        yield Material(ORIGINAL_KIND, name, version, purl, digest={"sha256": original["sha256"]})
+    if not original or "source" in manifest:
+        yield _source(manifest)
     for path, commit in sorted(manifest.get("submodules", {}).items()):
         where = PurePath(path)
         namespace = where.parent.as_posix() if len(where.parts) > 1 else None

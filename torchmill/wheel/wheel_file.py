@@ -36,6 +36,7 @@ from torchmill.wheel.pack import zip_archive
 LARGEST_METADATA_BYTES = 1 << 24
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
+SLIM_LABEL = re.compile(r"sm\d+|ptx\d+")  # part of a version: of which GPUs the code is that was left in it
 
 BuildTag = tuple[int, str] | tuple[()]
 

@@ -151,7 +151,8 @@ def _offers(facts: Facts, file: str, url: str, sha256: str | None, manifest: Map
 def _variant(facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Return the variant of a wheel, by its label or its manifest, and the rest of its label."""
     variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
-    first, _, rest = (version.local or "").partition(".")
+    labels = [label for label in (version.local or "").split(".") if not wheel_file.SLIM_LABEL.fullmatch(label)]
+    first, rest = labels[0] if labels else "", ".".join(labels[1:])
     if first in variants:
         return first, rest
     if system == "macos" and not first:

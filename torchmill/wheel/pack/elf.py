@@ -22,8 +22,10 @@ from torchmill.core.files import real_path
 ELF_MAGIC = b"\x7fELF"
 EXECUTABLE, SHARED = 2, 3  # e_type
 LOAD, DYNAMIC, INTERP, NOTE, PHDR, PROPERTY = 1, 2, 3, 4, 6, 0x6474E553  # p_type
-HASH_SECTION, NOTE_SECTION, DYNSYM, GNU_HASH_SECTION = 5, 7, 11, 0x6FFFFFF6  # sh_type
+SYMBOLS, HASH_SECTION, NOTE_SECTION, NOBITS, DYNSYM, GNU_HASH_SECTION = 2, 5, 7, 8, 11, 0x6FFFFFF6  # sh_type
 NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29  # d_tag
+RELA, RELASZ, RELR = 7, 8, 36
+RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of relocation
 GNU_HASH, VERNEED, VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 VERNEED_LAYOUT = "HHIII"  # format, count, file, first, next
 VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
@@ -100,6 +102,7 @@ class ElfImage:
     """The structures of an ELF file in memory."""
 
     data: mmap.mmap | bytes
+    start: int = 0  # where the data begins in its file
 
     @cached_property
     def layout(self) -> ElfLayout:
@@ -168,6 +171,15 @@ class ElfImage:
                 return address - segment.address + segment.offset
         raise ValueError(f"nothing is loaded to {address:#x}")
 
+    def pointers(self) -> Iterator[tuple[int, int, int]]:
+        """Yield address, value and value's offset of each pointer in DT_RELA that the load address is added to."""
+        tags, relative = dict(self.dynamic), RELATIVE[self.header[1]]
+        at = self.file_offset(tags[RELA]) if RELA in tags else 0
+        for each in range(at, at + tags.get(RELASZ, 0), struct.calcsize("QQQ")):
+            place, kind, value = self.unpack("QQQ", each)
+            if kind == relative:
+                yield place, value, each + 16
+
     def dynamic_string(self, index: int) -> str:
         """Return the string at an index of the dynamic section's string table."""
         return self._text(self.strings_offset + index)
@@ -186,6 +198,12 @@ class ElfImage:
             yield at, self.dynamic_string(library), frozenset(versions)
             at += following
 
+    def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
+        """Yield the offset and the value of each symbol's value in a 64-bit file's tables of a kind."""
+        for table in (section for section in self.sections if section.kind == kind):
+            rows = struct.iter_unpack(self.byte_order + self.layout.symbol, self.data[table.offset : table.end])
+            yield from ((table.offset + number * 24 + 8, row[4]) for number, row in enumerate(rows))
+
     def symbols(self) -> Iterator[tuple[str, bool]]:
         """Yield dynamic symbols and whether they are defined; weak undefined ones are left out."""
         table = next((section for section in self.sections if section.kind == DYNSYM), None)
@@ -198,6 +216,11 @@ class ElfImage:
             name, info, section = (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
             if name and (section or info >> 4 != WEAK):
                 yield self._text(names + name), bool(section)
+
+    def release(self) -> None:
+        """Give back the memory of what was read: it counts as the process's own."""
+        if isinstance(self.data, mmap.mmap):
+            self.data.madvise(mmap.MADV_DONTNEED)
 
     def unpack(self, layout: str, at: int) -> tuple[int, ...]:
         """Return the numbers of a layout at an offset."""
@@ -319,5 +342,5 @@ def static_objects(path: Path) -> Iterator[ElfImage]:
                 )
             at = start
             if content.startswith(ELF_MAGIC):  # else it is a table of symbols or names
-                yield ElfImage(content)
+                yield ElfImage(content, start)
             at += size + size % 2

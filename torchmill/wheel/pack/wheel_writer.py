@@ -115,7 +115,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
     table = io.StringIO(newline="")
     rows = csv.writer(table, lineterminator="\n")
-    archive = ZipWriter(sink, _timestamp())
+    archive = ZipWriter(sink, timestamp())
     dist_info = staging.find_dist_info(tree, str(tree)).name
     for name, content in compressor.add_files(archive, _list_members(tree, unstaged, dist_info)):
         rows.writerow([name, record_digest(content.sha256), content.size])
@@ -124,7 +124,7 @@ def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged:
     archive.close()
 
 
-def _timestamp() -> time.struct_time:
+def timestamp() -> time.struct_time:
     """Return the time of every member: SOURCE_DATE_EPOCH, by default the earliest possible."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_SECONDS))
     if not epoch.isdecimal() or len(epoch) > len(str(END_SECONDS)) or int(epoch) >= END_SECONDS:

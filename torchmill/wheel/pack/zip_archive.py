@@ -323,7 +323,7 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
     """Write the uncompressed data of a member."""
     crc, size = 0, 0
     try:
-        for part in _inflate(_stored_parts(source, info), info):
+        for part in _inflate(stored_parts(source, info), info):
             crc = crc32(part, crc)
             size += len(part)
             rest = memoryview(part)
@@ -345,7 +345,7 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     return info.header_offset + LOCAL_NAME_LENGTHS.size + int(name) + int(extra)
 
 
-def _stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
+def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
     """Yield the data of a member as stored in the archive."""
     source.seek(data_offset(source, info))
     left = info.compress_size

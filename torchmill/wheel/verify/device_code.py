@@ -10,8 +10,9 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, starmap
 from pathlib import Path
 
 from torchmill.config.arch_list import (
@@ -25,17 +26,21 @@ from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import BuildError
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
-from torchmill.wheel.pack.elf import ElfImage, open_elf
+from torchmill.wheel.pack.elf import ElfImage, Section, open_elf
 
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")  # the second is still to be linked
 FATBIN_MAGIC = 0xBA55ED50
+FATBIN_VERSION = 1
 FATBIN_LAYOUT = "IHHQ"  # magic, version, size of this header, size of the pieces after it
+FATBIN_BYTES = struct.calcsize("<" + FATBIN_LAYOUT)
 # kind, …, size of this header, size of the piece, …, capability, …, flags, …, uncompressed size
 ENTRY_LAYOUT = "HHIQIIHHIIIQQQ"
 PADDING_BYTES = 8  # the gap between two fatbins is a multiple of it
-CODE_KINDS = {1: "ptx", 2: "sass", 8: "lto"}
+LONGEST_LOOK_BYTES = 1 << 16
+MOST_PIECES = 1 << 10  # nvcc writes one or two for each capability
 ARCH_SPECIFIC_FLAG, FAMILY_SPECIFIC_FLAG = 1 << 20, 1 << 21  # code for sm_90a, for the family of sm_100f
-SASS, PTX = "sass", "ptx"
+SASS, PTX, LTO = "sass", "ptx", "lto"
+CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
 # its own sources are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp), what it has for GPUs is MAGMA's
 MAGMA_ALONE = "libtorch_cuda_linalg.so"
 Piece = tuple[str, str]  # kind and capability
@@ -52,6 +57,27 @@ class DeviceCode:
     fatbin: int  # the number in the library of the fatbin that it belongs to
 
 
+@dataclass(frozen=True, slots=True)
+class FatbinPiece:
+    """One piece of a fatbin, as it is in the file."""
+
+    capability: str
+    kind: str
+    start: int  # offset of its header
+    end: int
+    size: int  # without its header
+
+
+@dataclass(frozen=True, slots=True)
+class Fatbin:
+    """A fatbin as it is in the file."""
+
+    start: int
+    code: int  # behind its header
+    end: int
+    pieces: tuple[FatbinPiece, ...]
+
+
 def read_device_code(path: Path, library: str = "") -> tuple[DeviceCode, ...]:
     """Return the GPU code in an ELF file, as of a `library`. Raises BuildError where the file is damaged."""
     with open_elf(path) as image:
@@ -60,8 +86,15 @@ def read_device_code(path: Path, library: str = "") -> tuple[DeviceCode, ...]:
 
 def read_static_device_code(path: Path) -> tuple[DeviceCode, ...]:
     """Return the GPU code in a static library. Raises BuildError where the file is damaged."""
-    try:
+    with refuse_damaged(path):
         return tuple(_device_code_of(path.name, elf.static_objects(path)))
+
+
+@contextmanager
+def refuse_damaged(path: Path) -> Iterator[None]:
+    """Raise BuildError where an object that is read from a static library is damaged."""
+    try:
+        yield
     except (struct.error, ValueError, IndexError) as error:
         raise BuildError(
             f"{path}: an object in it is damaged ({error}): fetch it again", code="damaged-library"
@@ -123,7 +156,7 @@ def device_code_sizes(codes: Iterable[DeviceCode]) -> dict[str, dict[str, int]]:
     for library, own in _by_library(codes).items():
         sizes[library] = {}
         for code in sorted(own, key=lambda each: _piece_order((each.kind, each.capability))):
-            name = _piece_name(code.kind, code.capability)
+            name = piece_name(code.kind, code.capability)
             sizes[library][name] = sizes[library].get(name, 0) + code.size
     return sizes
 
@@ -147,39 +180,59 @@ def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: se
 
 def _device_code_of(library: str, images: Iterable[ElfImage]) -> Iterator[DeviceCode]:
     """Yield the code in the ELF files that make up a library."""
-    named = ((image, name) for image in images for name in FATBIN_SECTIONS)
-    sections = ((image, each) for image, name in named for each in image.sections_named(name))
-    fatbins = ((image, span) for image, each in sections for span in _fatbins(image, each.offset, each.end))
-    for number, (image, span) in enumerate(fatbins):
-        for capability, kind, size in _pieces(image, *span):
-            yield DeviceCode(capability, kind, size, library, number)
+    sections = ((image, section) for image in images for section in device_sections(image))
+    for number, fatbin in enumerate(chain.from_iterable(starmap(list_fatbins, sections))):
+        for piece in fatbin.pieces:
+            yield DeviceCode(piece.capability, piece.kind, piece.size, library, number)
 
 
-def _fatbins(image: ElfImage, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of the pieces of each fatbin between two offsets."""
-    while start + struct.calcsize("<" + FATBIN_LAYOUT) <= end:
-        magic, _, header, size = image.unpack(FATBIN_LAYOUT, start)
+def device_sections(image: ElfImage) -> list[Section]:
+    """Return the sections of fatbins, in the order of the file."""
+    found = sorted(chain.from_iterable(map(image.sections_named, FATBIN_SECTIONS)), key=lambda each: each.offset)
+    ends = [0, *(each.end for each in found)]
+    if any(each.offset < end for each, end in zip(found, ends, strict=False)) or ends[-1] > len(image.data):
+        raise ValueError("sections overlap, or go beyond the end of the file")
+    return found
+
+
+def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
+    """Yield the fatbins of a section. Raises ValueError where one is damaged."""
+    start, end = section.offset, section.end
+    while start + FATBIN_BYTES <= end:
+        magic, version, header, size = image.unpack(FATBIN_LAYOUT, start)
         if magic == FATBIN_MAGIC:
-            if start + header + size > end:
-                raise ValueError("a fatbin goes beyond the end of its section")
-            yield start + header, start + header + size
-            start += header + size
-        elif not any(image.data[start : start + PADDING_BYTES]):
-            start += PADDING_BYTES
+            code, stop = start + header, start + header + size
+            if version != FATBIN_VERSION or header < FATBIN_BYTES or stop > end:
+                raise ValueError(f"the fatbin at {start:#x} goes beyond its section, or is of version {version}")
+            yield Fatbin(start, code, stop, tuple(_pieces(image, code, stop)))
+            start = stop
+            image.release()
+        elif zeros := _zeros(image.data[start : min(end, start + LONGEST_LOOK_BYTES)]):
+            start += zeros
         else:
             raise ValueError(f"no fatbin begins at {start:#x}")
 
 
-def _pieces(image: ElfImage, start: int, end: int) -> Iterator[tuple[str, str, int]]:
-    """Yield capability, kind and size of each piece of a fatbin."""
-    while start < end:
+def _zeros(data: bytes) -> int:
+    """Return how many bytes of padding some bytes begin with."""
+    return (len(data) - len(data.lstrip(b"\0"))) // PADDING_BYTES * PADDING_BYTES
+
+
+def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
+    """Yield the pieces of a fatbin."""
+    for _ in range(MOST_PIECES):
+        if start == end:
+            return
         row = image.unpack(ENTRY_LAYOUT, start)
         kind, header, size, arch, flags = row[0], row[2], row[3], row[8], row[11]
-        if header < struct.calcsize("<" + ENTRY_LAYOUT) or start + header + size > end:
+        stop = start + header + size
+        if header < struct.calcsize("<" + ENTRY_LAYOUT) or stop > end:
             raise ValueError("a piece of a fatbin goes beyond its end")
         suffix = "a" if flags & ARCH_SPECIFIC_FLAG else "f" if flags & FAMILY_SPECIFIC_FLAG else ""
-        yield f"{arch // 10}.{arch % 10}{suffix}", CODE_KINDS.get(kind, f"kind {kind}"), size
-        start += header + size
+        name = f"{arch // 10}.{arch % 10}{suffix}"
+        yield FatbinPiece(name, CODE_KINDS.get(kind, f"kind {kind}"), start, stop, size)
+        start = stop
+    raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
 
 
 def _by_library(codes: Iterable[DeviceCode]) -> dict[str, list[DeviceCode]]:
@@ -204,10 +257,11 @@ def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
 
 
 def _format_pieces(names: Iterable[Piece]) -> str:
-    return ", ".join(_piece_name(*piece) for piece in sorted(names, key=_piece_order)) or "nothing"
+    return ", ".join(piece_name(*piece) for piece in sorted(names, key=_piece_order)) or "nothing"
 
 
-def _piece_name(kind: str, capability: str) -> str:
+def piece_name(kind: str, capability: str) -> str:
+    """Return "8.6" for machine code, "8.6 PTX" for PTX."""
     return capability if kind == SASS else f"{capability} {kind.upper()}"
 
 

@@ -1,0 +1,197 @@
+"""`invoke slim`: wheels, what becomes of them, and environments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import gpu_libraries, paper_wheels
+from tests.support.fatbins import fatbin, piece
+from tests.support.refusals import refused
+from torchmill.commands import index, slim, snippet, verify
+from torchmill.config.model import Facts
+from torchmill.core.paths import Layout
+from torchmill.wheel import wheel_file
+from torchmill.wheel.verify import device_code
+
+TAG = "cp310-cp310-manylinux_2_28_x86_64"
+VERSION_MODULE = b"__version__ = '2.6.0+cu124'\ncuda = '12.4'\n"
+LIBRARY, VENDOR = "torch/lib/libtorch_cuda.so", "torch/lib/libcublasLt.so.12"
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    code = fatbin(*(piece(arch, size=20_000) for arch in (70, 80, 86)))
+    return gpu_libraries.shared(tmp_path_factory.mktemp("library") / "lib.so", [code] * 3).read_bytes()
+
+
+def torch_wheel(folder: Path, binary: bytes, **other: Any) -> Path:
+    files = {LIBRARY: binary, VENDOR: binary, "torch/version.py": VERSION_MODULE}
+    return paper_wheels.made(folder, "torch", "2.6.0", TAG, files=other.pop("files", files), **other)
+
+
+def layout(tmp_path: Path) -> Layout:
+    return Layout(tmp_path, tmp_path / "cache")
+
+
+def run(facts: Facts, tmp_path: Path, wheel: Path, arch_list: str = "8.6", **other: Any) -> str:
+    return slim.slim_wheels(facts, layout(tmp_path), str(wheel), arch_list, **other)
+
+
+def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    wheel = torch_wheel(tmp_path / "in", binary, requires=["numpy"])
+    run(shipped, tmp_path, wheel, "8.6+PTX", gpu=["A100"])
+    name = f"torch-2.6.0+cu124.sm80.sm86.ptx86-{TAG}.whl"
+    made = wheel_file.read_wheel(tmp_path / "dist" / name)
+    assert list(wheel_file.wheel_problems(made.path)) == []
+    assert str(made.version) == "2.6.0+cu124.sm80.sm86.ptx86"
+    assert made.requires == ("numpy",)
+    assert made.manifest["original"]["sha256"] == wheel_file.read_wheel(wheel).sha256
+    with zipfile.ZipFile(made.path) as archive:
+        archive.extractall(tmp_path / "installed")
+    assert {one.capability for one in device_code.read_device_code(tmp_path / "installed" / LIBRARY)} == {"8.0", "8.6"}
+    assert (tmp_path / "installed" / VENDOR).read_bytes() == binary  # NVIDIA's stay as they are
+    assert (tmp_path / "installed" / LIBRARY).stat().st_size < len(binary) - 50_000
+    said = (tmp_path / "dist" / f"{name}.intoto.json").read_text()
+    assert made.manifest["original"]["sha256"] in said
+    assert made.manifest["original"]["sha256"] in (tmp_path / "dist" / f"{name}.cdx.json").read_text()
+
+
+def test_it_is_proved_against_its_original(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    wheel = torch_wheel(tmp_path / "in", binary)
+    run(shipped, tmp_path, wheel)
+    verify.verify_wheels(shipped, layout(tmp_path), original=str(wheel)).require()
+    other = torch_wheel(tmp_path / "other", binary, body="x = 1\n")
+    with refused("wheel-rejected"):
+        verify.verify_wheels(shipped, layout(tmp_path), original=str(other)).require()
+
+
+def test_what_was_changed_beside_the_code_is_found(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    spoiled = bytearray(binary)
+    spoiled[spoiled.index(b"zero\0")] = ord("Z")
+    original = torch_wheel(tmp_path / "in", binary)
+    run(shipped, tmp_path, torch_wheel(tmp_path / "spoiled", bytes(spoiled)))
+    (manifest,) = (tmp_path / "dist").glob("*.whl.json")
+    said = json.loads(manifest.read_text())
+    said["original"]["sha256"] = wheel_file.read_wheel(original).sha256
+    manifest.write_text(json.dumps(said))
+    verify.write_missing([])
+    for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
+        document.unlink()
+    found = verify.verify_wheels(shipped, layout(tmp_path), original=str(original), write=True).verdicts[0].problems
+    assert len(found) == 2  # the library, and the other file that holds the same
+    assert all("no code for GPUs" in problem or "differs" in problem for problem in found)
+
+
+def test_index_and_snippet_take_it(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary))
+    said = json.loads(index.write_index(shipped, layout(tmp_path), json=True))
+    assert said["wheels"] == [f"torch-2.6.0+cu124.sm86-{TAG}.whl"]
+    text = str(snippet.write_snippet(shipped, layout(tmp_path), "pip", tag="v2.6.0"))
+    assert "torch==2.6.0+cu124.sm86" in text
+
+
+def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    folder = tmp_path / "in"
+    paper_wheels.made(folder, "torch", "2.6.0+cu124", TAG, files={LIBRARY: binary})
+    paper_wheels.made(
+        folder, "torchvision", "0.21.0+cu124", TAG, files={"v.so": binary}, requires=["torch==2.6.0+cu124"]
+    )
+    run(shipped, tmp_path, folder)
+    found = {one.name: one for one in wheel_file.read_wheels(tmp_path / "dist")}
+    assert found["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
+
+
+def test_a_dry_run_tells_and_writes_nothing(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    said = run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary), dry_run=True)
+    assert LIBRARY in said
+    assert not list((tmp_path / "dist").iterdir())
+
+
+def drop_hash(members: dict[str, bytes]) -> None:
+    members["torch/version.py"] += b"# changed\n"
+
+
+def sign(members: dict[str, bytes]) -> None:
+    members["torch-2.6.0.dist-info/RECORD.jws"] = b"{}"
+
+
+@pytest.mark.parametrize(
+    ("code", "arch_list", "other"),
+    [
+        ("no-device-code", "8.6", {"files": {"torch/lib/libtorch.so": b"\x7fELF"}}),
+        ("capability-not-in-wheel", "9.0", {}),
+        ("capability-not-in-wheel", "8.6;6.0", {}),
+        ("signed-wheel", "8.6", {"change": sign}),
+        ("wheel-rejected", "8.6", {"change": drop_hash}),
+        ("no-capability", "", {}),
+        ("invalid-arch-list", "8.x", {}),
+        ("unknown-capability", "8.5", {}),
+    ],
+)
+def test_it_is_refused_and_nothing_changes(  # noqa: PLR0917
+    shipped: Facts, tmp_path: Path, binary: bytes, code: str, arch_list: str, other: dict[str, Any]
+) -> None:
+    wheel = torch_wheel(tmp_path / "in", binary, **other)
+    before = wheel.read_bytes()
+    with refused(code):
+        run(shipped, tmp_path, wheel, arch_list)
+    assert wheel.read_bytes() == before
+    assert not list((tmp_path / "dist").glob("*"))
+
+
+def environment(tmp_path: Path, binary: bytes) -> Path:
+    """Return the packages of an environment in which a torch and a package of NVIDIA's are installed."""
+    packages = tmp_path / "venv/lib/python3.10/site-packages"
+    for wheel in (
+        torch_wheel(tmp_path / "in", binary),
+        paper_wheels.made(tmp_path / "in", "nvidia_thing", "1.0", TAG, files={"nvidia/lib.so": binary}),
+    ):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(packages)
+    return packages
+
+
+def test_an_environment_is_slimmed_in_place(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    packages = environment(tmp_path, binary)
+    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert "--force-reinstall --no-deps torch==2.6.0" in said
+    assert {one.capability for one in device_code.read_device_code(packages / LIBRARY)} == {"8.6"}
+    assert (packages / "nvidia/lib.so").read_bytes() == (packages / VENDOR).read_bytes() == binary
+    rows = dict(line.split(",", 1) for line in (packages / "torch-2.6.0.dist-info/RECORD").read_text().splitlines())
+    assert rows[LIBRARY].endswith(f",{(packages / LIBRARY).stat().st_size}")
+    again = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert "torch 2.6.0" in again
+
+
+def test_a_library_that_was_changed_since_stays(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    packages = environment(tmp_path, binary)
+    (packages / LIBRARY).write_bytes(binary + b"more")
+    slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv"))
+    assert (packages / LIBRARY).read_bytes() == binary + b"more"
+
+
+def test_no_environment_is_refused(shipped: Facts, tmp_path: Path) -> None:
+    with refused("not-an-environment"):
+        slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path))
+    with refused("nothing-to-slim"):
+        slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6")
+
+
+@pytest.mark.slow
+def test_invoke_slims_and_pip_installs(tmp_path: Path, binary: bytes) -> None:
+    wheel = paper_wheels.made(tmp_path / "in", "tinygpu", "1.0+cu124", "py3-none-any", files={"tinygpu/lib.so": binary})
+    words = [sys.executable, "-m", "invoke", "slim", str(wheel), "--gpu", "RTX 3090", "--out", str(tmp_path / "out")]
+    subprocess.run(words, check=True, cwd=Path(__file__).parents[2])
+    (made,) = (tmp_path / "out").glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target", str(tmp_path / "there")]
+    subprocess.run([*pip, str(made)], check=True)
+    assert {one.capability for one in device_code.read_device_code(tmp_path / "there/tinygpu/lib.so")} == {"8.6"}
+    shutil.rmtree(tmp_path / "there")

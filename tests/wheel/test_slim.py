@@ -1,0 +1,190 @@
+"""Libraries slimmed for some GPUs: what is kept, where it is, and that all else is as it was."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.support import gpu_libraries
+from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
+from tests.support.made_up_magma import static
+from tests.support.refusals import refused
+from torchmill.config.model import Facts
+from torchmill.wheel import slim
+from torchmill.wheel.pack.elf import open_elf
+from torchmill.wheel.slim import LibraryPlan, Request
+from torchmill.wheel.verify import device_code, slimming
+
+LARGE = 40_000
+
+
+def request(facts: Facts, *listed: str) -> Request:
+    named = [(facts.capability(one.removesuffix("+PTX")), one.endswith("+PTX")) for one in listed]
+    return Request(facts, tuple((gpu, ptx) for gpu, ptx in named if gpu is not None))
+
+
+def slimmed(path: Path, asked: Request) -> tuple[Path, LibraryPlan]:
+    plan = slim.plan_library(path, asked)
+    assert plan is not None
+    small = path.with_name(f"slim-{path.name}")
+    slim.write_library(path, small, plan)
+    return small, plan
+
+
+def pieces(path: Path) -> list[str]:
+    return [device_code.piece_name(one.kind, one.capability) for one in device_code.read_device_code(path)]
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "kept"),
+    [
+        ("8.0 8.6 9.0", "8.6", "8.6"),  # the newest that runs
+        ("8.0 9.0", "8.6", "8.0"),  # of an earlier minor
+        ("7.0 8.0+PTX", "8.6", "8.0 PTX"),  # compiled by the driver, where nothing else runs
+        ("8.6 8.0+PTX", "8.6", "8.6"),
+        ("8.6 9.0+PTX", "8.6+PTX", "8.6 9.0 PTX"),  # for later ones, where there is no other
+        ("8.6 7.0+PTX 8.0+PTX 9.0+PTX", "8.6+PTX", "8.6 8.0 PTX"),
+        ("9.0 9.0a 10.0", "9.0", "9.0 9.0a"),  # either may be chosen
+        ("10.0 10.0a 10.0f 12.0", "10.3", "10.0 10.0f"),  # a family's runs on later minors, one's own does not
+        ("8.0 8.6 9.0", "8.0 9.0", "8.0 9.0"),
+        ("9.0 9.0a", "8.6", ""),  # as before, nothing
+        ("8.0 8.6", "8.7", ""),  # not promised for a system on a chip
+    ],
+)
+def test_what_a_driver_may_choose_is_kept(shipped: Facts, tmp_path: Path, there: str, asked: str, kept: str) -> None:
+    made = []
+    for name in there.split():
+        number = name.removesuffix("+PTX").rstrip("af").replace(".", "")
+        flags = OWN if "a" in name else FAMILY if "f" in name else 0
+        made.append(piece(int(number), PTX if "+" in name else 2, flags=flags))
+    path, _ = slimmed(library(tmp_path / "lib.so", {".nv_fatbin": fatbin(*made)}), request(shipped, *asked.split()))
+    assert pieces(path) == kept.replace(" PTX", "+PTX").split() or " ".join(pieces(path)) == kept
+
+
+def whole(seed: int = 0) -> bytes:
+    return fatbin(*(piece(arch, size=LARGE + 8 * seed) for arch in (70, 80, 86, 90)))
+
+
+@pytest.mark.parametrize("section", [".nv_fatbin", "__nv_relfatbin"])
+def test_pages_are_cut_out_and_pointers_follow(shipped: Facts, tmp_path: Path, section: str) -> None:
+    fatbins = [whole(0), fatbin(), whole(1), fatbin(piece(90, size=LARGE)), whole(2)]
+    path = gpu_libraries.shared(tmp_path / "lib.so", fatbins, section=section)
+    small, plan = slimmed(path, request(shipped, "8.6"))
+    assert plan.cuts.ranges
+    assert path.stat().st_size - small.stat().st_size > 9 * LARGE
+    assert list(slimming.library_differences(path, small)) == []
+    assert pieces(small) == ["8.6"] * 3
+    loaded = ctypes.CDLL(str(small))
+    loaded.fatbin.restype = ctypes.c_void_p
+    loaded.name.restype = ctypes.c_char_p
+    assert [loaded.name(number) for number in range(3)] == [b"zero", b"one", b"two"]
+    sizes = [struct.unpack("<IHHQ", ctypes.string_at(loaded.fatbin(number), 16))[3] for number in range(5)]
+    assert sizes == [LARGE + 64, 0, LARGE + 72, 0, LARGE + 80]
+    code = [ctypes.string_at(loaded.fatbin(number) + 80, 9) for number in (0, 2, 4)]
+    assert code == [bytes([86]) * 9] * 3
+
+
+def test_a_page_of_64_kilobytes_is_kept_whole(shipped: Facts, tmp_path: Path) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 4, "-Wl,-z,max-page-size=0x10000")
+    small, _ = slimmed(path, request(shipped, "8.6"))
+    with open_elf(small) as image:
+        assert all(one.offset % one.align == one.address % one.align for one in image.segments if one.kind == 1)
+    assert list(slimming.library_differences(path, small)) == []
+    assert ctypes.CDLL(str(small)).name(1)
+
+
+def test_slimming_again_for_fewer_leaves_fewer(shipped: Facts, tmp_path: Path) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
+    once, _ = slimmed(path, request(shipped, "8.6", "9.0"))
+    twice, _ = slimmed(once, request(shipped, "9.0"))
+    assert pieces(twice) == ["9.0"] * 3
+    assert list(slimming.library_differences(path, twice)) == []
+
+
+def test_fatbins_that_something_else_refers_to_stay_in_place(shipped: Facts, tmp_path: Path) -> None:
+    path = library(tmp_path / "lib.so", {".nv_fatbin": whole() + bytes(200_000) + whole()})
+    small, plan = slimmed(path, request(shipped, "8.6"))
+    assert not plan.cuts.ranges
+    assert small.stat().st_size == path.stat().st_size
+    assert small.stat().st_blocks < path.stat().st_blocks  # holes
+    assert list(slimming.library_differences(path, small)) == []
+    assert pieces(small) == ["8.6"] * 2
+
+
+def test_static_libraries_keep_their_layout(shipped: Facts, tmp_path: Path) -> None:
+    path = static(tmp_path / "lib.a", [piece(70), piece(86)], [piece(86), piece(90, PTX)])
+    small, _ = slimmed(path, request(shipped, "8.6"))
+    assert small.stat().st_size == path.stat().st_size
+    assert list(slimming.library_differences(path, small)) == []
+    assert [one.capability for one in device_code.read_static_device_code(small)] == ["8.6", "8.6"]
+
+
+@pytest.mark.parametrize("place", [".text", ".rodata", ".nvFatBinSegment", ".nv_fatbin"])
+def test_whatever_else_differs_is_found(shipped: Facts, tmp_path: Path, place: str) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
+    small, _ = slimmed(path, request(shipped, "8.6"))
+    with open_elf(small) as image:
+        at = next(image.sections_named(place)).offset + (100 if place == ".nv_fatbin" else 0)
+    content = bytearray(small.read_bytes())
+    content[at] ^= 1
+    small.write_bytes(content)
+    assert list(slimming.library_differences(path, small))
+
+
+def test_other_files_hold_none(shipped: Facts, tmp_path: Path) -> None:
+    assert slim.plan_library(library(tmp_path / "lib.so", {".text": whole()}), request(shipped, "8.6")) is None
+
+
+FIELDS = {  # of a fatbin of two pieces of 64 bytes: offset, layout, values that are wrong
+    "magic": (0, "I", (0, 1, 0xBA55ED51, 0xFFFFFFFF)),
+    "version": (4, "H", (0, 2, 3, 0x101, 0xFFFF)),
+    "header": (6, "H", (0, 1, 8, 15, 24, 4096, 0xFFFF)),
+    "size": (8, "Q", (1, 63, 64, 100, 255, 264, 1 << 31, 1 << 40, (1 << 64) - 1)),
+    "kind": (16, "H", (0, 3, 4, 7, 16, 64, 0xFFFF)),
+    "piece header": (20, "I", (0, 1, 32, 63, 4096, 1 << 31, 0xFFFFFFFF)),
+    "piece size": (24, "Q", (1, 63, 65, 500, 1 << 31, 1 << 40, (1 << 64) - 1)),
+    "second kind": (144, "H", (0, 5, 128)),
+    "second header": (148, "I", (0, 8, 60, 68, 1 << 20)),
+    "second size": (152, "Q", (1, 63, 65, 72, 1 << 40)),
+}
+
+
+def damaged() -> Iterator[tuple[str, bytes]]:
+    """Yield damaged contents of a section."""
+    good = fatbin(piece(70), piece(86))
+    for before, (name, (at, layout, values)) in product((b"", good, good + bytes(8)), FIELDS.items()):
+        for value in values:
+            content = bytearray(before + good)
+            struct.pack_into("<" + layout, content, len(before) + at, value)
+            yield f"{name} {value} after {len(before)}", bytes(content)
+    for end in range(17, len(good), 8):
+        yield f"truncated at {end}", good[:end]
+    for junk in (b"\x01", b"junk", bytes(7) + b"\x01", good[::-1]):
+        yield f"followed by {len(junk)} bytes", good + junk.ljust(16, b"\x02")
+    yield "endless pieces", fatbin(*(piece(86, size=0) for _ in range(device_code.MOST_PIECES + 1)))
+
+
+def test_there_are_200_kinds_of_damage() -> None:
+    assert len(list(damaged())) >= 200
+
+
+@pytest.mark.parametrize("content", [content for _, content in damaged()], ids=[name for name, _ in damaged()])
+def test_damage_is_refused(shipped: Facts, tmp_path: Path, content: bytes) -> None:
+    path = library(tmp_path / "lib.so", {".nv_fatbin": content})
+    before = path.read_bytes()
+    with refused("damaged-library"):
+        slim.plan_library(path, request(shipped, "8.6"))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("end", [100, 1000, 20_000, -1000, -64, -8])
+def test_a_truncated_library_is_refused(shipped: Facts, tmp_path: Path, end: int) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()])
+    path.write_bytes(path.read_bytes()[:end])
+    with refused("damaged-library"):
+        slim.plan_library(path, request(shipped, "8.6"))

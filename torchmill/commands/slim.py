@@ -1,0 +1,145 @@
+"""`invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torchmill.commands.command import TaskCommand
+from torchmill.commands.verify import named_wheels
+from torchmill.config.arch_list import find_gpus, gpus_of_host, parse_arch_list
+from torchmill.config.matrix import newest_release
+from torchmill.config.model import Facts
+from torchmill.core.console import format_table
+from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.files import report_unwritable
+from torchmill.core.paths import Layout
+from torchmill.core.units import format_bytes
+from torchmill.host.measurement import measure_host
+from torchmill.wheel import slim_wheel
+from torchmill.wheel.slim import Request, capability_order
+from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
+
+
+def slim_wheels(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    wheel: str | None = None,
+    arch_list: str = "",
+    gpu: list[str] | None = None,
+    local: bool = False,
+    environment: str = "",
+    out: str = "",
+    dry_run: bool = False,
+) -> str:
+    """Leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
+    request = _request(facts, layout, arch_list, gpu or (), local)
+    if bool(wheel) == bool(environment):
+        raise ConfigError(
+            "name wheels, or an environment: invoke slim WHEEL, or invoke slim --environment .venv",
+            code="nothing-to-slim",
+        )
+    if environment:
+        return "\n".join(_slim_environment(Path(environment), request, dry_run))
+    files = named_wheels(layout, wheel or "")
+    return "\n".join(_slim_each(files, request, Path(out) if out else layout.dist, dry_run))
+
+
+def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], local: bool) -> Request:
+    """Return the GPUs that were named in any way. Raises ConfigError."""
+    targets, problems = parse_arch_list(facts, listed, newest_release(facts).torch_version) if listed else ([], [])
+    if problems:
+        raise ConfigError(f"--arch-list {listed}: {'; '.join(problems)}", code="invalid-arch-list")
+    found = [one for name in names for one in find_gpus(facts, name)]
+    found += gpus_of_host(facts, measure_host(layout.root).gpus) if local else ()
+    wanted = {each.capability.name: False for each in found}
+    for target in targets:
+        wanted[target.capability] = target.ptx or wanted.get(target.capability, False)
+    gpus = [
+        (facts.capability(name), ptx)
+        for name, ptx in sorted(wanted.items(), key=lambda each: capability_order(each[0]))
+    ]
+    if unknown := [name for name in wanted if facts.capability(name) is None]:
+        raise ConfigError(f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability")
+    if not gpus:
+        raise ConfigError(
+            "say which GPUs to keep code for: --arch-list 8.6, --gpu 'RTX 3090', or --local for those of this machine",
+            code="no-capability",
+        )
+    return Request(facts, tuple((gpu, ptx) for gpu, ptx in gpus if gpu is not None))
+
+
+def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool) -> Iterator[str]:
+    """Slim wheels one after the other, and yield what came of each."""
+    bases: dict[str, str] = {}
+    for wheel in sorted(wheels, key=lambda each: not each.name.startswith("torch-")):  # others may pin it
+        found = slim_wheel.require_sound(wheel)
+        with report_unwritable(destination):
+            destination.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".slim-", dir=destination) as folder:
+            files = slim_wheel.stage_libraries(wheel, Path(folder), request.facts.kept_libraries)
+            libraries = slim_wheel.plan_libraries(files, request)
+            slim_wheel.require_served(wheel.name, libraries, request)
+            yield from _describe(libraries)
+            if dry_run:
+                yield f"{wheel.name}: nothing was written"
+                continue
+            staged = StagedLibraries(found, Path(folder), libraries)
+            slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
+        bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"
+        size = slimmed.stat().st_size
+        yield f"{slimmed}: {format_bytes(found.size)} before, {format_bytes(size)} now"
+
+
+def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:
+    """Slim what an environment has installed, and yield what came of each package."""
+    pins, words = [], "would be left" if dry_run else "are left"
+    for package in slim_wheel.list_packages(environment, request.facts.kept_libraries):
+        libraries = slim_wheel.plan_libraries(package.files, request)
+        if not libraries:
+            continue
+        try:
+            slim_wheel.require_served(package.name, libraries, request)
+            slim_wheel.require_unchanged(package, libraries)
+        except DeliveryError as error:
+            yield f"{error}; it stays as it is"
+            continue
+        yield from _describe(libraries)
+        if not dry_run:
+            slim_wheel.slim_package(package, libraries)
+        sizes = (sum(each.plan.size for each in libraries), sum(each.new_size for each in libraries))
+        yield f"{package.name} {package.version}: of {format_bytes(sizes[0])} {format_bytes(sizes[1])} {words}"
+        pins.append(f"{package.name}=={package.version}")
+    if not pins:
+        yield f"{environment}: nothing in it can be slimmed"
+    elif not dry_run:
+        yield f"the way back: {environment}/bin/pip install --force-reinstall --no-deps {' '.join(pins)}"
+
+
+def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
+    """Yield a table of what each library has now and then."""
+    rows: list[tuple[str, ...]] = []
+    for each in libraries:
+        plan, way = each.plan, "cut out" if each.plan.cuts.ranges else "holes"
+        rows.append((each.name, "all", format_bytes(plan.size), format_bytes(each.new_size), way))
+        sizes = ((name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=capability_order))
+        rows += [("", name, format_bytes(now), format_bytes(then), "") for name, now, then in sizes]
+    yield format_table(["library", "code for", "now", "then", "room"], rows)
+
+
+SLIM = TaskCommand(
+    slim_wheels,
+    {
+        "wheel": "a wheel, or a folder of wheels",
+        "arch_list": "the compute capabilities to keep code for, such as '8.6' or '8.0;9.0+PTX'",
+        "gpu": "a GPU to keep code for, such as 'RTX 3090'; may be repeated",
+        "local": "keep code for the GPUs of this machine",
+        "environment": "slim what this virtual environment has installed, in place",
+        "out": "the folder to write to, by default dist/",
+        "dry_run": "say what each library has now and then, and write nothing",
+    },
+    repeated=("gpu",),
+    argument="wheel",
+    short_flags=False,
+)

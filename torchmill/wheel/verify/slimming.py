@@ -1,0 +1,163 @@
+"""Prove that a slim wheel, or library, has everything of its original but some code for GPUs.
+
+This reads both files anew, and uses nothing of what was planned.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, pairwise, zip_longest
+from pathlib import Path
+from zipfile import ZipFile
+
+from torchmill.wheel import dist_files, sbom
+from torchmill.wheel.pack import elf, zip_archive
+from torchmill.wheel.pack.elf import ElfImage, Section
+from torchmill.wheel.slim import SIZE_AT, fatbin_pointers
+from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fatbins, refuse_damaged
+
+CHUNK_BYTES = 1 << 20
+WORD_BYTES = 8
+PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
+OWN_HEADER = re.compile("(Version|Requires-Dist|Tag|Root-Is-Purelib): ")
+Range = tuple[int, int]  # offsets
+
+
+def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
+    """Yield a clause for each way in which a wheel differs from its original in more than left-out code.
+
+    RECORD must be true in both. Raises BuildError where a library is damaged.
+    """
+    before, after = (
+        sbom.recorded_digests(dist_files.read_metadata_and_record(each)[1]) for each in (original, slimmed)
+    )
+    names = {_plain_name(name): name for name in before}
+    if set(names) != {_plain_name(name) for name in after}:
+        yield "it has other files"
+        return
+    changed = [(names[_plain_name(name)], name) for name in after if before[names[_plain_name(name)]] != after[name]]
+    with tempfile.TemporaryDirectory(prefix=".slim-", dir=slimmed.parent) as folder:
+        for number, pair in enumerate(changed):
+            files = [Path(folder, f"{number}-{side}") for side in ("old", "new")]
+            for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
+                with ZipFile(wheel) as archive:
+                    zip_archive.extract_members(wheel, [(archive.getinfo(name), str(file))], 1)
+            described = pair[1].endswith((".dist-info/METADATA", ".dist-info/WHEEL"))
+            clauses = _header_differences(*files) if described else library_differences(*files)
+            yield from (f"{pair[1]}: {clause}" for clause in clauses)
+            for file in files:
+                file.unlink()
+
+
+def _plain_name(name: str) -> str:
+    """Return a member's name without the version in it."""
+    return re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name)
+
+
+def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
+    files = (file.read_text("utf-8").splitlines() for file in (original, slimmed))
+    one, other = ([line for line in lines if line and not OWN_HEADER.match(line)] for lines in files)
+    if one != other:
+        yield "it says something else than another version, tag and requirements"
+
+
+def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
+    """Yield a clause for each way in which a library differs from its original in more than left-out code.
+
+    What is loaded must be loaded to its old address. Raises BuildError where either is damaged.
+    """
+    if elf.is_elf(original) and elf.is_elf(slimmed):
+        with elf.open_elf(original) as old, elf.open_elf(slimmed) as new:
+            yield from _image_differences(old, new)
+        return
+    with refuse_damaged(slimmed):
+        for old, new in zip_longest(elf.static_objects(original), elf.static_objects(slimmed)):
+            if old is None or new is None or old.start != new.start:
+                yield "it has other objects"
+                return
+            yield from _image_differences(old, new)
+
+
+def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
+    if _description(old) != _description(new) or not _segments_are_apart(new):
+        yield "its headers say something else"
+        return
+    before, after = ({each: list(list_fatbins(image, each)) for each in device_sections(image)} for image in (old, new))
+    if [len(each) for each in before.values()] != [len(each) for each in after.values()]:
+        yield "it has another number of fatbins"
+        return
+    for one, other in zip(chain(*before.values()), chain(*after.values()), strict=True):
+        if (problem := _fatbin_difference((old, one), (new, other))) is not None:
+            yield f"the fatbin at {one.start:#x} {problem}"
+    words = _words(old, before)
+    if words != _words(new, after):
+        yield "a pointer leads to another fatbin"
+        return
+    exempt = sorted(chain(*words))
+    for number, (section, same) in enumerate(zip(old.sections, new.sections, strict=True)):
+        if section.kind != elf.NOBITS and section not in before:
+            marks = [0, *(at + step for each, at in exempt if each == number for step in (0, WORD_BYTES)), section.size]
+            parts = zip(marks[::2], marks[1::2], strict=True)
+            moved = _is_loaded(old, section) and not _is_loaded(new, same)
+            if moved or not all(_is_same(old, new, section.offset, same.offset, part) for part in parts):
+                yield f"section {number} differs, which holds no code for GPUs"
+
+
+def _description(image: ElfImage) -> list[object]:
+    """Return what headers say, but where in the file tables and contents are, and how large fatbins are."""
+    fatbins = device_sections(image)
+    return [
+        bytes(image.data[:16]),
+        [value for number, value in enumerate(image.header) if number not in PLACES_IN_HEADER],
+        [replace(each, offset=0) for each in image.segments if each.kind != elf.LOAD],
+        [(each.kind, each.address, each.link, each.name, each not in fatbins and each.size) for each in image.sections],
+    ]
+
+
+def _segments_are_apart(image: ElfImage) -> bool:
+    loads = [each for each in image.segments if each.kind == elf.LOAD]
+    return all(one.address + one.memory <= other.address for one, other in pairwise(loads))
+
+
+def _is_loaded(image: ElfImage, section: Section) -> bool:
+    """Tell whether a section is loaded to the address in its header."""
+    loads = (each for each in image.segments if each.kind == elf.LOAD and each.offset <= section.offset < each.end)
+    return any(section.address - each.address == section.offset - each.offset for each in loads)
+
+
+def _fatbin_difference(before: tuple[ElfImage, Fatbin], after: tuple[ElfImage, Fatbin]) -> str | None:
+    """Return how a fatbin differs from the original in more than pieces that it lacks."""
+    (old, one), (new, other) = before, after
+    left = iter(one.pieces)
+    for piece in other.pieces:  # in the same order
+        content = new.data[piece.start : piece.end]
+        if not any(old.data[each.start : each.end] == content for each in left):
+            return f"has code for {piece.capability} that the original has not"
+    old.release()
+    new.release()
+    same = old.data[one.start : one.start + SIZE_AT] == new.data[other.start : other.start + SIZE_AT]
+    return None if same else "has another header"
+
+
+def _words(image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]) -> list[list[tuple[int, int]]]:
+    """Return the words that hold the address of each fatbin, in their order: section and offset in it."""
+    pointers = fatbin_pointers(image, fatbins) or {}
+    places = [(number, each) for number, each in enumerate(image.sections) if each.kind != elf.NOBITS]
+    return [
+        sorted((number, at - each.offset) for at in words for number, each in places if each.offset <= at < each.end)
+        for _, words in sorted(pointers.items())
+    ]
+
+
+def _is_same(old: ElfImage, new: ElfImage, start: int, there: int, part: Range) -> bool:
+    """Tell whether a part of a section, which begins at `start` and `there`, is the same in both."""
+    for at in range(*part, CHUNK_BYTES):
+        end = min(at + CHUNK_BYTES, part[1])
+        if old.data[start + at : start + end] != new.data[there + at : there + end]:
+            return False
+        old.release()
+        new.release()
+    return True
