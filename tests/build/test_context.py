@@ -10,7 +10,9 @@ from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from torchmill.build import context
 from torchmill.build.pipeline import preflight
-from torchmill.config.model import Compiler, Facts, OfferedWheels, Options
+from torchmill.build.steps import compose_manifest
+from torchmill.build.up_to_date import StageRecord
+from torchmill.config.model import Compiler, Facts, OfferedWheels, OfficialPart, Options, When
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -146,3 +148,13 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
     wheel.touch()
     assert context.base_wheel(begun) == wheel
     assert context.missing_base_session(begun) is None
+
+
+def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(known: Facts, tmp_path: Path) -> None:
+    part = OfficialPart("a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP")
+    made = job(replace(known, official=(part,)), tmp_path, HOST)
+    noted: list[str] = []
+    preflight(made, noted.append)
+    assert any(line.startswith("a fast loop") and "it is slow" in line and "set USE_LOOP" in line for line in noted)
+    manifest = compose_manifest(made, {"pack": StageRecord({}, "0" * 64)}, {}, "base.whl")
+    assert manifest["lacks"] == ["a fast loop (it is slow): set USE_LOOP"]
