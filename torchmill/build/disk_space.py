@@ -23,9 +23,7 @@ def with_disk_space(host: Host, facts: Facts, layout: Layout, folders: BuildFold
     from torchmill.plan import estimate
 
     return replace(
-        host,
-        rooms=disk_spaces(folders, layout.cache, source),
-        runs=estimate.read_own_runs(facts, layout.dist),
+        host, rooms=disk_spaces(folders, layout.cache, source), runs=estimate.read_own_runs(facts, layout.dist)
     )
 
 
@@ -45,11 +43,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
         disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
     return tuple(
         DiskSpace(
-            str(folder),
-            shutil.disk_usage(folder).free,
-            sizes,
-            free_files(folder),
-            files if "tree" in sizes else 0,
+            str(folder), shutil.disk_usage(folder).free, sizes, free_files(folder), files if "tree" in sizes else 0
         )
         for folder, sizes in disks.values()
     )

@@ -216,12 +216,7 @@ def find_demo(place: StoragePlace) -> Iterator[StoredItem]:
         locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
         touched = (folder, *list_children(folder))
         yield stored(
-            "demo",
-            "demo",
-            folder,
-            touched=touched,
-            locks=locks,
-            hindrance=lambda running: running.within(folder),
+            "demo", "demo", folder, touched=touched, locks=locks, hindrance=lambda running: running.within(folder)
         )
 
 
@@ -371,9 +366,7 @@ class StorageKind:
 KINDS = (
     StorageKind("trees", "the next build recompiles what is not in the compiler cache", find_trees),
     StorageKind(
-        "outputs",
-        "a wheel that must be remade is packed and verified again",
-        partial(find_trees, kind="outputs"),
+        "outputs", "a wheel that must be remade is packed and verified again", partial(find_trees, kind="outputs")
     ),
     StorageKind("sources", "fetched again", find_sources),
     StorageKind("environments", "installed again, and what includes their headers recompiled", find_environments),

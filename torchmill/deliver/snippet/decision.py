@@ -59,11 +59,7 @@ def _cells(facts: Facts, request: SnippetRequest, lacking: MissingWheel) -> Iter
 
 
 def decision_notes(
-    facts: Facts,
-    stock: WheelStock,
-    request: SnippetRequest,
-    pins: Sequence[PlatformPin],
-    pythons: Sequence[str],
+    facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Sequence[PlatformPin], pythons: Sequence[str]
 ) -> Iterator[str]:
     """Yield a line for whatever is not as it was asked for, with what would have to be built."""
     for arch in request.platforms:

@@ -110,11 +110,7 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
 
 
 def _fetch(
-    request: SourceRequest,
-    slot: SourceDir,
-    layout: Layout,
-    current: FetchRecord | None,
-    progress: "ProgressDisplay",
+    request: SourceRequest, slot: SourceDir, layout: Layout, current: FetchRecord | None, progress: "ProgressDisplay"
 ) -> Source:
     """Fetch from the provider that the request names; each is loaded only when it is needed."""
     if request.origin is None:

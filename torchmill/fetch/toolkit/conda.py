@@ -101,11 +101,7 @@ def offer(
 
 
 def _fill(
-    request: ToolkitRequest,
-    pieces: Sequence[ProviderPackage],
-    cache: Path,
-    progress: ProgressDisplay,
-    folder: Path,
+    request: ToolkitRequest, pieces: Sequence[ProviderPackage], cache: Path, progress: ProgressDisplay, folder: Path
 ) -> None:
     place = place_conda_file if request.kind == TOOLKIT else magma.place_magma_file
     for piece in pieces:

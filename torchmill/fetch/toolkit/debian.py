@@ -38,13 +38,7 @@ from torchmill.fetch.source.apt import (
     suite_archives,
 )
 from torchmill.fetch.toolkit import magma
-from torchmill.fetch.toolkit.request import (
-    MAGMA,
-    ProviderOffer,
-    ProviderRefusal,
-    ToolkitRequest,
-    version_begins,
-)
+from torchmill.fetch.toolkit.request import MAGMA, ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, try_compiler
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
@@ -57,11 +51,7 @@ _WAYS = "run the command again to resume, or use another provider (`--from`)"
 
 
 def offer(
-    request: ToolkitRequest,
-    sources: Sequence[ToolkitSource],
-    cache: Path,
-    progress: ProgressDisplay,
-    etc: Path = _ETC,
+    request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay, etc: Path = _ETC
 ) -> ProviderOffer | ProviderRefusal:
     """Look for something in the suites that are known to have it, the machine's own first.
 
@@ -180,10 +170,7 @@ def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, ba
 
 
 def _unfit(
-    where: DebianSuite,
-    packages: Sequence[BinaryPackage],
-    pinned: Mapping[str, str],
-    failure: CommandError | None,
+    where: DebianSuite, packages: Sequence[BinaryPackage], pinned: Mapping[str, str], failure: CommandError | None
 ) -> str:
     """Return why the packages are not those that the facts name, "" where they are."""
     known = {one.name: one for one in packages}

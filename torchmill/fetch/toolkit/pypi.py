@@ -169,11 +169,7 @@ def offer(
 
 
 def _fill(
-    request: ToolkitRequest,
-    pieces: Sequence[ProviderPackage],
-    cache: Path,
-    progress: ProgressDisplay,
-    folder: Path,
+    request: ToolkitRequest, pieces: Sequence[ProviderPackage], cache: Path, progress: ProgressDisplay, folder: Path
 ) -> None:
     """Download, check and unpack the wheels, and add the links and stubs that wheels leave out."""
     if request.completes:

@@ -83,11 +83,7 @@ class ToolkitProvider(Protocol):
     """One of conda, debian and pypi."""
 
     def offer(
-        self,
-        request: ToolkitRequest,
-        sources: Sequence[ToolkitSource],
-        cache: Path,
-        progress: ProgressDisplay,
+        self, request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
     ) -> ProviderOffer | ProviderRefusal:
         """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
 
@@ -96,10 +92,7 @@ class ToolkitProvider(Protocol):
 
 
 def candidate_sources(
-    request: ToolkitRequest,
-    provider: str,
-    sources: Sequence[ToolkitSource],
-    unserved: Unserved = lambda *_: (),
+    request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource], unserved: Unserved = lambda *_: ()
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources of a provider that may have it; a refusal if, by the facts, none has.
 

@@ -114,12 +114,7 @@ class GuardServer:
     """
 
     def __init__(
-        self,
-        listening: socket.socket,
-        starter: GuardStarter,
-        scheduler: UnitScheduler,
-        probe: MemoryProbe,
-        most: int,
+        self, listening: socket.socket, starter: GuardStarter, scheduler: UnitScheduler, probe: MemoryProbe, most: int
     ) -> None:
         self._most = most
         self._listening, self._starter = listening, starter

@@ -136,13 +136,7 @@ class _Guard:
         self._ending = threading.Event()
         self._process = self._start_process()
         command = GuardCommand(
-            str(folder),
-            str(site.timeline),
-            str(site.history),
-            site.roots,
-            site.cores,
-            site.memory,
-            site.known,
+            str(folder), str(site.timeline), str(site.history), site.roots, site.cores, site.memory, site.known
         )
         self._send(command.to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
