@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from torchmill.config.matrix import newest_release
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.core.files import report_unwritable
+from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
 from torchmill.host.measurement import measure_host
@@ -75,17 +74,16 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
     bases: dict[str, str] = {}
     for wheel in sorted(wheels, key=lambda each: not each.name.startswith("torch-")):  # others may pin it
         found = slim_wheel.require_sound(wheel)
-        with report_unwritable(destination):
-            destination.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".slim-", dir=destination) as folder:
-            files = slim_wheel.stage_libraries(wheel, Path(folder), request.facts.kept_libraries)
+        with report_unwritable(destination), fresh_path(destination / f"{wheel.stem}.slim") as folder:
+            folder.mkdir()
+            files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
             libraries = slim_wheel.plan_libraries(files, request)
             slim_wheel.require_served(wheel.name, libraries, request)
             yield from _describe(libraries)
             if dry_run:
                 yield f"{wheel.name}: nothing was written"
                 continue
-            staged = StagedLibraries(found, Path(folder), libraries)
+            staged = StagedLibraries(found, folder, libraries)
             slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
         bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"
         size = slimmed.stat().st_size

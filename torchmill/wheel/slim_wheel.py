@@ -109,8 +109,7 @@ def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[
         code = [info for info in infos if not is_untouched(info.filename, patterns) and _has_code(archive, info)]
     described = [info for info in infos if info.filename.partition("/")[0].endswith(".dist-info")]
     targets = [(info, f"{folder}/{info.filename}") for info in (*code, *described)]
-    with report_unwritable(folder):
-        zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
+    zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
     return [(info.filename, folder / info.filename) for info in code]
 
 
@@ -158,7 +157,7 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
         smaller.replace(library.path)
     parts = found.file_name.split("-")
     name = "-".join([parts[0], version, *parts[2:]])
-    with report_unwritable(destination), fresh_path(destination / name) as packed:
+    with fresh_path(destination / name) as packed:
         codec = _write_archive(staged, _stamp(staged, version, bases), packed)
         packed.chmod(0o644)
         own = found.manifest or {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}

@@ -6,13 +6,13 @@ This reads both files anew, and uses nothing of what was planned.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from zipfile import ZipFile
 
+from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.wheel import dist_files, sbom
 from torchmill.wheel.pack import elf, zip_archive
 from torchmill.wheel.pack.elf import ElfImage, Section
@@ -39,7 +39,9 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
         yield "it has other files"
         return
     changed = [(names[_plain_name(name)], name) for name in after if before[names[_plain_name(name)]] != after[name]]
-    with tempfile.TemporaryDirectory(prefix=".slim-", dir=slimmed.parent) as folder:
+    place = slimmed.with_suffix(".compared")
+    with report_unwritable(place), fresh_path(place) as folder:
+        folder.mkdir()
         for number, pair in enumerate(changed):
             files = [Path(folder, f"{number}-{side}") for side in ("old", "new")]
             for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
