@@ -112,7 +112,7 @@ def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, bin
 def test_a_dry_run_tells_and_writes_nothing(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     said = run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary), dry_run=True)
     assert LIBRARY in said
-    assert not list((tmp_path / "dist").iterdir())
+    assert not list((tmp_path / "dist").rglob("*"))
 
 
 def drop_hash(members: dict[str, bytes]) -> None:
@@ -144,7 +144,7 @@ def test_it_is_refused_and_nothing_changes(  # noqa: PLR0917
     with refused(code):
         run(shipped, tmp_path, wheel, arch_list)
     assert wheel.read_bytes() == before
-    assert not list((tmp_path / "dist").glob("*"))
+    assert not list((tmp_path / "dist").rglob("*"))  # hidden ones neither
 
 
 def environment(tmp_path: Path, binary: bytes) -> Path:
