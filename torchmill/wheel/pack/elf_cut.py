@@ -1,7 +1,7 @@
 """Leave ranges of a shared library out of its file, with everything else loaded to the address that it had.
 
-Whole pages are cut out of the file: the segment is split around them, and the table of segments, which grows,
-takes the room of the first. LIEF was looked at: it holds whole files in memory, and rebuilds them.
+Whole pages are cut out of the file: the segment is split around them. The table of segments grows where it is, so
+that strip still works, or else takes the room of the first pages. LIEF was looked at: it rebuilds files in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from torchmill.wheel.pack import elf
-from torchmill.wheel.pack.elf import ElfImage, Section, Segment
+from torchmill.wheel.pack.elf import ElfImage, Segment
 from torchmill.wheel.pack.elf_edit import LARGEST_PAGE_BYTES, PAGE_BYTES, SEGMENT_COUNT_AT, FileWrite
 
 CHUNK_BYTES = 1 << 20
@@ -63,21 +63,23 @@ def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int])
         return Cuts()
     largest = max(each.align for each in loads)
     page = min(PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES), *(each.align for each in loads))
-    fixed: list[Segment | Section] = [each for each in image.segments if each.kind != elf.LOAD]
-    fixed += [each for each in image.sections if each.kind != elf.NOBITS and each.at not in shrunk]
+    fixed = [(each.offset, each.end) for each in image.segments if each.kind != elf.LOAD]
+    fixed += [(each.offset, each.end) for each in image.sections if each.kind != elf.NOBITS and each.at not in shrunk]
+    fixed.append((image.header[5], image.header[5] + image.header[10] * image.header[11]))
 
-    def can_go(start: int, end: int) -> bool:
+    def is_free(start: int, end: int) -> bool:
         around = [each for each in loads if each.offset < end and start < each.end]
         inside = len(around) == 1 and around[0].offset < start and end < around[0].end
-        return inside and not any(each.offset < end and start < each.end for each in fixed)
+        return inside and not any(one < end and start < other for one, other in fixed)
 
-    room = -(-(len(image.segments) + len(free)) * SEGMENT_BYTES // page) * page
+    end = image.header[4] + len(image.segments) * SEGMENT_BYTES
+    stays = is_free(end, end + len(free) * SEGMENT_BYTES)  # patchelf leaves room there
+    table, room = (image.header[4], 0) if stays else (0, -(-(end + len(free) * SEGMENT_BYTES) // page) * page)
     cuts: list[Range] = []
-    table = 0
     for start, end in ((-(-start // page) * page, end // page * page) for start, end in free):
         first = start if cuts else start + room
         last = end - (end - first) % largest  # addresses and offsets stay congruent
-        if first < last and can_go(start, end):
+        if first < last and is_free(start, end):
             table = table or start
             cuts.append((first, last))
     return Cuts(tuple(cuts), table)
