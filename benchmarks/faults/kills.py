@@ -44,6 +44,7 @@ _LONGEST_SECONDS = 120.0  # for a run of which one process was killed
 def attack_by_kills(count: int, seed: int) -> Tally:
     """Kill `count` sessions of the sample, one after another, each followed by the same command left alone."""
     chance, tally = random.Random(f"{seed} kills"), Tally("kills")  # noqa: S311 - no secret
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored, by all programs below
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]

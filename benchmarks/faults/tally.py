@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from torchmill.core.errors import TorchmillError, UnforeseenError
 
 RIGHT = "right"  # the result is what it would have been without the fault
+_REPORTED = 20  # after so many cases the tally so far is shown
 REFUSED = "refused"  # one sentence, an exit code, and nothing wrong was taken
 
 
@@ -26,6 +27,8 @@ class Tally:
         """Count a case; an outcome other than RIGHT and REFUSED is a failure, in words."""
         fine = outcome in {RIGHT, REFUSED}
         self.outcomes[outcome if fine else "failed"] += 1
+        if self.outcomes.total() % _REPORTED == 0:  # of a long run that somebody ends, this stays
+            print(f"{self.name}: {dict(self.outcomes)}, {dict(self.notes)}", file=sys.stderr, flush=True)
         if not fine:
             self.failures.append(f"{case}: {outcome}")
             print(f"{self.name}, case {self.outcomes.total()}: {self.failures[-1]}", file=sys.stderr, flush=True)
