@@ -42,7 +42,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 def explain_cell_name(  # noqa: PLR0917 - every one is an option
     facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "", json: bool = False
 ) -> str:
-    """Say whether a cell can be built, why not, and what can be built or installed instead."""
+    """Say whether a cell can be built, why not, and what can be built instead."""
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
