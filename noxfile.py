@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
-MADE_FROM_WHEELS = ("conda", "libtorch")  # the words of their sessions
+MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of their sessions
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
     nox.options.envdir = folder
-logging.getLogger("py_serializable").setLevel(logging.WARNING)  # nox shows what libraries log
+for library in ("py_serializable", "matplotlib"):
+    logging.getLogger(library).setLevel(logging.WARNING)  # nox shows what libraries log
 if not LIST_ASKED:
     reaper.watch_run()  # nox makes an environment before its session begins
 os.environ["PATH"] = interpreters.search_path()  # Pythons behind broken pyenv shims count as installed
@@ -268,7 +269,7 @@ class Making(NamedTuple):
     """How something else is made of a wheel: what reads its own of the words after --, and what makes it."""
 
     read: "ReadOptions"
-    make: "Callable[[VerifiedWheel, ProductOptions], Product]"
+    make: "Callable[[VerifiedWheel, ProductOptions], object]"
 
 
 def read_nothing(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
@@ -285,6 +286,13 @@ def read_conda(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, 
     return parse_conda_options(arguments, prog)
 
 
+def read_published(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
+    """Take what the words after -- say of the wheel to compare with."""
+    from tools.proof.compared_wheels import parse_published_options
+
+    return parse_published_options(arguments, prog)
+
+
 def libtorch(found: "VerifiedWheel", _: "ProductOptions") -> "Product":
     """Make the archive for C++ users of a wheel."""
     from torchmill.deliver.libtorch import make_libtorch
@@ -299,11 +307,30 @@ def conda(found: "VerifiedWheel", own: "ProductOptions") -> "Product":
     return package.make_conda_package(found, own.number)
 
 
+def check(found: "VerifiedWheel", own: "ProductOptions") -> str:
+    """Run upstream's own tests on a wheel and on the published one."""
+    from tools.proof.check import check_wheel
+
+    return check_wheel(found, own)
+
+
+def speed(found: "VerifiedWheel", own: "ProductOptions") -> str:
+    """Compare the speed of a wheel with that of the published one."""
+    from tools.proof.speed import measure_wheel
+
+    return measure_wheel(found, own)
+
+
 def further(word: str, *, dependent: bool) -> dict[str, Making]:
     """Return what makes something else of a wheel, by the first word of its session; `word` is its own."""
     if dependent:
-        return {f"conda-{word}": Making(read_conda, conda)}
-    return {"libtorch": Making(read_nothing, libtorch), "conda": Making(read_conda, conda)}
+        return {f"conda-{word}": Making(read_conda, conda), f"check-{word}": Making(read_published, check)}
+    return {
+        "libtorch": Making(read_nothing, libtorch),
+        "conda": Making(read_conda, conda),
+        "check": Making(read_published, check),
+        "speed": Making(read_published, speed),
+    }
 
 
 def main() -> None:

@@ -114,11 +114,14 @@ EVERY = Options(
     "linux",
     guard=False,
     network=True,
+    cpu="x86-64-v3",
 )
 
 
 def test_words_that_say_options_are_read_as_the_same() -> None:
     for one in fields(Options):
+        if one.name == "processor":  # follows from `cpu`, once the compiler was asked
+            continue
         assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
     assert parse_options(format_options(EVERY), "test") == EVERY
     assert format_options(Options()) == []

@@ -125,7 +125,7 @@ def test_another_wheel_to_build_against(sample: Sample) -> None:
     done = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", str(wheel))
     assert done.returncode == 0, done.stdout + done.stderr
     (dependent,) = sample.wheels()
-    assert sample.manifest(dependent)["torch"] == "tinytorch==1.0.0+git7a7fd21"
+    assert sample.manifest(dependent)["torch"] == "tinytorch==1.0.0+gitf7163fb"
     wrong = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", "absent.whl")
     assert wrong.returncode == 1
     assert "no such wheel" in wrong.stderr

@@ -18,6 +18,7 @@ from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host
+from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cuda_toolkit, wheel_name
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.cuda_toolkit import compiler_variables
@@ -147,6 +148,7 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     stat_cache = StatCache(layout.cache / "recall.json")
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
+    options = resolve_processor(facts, cell.build.arch, machine, options)
     fetched = load_source(layout, cell.build.package, cell.release.tag)
     if fetched is None:
         from torchmill.plan.doctor.system import fetch_command

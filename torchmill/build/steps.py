@@ -38,7 +38,7 @@ from torchmill.wheel.verify import device_code, static_checks, verification
 TREES_KEPT = 2  # trees of one family: whoever tries a switch, and goes back, finds both
 MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members
 LOADER_CACHE = Path("/etc/ld.so.cache")  # by which libraries of the system are found
-_UNTOLD_OPTIONS = {"jobs", "memory", "guard", "network"}  # change how fast, not what; the network is recorded apart
+_UNTOLD_OPTIONS = {"jobs", "memory", "guard", "network", "processor"}  # change how fast, not what, or are told apart
 
 
 def compile_stage(context: BuildContext, stages: StageLog, install: Install, line: ProgressLine) -> Path:
@@ -295,6 +295,7 @@ def compose_manifest(
         "torch": plan.torch,
         "toolkit": plan.toolkit,
         "toolkit_completed": context.host.completed.get(plan.toolkit or ""),
+        "processor": asdict(plan.processor) if plan.processor else None,
         "libraries": dict(plan.libraries),
         "switches": dict(plan.set),
         "patches": list(plan.patches),

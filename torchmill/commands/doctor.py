@@ -22,6 +22,7 @@ from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import description, measurement
+from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import VERDICTS, Finding
@@ -99,6 +100,8 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         findings = examine_way_into_container(facts, layout, host, cell, options)
     else:
         fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
+        if layout:
+            options = resolve_processor(facts, cell.build.arch, host, options)
         computed = build_plan.compute_plan(facts, cell, host, options, fetched)
         if layout is not None:
             folders = _folders(layout, cell, host)
@@ -134,9 +137,10 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     arch_list: str | None = None,
     torch: str | None = None,
     toolkit: str | None = None,
+    cpu: str | None = None,
 ) -> CommandOutput:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
-    options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit)
+    options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit, cpu=cpu)
     if host:
         examined = description.load_host(Path(host))
     else:
@@ -158,6 +162,7 @@ DOCTOR = TaskCommand(
         "save": "write what this machine has to a TOML file, to be examined elsewhere",
         "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
         "torch": "for a build against this wheel, or PyPI's",
+        "cpu": "for a build for this processor, such as native or x86-64-v3",
         "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
     },
     argument="build",

@@ -14,6 +14,7 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
+from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.options import options_of_task
@@ -35,13 +36,16 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     torch: str | None = None,
     toolkit: str | None = None,
     plat: str | None = None,
+    cpu: str | None = None,
 ) -> str:
     """Print everything that a session would do."""
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
     values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    options = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat)
+    options = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat, cpu=cpu)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
+    if not host:
+        options = resolve_processor(facts, cell.build.arch, machine, options)
     # On another machine, what was fetched and built here does not count.
     fetched = None if host else load_source(layout, cell.build.package, cell.release.tag)
     runs = () if host else estimate.read_own_runs(facts, layout.dist)
@@ -79,6 +83,7 @@ PLAN = TaskCommand(
         "memory": "memory the build may use, such as '12 GiB'",
         "torch": "a wheel to build against, or PyPI",
         "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
+        "cpu": "the processor that the wheel is for, such as native or x86-64-v3",
         "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
     },
     repeated=("set_",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from json import dumps
 from pathlib import Path
@@ -15,7 +15,9 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
-from torchmill.deliver.agreement import AgreementVerdict
+from torchmill.deliver.agreement import AgreementCheck, AgreementVerdict
+from torchmill.host.native import processor_flags
+from torchmill.host.processor import processor_problems
 from torchmill.wheel import dist_files, wheel_file
 
 
@@ -58,9 +60,18 @@ def verify_wheels(
     files = named_wheels(layout, wheel or "")
     if write:
         write_missing(files)
-    return VerifyAnswer(
-        tuple(agreement.examine_wheel(file, Path(original) if original else None) for file in files), json
-    )
+    named = Path(original) if original else None
+    return VerifyAnswer(tuple(_with_processor(agreement.examine_wheel(file, named)) for file in files), json)
+
+
+def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
+    """Add whether this machine can run a wheel that was built for one processor."""
+    wanted = dist_files.read_manifest(verdict.wheel).get("processor")
+    if not isinstance(wanted, dict):
+        return verdict
+    problems = processor_problems(wanted.get("needs", ()), processor_flags())
+    check = AgreementCheck("processor", f"{wanted.get('name')}, which this machine runs", problems)
+    return replace(verdict, checks=(*verdict.checks, check))
 
 
 def named_wheels(layout: Layout, wheel: str) -> list[Path]:

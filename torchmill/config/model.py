@@ -140,6 +140,8 @@ class Arch:
     platform_tag: PlatformTemplate  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
     emulated: CostRange | None = None  # by which factor compilers take longer on a machine that plays it
     oldest_glibc: str | None = None  # "2.17": that a tag of wheels can name there; None: no tag names one
+    cpu_option: str = ""  # by which gcc and clang are told a processor: "-march"; "": they are not
+    features: Mapping[str, str] = no_entries()  # macro of the compilers -> what Linux calls it: "__AVX2__" -> "avx2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,15 @@ class Compiler:
 
 
 @dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor that a build is for, as its compiler understands the name."""
+
+    name: str  # "x86-64-v3", "native.znver3"
+    flags: tuple[str, ...]  # for the compiler: "-march=x86-64-v3"
+    needs: tuple[str, ...] = ()  # what a machine must have to run it, as Linux calls it: "avx2"
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU of a machine."""
 
@@ -370,6 +381,7 @@ class Host:
     broken_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> shim that fails
     headless_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, without Python.h
     translated_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, made for another machine
+    processor: tuple[str, ...] = ()  # what it can do, as Linux calls it: "avx2"; none: not known
     driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
     kernel_driver: str | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
@@ -444,6 +456,8 @@ class Options:
     platform: str = "auto"  # the wheel's tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
     guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them
     network: bool = False  # True: what the build itself starts may use the network
+    cpu: str | None = None  # the processor that it is for: "native", "x86-64-v3"; None: any
+    processor: Processor | None = None  # what the compiler makes of `cpu`, once it was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,6 +539,7 @@ class Plan:
     folders: tuple[str, ...] = ()  # of the source that may not be empty
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
     published: PublishedWheel | None = None  # that would do as well
+    processor: Processor | None = None  # that it is for; None: any
 
 
 @dataclass(frozen=True, slots=True)

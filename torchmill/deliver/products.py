@@ -17,6 +17,7 @@ from torchmill.core.files import write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source.source_dir import load_source
+from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.options import parse_options
 from torchmill.wheel import dist_files
@@ -76,7 +77,7 @@ def installed_version(distribution: str) -> str:
         return ""
 
 
-BUILD_NUMBER_OPTION = "--build-number"
+BUILD_NUMBER_OPTION, PUBLISHED_OPTION = "--build-number", "--published"
 MAX_BUILD_NUMBER = 999_999_999  # as a build number; more is a slip, such as a date with its time
 
 
@@ -85,11 +86,13 @@ class ProductOptions:
     """The options of a product."""
 
     number: int | None = None  # the build number of a conda package; None: that of the wheel
+    published: str = ""  # what a wheel is compared with, a file or a requirement; "": what the facts name
 
     @property
     def words(self) -> tuple[str, ...]:
         """Return the words that say it."""
-        return () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
+        number = () if self.number is None else (f"{BUILD_NUMBER_OPTION}={self.number}",)
+        return (*number, *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,6 +152,7 @@ def find_verified(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str]
     stat_cache = StatCache(layout.cache / "recall.json")
     host = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(host.arch)} --")
+    options = resolve_processor(facts, cell.build.arch, host, options)
     source = load_source(layout, cell.build.package, cell.release.tag)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
     wheel = dist_files.find_wheel(layout.dist, plan)

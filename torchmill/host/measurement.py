@@ -44,6 +44,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         disk=None,
         glibc=_glibc(),
         translated=translated,
+        processor=tuple(sorted(native.processor_flags(root))),
         compiler=programs.used_compiler(environ, run),
         cuda_compiler=programs.cuda_host_compiler(environ, run),
         tools=tools | ({"c++": shlex.join(command)} if command else {}),

@@ -5,6 +5,8 @@ import struct
 import sys
 from pathlib import Path
 
+from torchmill.core.files import read_text
+
 _ELF = {0x3E: "x86_64", 0xB7: "aarch64"}
 _MACH = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 _THIN, _FAT = 0xFEEDFACF, 0xCAFEBABE
@@ -56,3 +58,9 @@ def native_arch() -> str:
     """Return this machine's arch; one that we do not know is named so that it matches none."""
     system, machine = native_system(), platform.machine()
     return _NAMES.get((system, machine), f"{system}_{machine}")
+
+
+def processor_flags(root: Path = Path("/")) -> frozenset[str]:
+    """Return what this machine's processor can do, as the kernel of Linux calls it; nothing elsewhere."""
+    lines = (line.partition(":") for line in read_text(root / "proc" / "cpuinfo").splitlines())
+    return frozenset(next((words.split() for name, _, words in lines if name.strip() in {"flags", "Features"}), ()))

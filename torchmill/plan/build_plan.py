@@ -23,10 +23,12 @@ from torchmill.config.model import (
     Options,
     Package,
     Plan,
+    Processor,
     Release,
     Rule,
     Shortfall,
     Source,
+    When,
 )
 from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes
@@ -90,7 +92,10 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     using = cuda_toolkit.select_cuda(facts, cell, host, options, source.provider if source else "git")
     rules = [one for one in package.rules if rule_matches(one.when, using.case)]
     commit = source.commit if source else release.commit
-    version = wheel_name.wheel_version(facts, cell, options.label, commit)
+    processor = _asked_processor(facts, build, options)
+    if processor:
+        rules.append(_processor_rule(processor))
+    version = wheel_name.wheel_version(facts, cell, options.label, commit, processor)
     torch = base_version(facts, cell, options)
     usual = _asks_for_usual_wheel(options) and (source is None or source.provider != "path")
     options = replace(options, arch_list=using.arch_list)
@@ -129,6 +134,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         libraries=using.libraries,
         kept=using.kept,
         differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
+        processor=processor,
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
         published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
     )
@@ -138,6 +144,21 @@ def _asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
     usual = Options()
     return replace(options, label=usual.label, jobs=None, memory=None, guard=True, network=False) == usual
+
+
+def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor | None:
+    """Return the processor that a build is for; of another machine nobody asks what its compiler makes of a name."""
+    if options.cpu is None or options.processor is not None:
+        return options.processor
+    return Processor(options.cpu, (f"{facts.arches[build.arch].cpu_option or '-march'}={options.cpu}",))
+
+
+def _processor_rule(processor: Processor) -> Rule:
+    """Return what follows for a build for one processor."""
+    flags, needs = " ".join(processor.flags), ", ".join(processor.needs) or "?"
+    only = ", and nobody else's means the same" if processor.name.startswith("native") else ""
+    reason = f"it is compiled for this processor, {processor.name}{only}, and runs where one has {needs}"
+    return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
 
 
 def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:
@@ -250,7 +271,9 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
     if options.torch:
         return str(parse_wheel_filename(Path(options.torch).name)[1])
     system = facts.arches[cell.build.arch].system
-    return base.version + local_label(cell.build, system, options.label, base.commit)
+    return base.version + local_label(
+        cell.build, system, options.label, base.commit, _asked_processor(facts, cell.build, options)
+    )
 
 
 def base_pip_requirement(base: str, version: str, options: Options) -> str:

@@ -17,15 +17,16 @@ _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
 
 
-class _Parser(argparse.ArgumentParser):
+class OptionParser(argparse.ArgumentParser):
     """Raise instead of leaving the process: nox and invoke each end in their own way."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError for words that are no options."""
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=prog, allow_abbrev=False)
+    parser = OptionParser(prog=prog, allow_abbrev=False)
     parser.add_argument(
         "--label",
         choices=LABELS,
@@ -52,6 +53,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="VERSION",
         help="build with this CUDA, a newer one of the same major version, such as 11.8 for cu117",
     )
+    parser.add_argument("--cpu", metavar="NAME", help="the processor that it is for: native, x86-64-v3, neoverse-v1")
     parser.add_argument(
         "--plat",
         default=AUTO_PLATFORM,
@@ -112,7 +114,9 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
         )
     torch = _torch_wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
-    return Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
+    return Options(
+        found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network, found.cpu
+    )
 
 
 def format_options(options: Options) -> list[str]:
@@ -124,6 +128,7 @@ def format_options(options: Options) -> list[str]:
         "--memory": options.memory,
         "--torch": options.torch,
         "--toolkit": options.toolkit,
+        "--cpu": options.cpu,
         "--plat": options.platform,
     }
     usual = {"--label": Options().label, "--plat": Options().platform}

@@ -7,7 +7,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Facts, Host, Package, Release
+from torchmill.config.model import Build, Facts, Host, Package, Processor, Release
 from torchmill.core.errors import ConfigError
 
 LABELS = ("official", "git", "none")
@@ -21,8 +21,8 @@ _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}  # the glibc of each: PEP 
 PRE_ABI_CHANGE = Version("3.8")  # PEP 3149's "m" ended with it
 
 
-def local_label(build: Build, system: str, label: str, commit: str | None) -> str:
-    """Return "+cpu", "+git49444c3" or "": the local part of a version (PEP 440).
+def local_label(build: Build, system: str, label: str, commit: str | None, processor: Processor | None = None) -> str:
+    """Return "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "": the local part of a version (PEP 440).
 
     Raises ConfigError for an unknown label, and for `git` where the commit is not known.
     """
@@ -34,15 +34,17 @@ def local_label(build: Build, system: str, label: str, commit: str | None) -> st
                 "label 'git' needs the commit, which is unknown: fetch the source first",
                 code="unknown-commit",
             )
-        return f"+git{commit[:7]}"
-    # The official macOS wheels have no label, so a pin without one must fit ours too.
-    return "" if label == "none" or system == "macos" else f"+{build.variant}"
+        own = f"git{commit[:7]}"
+    else:  # The official macOS wheels have no label, so a pin without one must fit ours too.
+        own = "" if label == "none" or system == "macos" else build.variant
+    words = re.findall(r"[a-z0-9]+", processor.name.lower()) if processor else []
+    return "+".join(["", ".".join(filter(None, [own, *words]))]) if own or words else ""
 
 
-def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None) -> str:
+def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None, processor: Processor | None = None) -> str:
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
     build, release = cell.build, cell.release
-    local = local_label(build, facts.arches[build.arch].system, label, commit)
+    local = local_label(build, facts.arches[build.arch].system, label, commit, processor)
     return release.version + _with_base_version(local, facts.packages[build.package], release)
 
 

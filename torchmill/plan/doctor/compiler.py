@@ -6,6 +6,7 @@ from packaging.version import Version
 
 from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import Compiler, Toolkit
+from torchmill.host.processor import processor_problems
 from torchmill.plan.constraints import Constraint
 from torchmill.plan.cuda_toolkit import (
     best_compiler,
@@ -16,7 +17,7 @@ from torchmill.plan.cuda_toolkit import (
     variables_for_compiler,
 )
 from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
 _PACKAGES = {
@@ -39,6 +40,18 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
     driven = compiler if chosen else context.host.cuda_compiler or compiler
     if context.toolkit is not None and driven is not None:
         yield _against_toolkit(context, context.toolkit, driven)
+
+
+def check_processor(context: CheckContext) -> Iterator[Finding]:
+    """Yield whether this machine runs what is compiled for a processor: a wheel that it cannot try is not verified."""
+    if (wanted := context.plan.processor) is None:
+        return
+    lacking = "".join(processor_problems(wanted.needs, context.host.processor))
+    known = context.host.processor and wanted.needs
+    verdict: Verdict = "failure" if lacking else "ok" if known else "unknown"
+    cure = "build on a machine that has it, or name another --cpu" if lacking else ""
+    needed = ", ".join(wanted.needs) or "?"
+    yield Finding(f"processor {wanted.name}", lacking or "all that is known", needed, verdict, cure)
 
 
 def _missing(context: CheckContext) -> Finding:

@@ -25,6 +25,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, a
 _CHECKS = (
     system.check_interpreter,
     compiler.check_compiler,
+    compiler.check_processor,
     system.check_tools,
     cuda.check_cuda,
     cuda.check_toolkit_parts,

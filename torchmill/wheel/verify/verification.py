@@ -12,6 +12,8 @@ from zipfile import ZipFile
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Package, Plan
 from torchmill.core.errors import VerifyError
+from torchmill.host.native import processor_flags
+from torchmill.host.processor import processor_problems
 from torchmill.wheel.pack.bundling import is_bundled
 from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
@@ -49,6 +51,7 @@ def verify_wheel(
     every check that failed.
     """
     start = time.monotonic()
+    _require(wheel, processor_problems(plan.processor.needs if plan.processor else (), processor_flags()))
     interpreter = static_checks.probe_interpreter(python)
     _require(wheel, static_checks.static_problems(wheel, plan, interpreter))
     venv = clean_environment.create_environment(python, scratch / "venv", log, kept)

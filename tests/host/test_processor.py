@@ -1,0 +1,92 @@
+"""The processor that a build is for: what the real compiler makes of its name, and who may run the wheel."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.refusals import refused
+from torchmill.config import cell_lookup, matrix
+from torchmill.config.model import Compiler, Facts, Host, Options, Plan, Processor
+from torchmill.core.stat_cache import StatCache
+from torchmill.host.measurement import measure_basic_host
+from torchmill.host.native import native_arch, processor_flags
+from torchmill.host.processor import processor_problems, resolve_processor
+from torchmill.plan import build_plan
+from torchmill.plan.doctor import examination
+from torchmill.plan.options import format_options, parse_options
+
+NATIVE = native_arch()
+KNOWN = {"x86_64": "x86-64", "aarch64": "cortex-a53"}.get(NATIVE, "")
+AVX512 = Processor("x86-64-v4", ("-march=x86-64-v4",), ("avx2", "avx512f"))
+OLD = Host(
+    "x86_64", "linux", cores=8, memory=2**35, glibc="2.36", compiler=Compiler("gcc", "12.2.0"), processor=("avx2",)
+)
+
+
+@pytest.fixture
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    found = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "recall.json"))
+    if not KNOWN or found.compiler is None or found.compiler.family != "gcc":
+        pytest.skip("needs gcc on Linux")
+    return found
+
+
+def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
+    cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu", host.arch, matrix.find_release(facts, "torch", "v1.13.1"))
+    return build_plan.compute_plan(facts, cell, host, options)
+
+
+def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(shipped: Facts, host: Host) -> None:
+    with refused("unknown-processor") as caught:
+        resolve_processor(shipped, NATIVE, host, Options(cpu=f"{KNOWN}x"))
+    assert KNOWN in str(caught.value)
+    msvc = replace(host, compiler=Compiler("msvc", "14.3"))
+    with refused("processor-not-told"):
+        resolve_processor(shipped, NATIVE, msvc, Options(cpu=KNOWN))
+
+
+def test_native_is_what_this_machine_is(shipped: Facts, host: Host) -> None:
+    found = resolve_processor(shipped, NATIVE, host, Options(cpu="native")).processor
+    assert found is not None
+    assert found.name.startswith("native.")
+    assert f"{shipped.arches[NATIVE].cpu_option}=native" not in found.flags
+    assert found.needs
+    assert processor_problems(found.needs, processor_flags()) == ()
+
+
+def test_a_level_needs_what_it_stands_for(shipped: Facts, host: Host) -> None:
+    if NATIVE != "x86_64":
+        pytest.skip("a level of x86-64")
+    found = resolve_processor(shipped, NATIVE, host, Options(cpu="x86-64-v3")).processor
+    assert found is not None
+    assert {"avx2", "fma", "bmi2"} <= set(found.needs)
+    assert "avx512f" not in found.needs
+
+
+def test_it_is_in_the_label_and_the_flags_behind_those_of_the_facts(shipped: Facts) -> None:
+    made = planned(shipped, Options(cpu="x86-64-v4", processor=AVX512, settings={"CFLAGS": "-g"}))
+    assert made.version == "1.13.1+cpu.x86.64.v4"
+    assert made.wheel.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
+    assert made.set["CFLAGS"] == "-march=x86-64-v4 -g"
+    assert made.set["CXXFLAGS"].endswith("-march=x86-64-v4")
+    assert planned(shipped, Options(cpu="neoverse-v1", label="none")).version == "1.13.1+neoverse.v1"
+
+
+def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None:
+    options = parse_options(["--cpu=x86-64-v4"], "test")
+    assert format_options(options) == ["--cpu=x86-64-v4"]
+    cell = cell_lookup.find_cell(shipped, "vision-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+    assert build_plan.compute_plan(shipped, cell, OLD, options).torch == "torch==1.13.1+cpu.x86.64.v4"
+
+
+def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> None:
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu", "x86_64", matrix.find_release(shipped, "torch", "v1.13.1"))
+
+    def verdict(host: Host) -> str:
+        findings = examination.examine_build(shipped, cell, host, planned(shipped, Options(processor=AVX512)))
+        return next(one.verdict for one in findings if one.subject == "processor x86-64-v4")
+
+    assert verdict(OLD) == "failure"
+    assert verdict(replace(OLD, processor=("avx2", "avx512f"))) == "ok"
+    assert verdict(replace(OLD, processor=())) == "unknown"
+    assert processor_problems(AVX512.needs, OLD.processor) == ("this machine's processor has no avx512f",)

@@ -1,0 +1,162 @@
+"""Upstream's tests on two wheels: what is run, what becomes of tests that never come back, what is compared."""
+
+import io
+import shutil
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.support.refusals import refused
+from tests.support.sampled import THIS, Sample, fetched
+from tools.proof import check
+from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, describe
+from tools.proof.compared_wheels import ComparedWheel, choose_published
+from torchmill.config import matrix
+from torchmill.config.model import Build, Facts
+from torchmill.core.console import ProgressDisplay
+
+MIB = 2**20
+UPSTREAM = """
+    import os, time
+    from pathlib import Path
+
+    import pytest
+
+    def test_good(): ...
+
+    def test_bad():
+        raise ValueError("wrong by far")
+
+    def test_flaky():
+        mark = Path("mark")
+        if not mark.exists():
+            mark.touch()
+            raise ValueError("once")
+
+    def test_hangs():
+        time.sleep(600)
+
+    def test_dies():
+        os._exit(7)
+
+    def test_takes_all_memory():
+        held = b"x" * (900 * 2**20)
+        time.sleep(600)
+
+    @pytest.mark.skip(reason="has no MKL")
+    def test_skipped(): ...
+
+    @pytest.mark.parametrize("number", range(400))
+    def test_many(number): ...
+"""
+
+
+def run_tests(folder: Path, text: str, share: float = 1.0, seconds: float = 120.0) -> dict[str, Outcome]:
+    (folder / "test").mkdir(parents=True)
+    (folder / "test" / "test_all.py").write_text(dedent(text))
+    tests = UpstreamTests("test", {"test_all.py": share}, (), "test", seconds=seconds)
+    bar = ProgressDisplay(io.StringIO()).task("tests")
+    found = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar).outcomes(2)
+    return {test.rpartition("::")[2]: one for test, one in found.items()}
+
+
+@pytest.mark.slow
+def test_what_hangs_dies_or_takes_all_memory_is_ended_by_name_and_the_rest_runs(tmp_path: Path) -> None:
+    found = run_tests(tmp_path / "ours", UPSTREAM, seconds=15.0)
+    assert found["test_good"] == Outcome("passed")
+    assert found["test_bad"] == Outcome("failed", "ValueError: wrong by far")
+    assert found["test_flaky"] == Outcome("passed", "failed once: ValueError: once")
+    assert found["test_skipped"] == Outcome("skipped", "Skipped: has no MKL")
+    assert found["test_hangs"].result == "ended"
+    assert "hangs" in found["test_hangs"].why
+    assert found["test_dies"] == Outcome("ended", "the process ended with exit code 7")
+    assert "600.0 MiB of memory" in found["test_takes_all_memory"].why
+    assert sum(name.startswith("test_many") for name in found) == 400
+
+
+def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
+    many = "import pytest\n@pytest.mark.parametrize('number', range(400))\ndef test_many(number): ...\n"
+    first, second = (run_tests(tmp_path / name, many, 0.1) for name in ("one", "two"))
+    assert first == second
+    assert 20 < len(first) < 60
+
+
+def test_a_file_that_cannot_be_collected_is_named(tmp_path: Path) -> None:
+    (only,) = run_tests(tmp_path / "ours", "import nothing_of_that_name").values()
+    assert only.result == "not collected"
+    assert "nothing_of_that_name" in only.why
+
+
+def outcomes(**results: str) -> dict[str, Outcome]:
+    return {test: Outcome(result, "why") for test, result in results.items()}
+
+
+def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
+    ours = outcomes(a="passed", b="failed", c="failed", d="skipped", e="ended", f="skipped")
+    theirs = outcomes(a="failed", b="failed", c="passed", d="passed", e="passed", f="skipped", g="passed")
+    said = compare(ours, theirs, {"e": "known since 1.13"})
+    assert list(said["alone"]) == ["c", "d", "e", "g"]
+    assert said["alone"]["e"]["explained"] == "known since 1.13"
+    assert said[check.BOTH] == ["b"]
+    assert said[check.THEIRS] == ["a"]
+    lines = list(describe({"wheel": "ours", "against": "theirs", "unlike": [], **said}))
+    assert "not as on the published wheel: 4, of which 1 are explained" in lines
+    assert list(compare(ours, {}, {})["alone"]) == ["b", "c", "e"], "where it cannot be had, all that fail"
+
+
+def chosen(
+    shipped: Facts, python: str, arch: str, installed: Collection[str], cuda: str | None = None
+) -> ComparedWheel:
+    release = matrix.find_release(shipped, "torch", "v1.13.1")
+    build = Build("torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda)
+    return choose_published(shipped, matrix.make_cell(shipped, release, build), installed)
+
+
+def test_the_nearest_published_wheel_is_chosen(shipped: Facts) -> None:
+    same = chosen(shipped, "3.10", "x86_64", {"3.10"}, "11.7")
+    assert (same.packages, same.unlike) == (("torch===1.13.1",), ())
+    assert "CUDA 11.7" in chosen(shipped, "3.10", "x86_64", {"3.10"}).unlike[0]
+    other = chosen(shipped, "3.11", "aarch64", {"3.8", "3.10", "3.11"})
+    assert other.python == "3.10"
+    assert "PyPI has none for 3.11" in other.unlike[0]
+    with refused("no-published-wheel"):
+        chosen(shipped, "3.11", "aarch64", {"3.11"})
+
+
+@pytest.fixture
+def sample(tmp_path: Path, upstream: Path, envs: Path, cache: Path) -> Sample:
+    return fetched(tmp_path, upstream, envs, cache)
+
+
+@pytest.mark.slow
+def test_a_wrong_kernel_and_a_switch_that_is_off_are_caught_by_name(sample: Sample) -> None:
+    """Through the real nox: the right wheel stands for the published one."""
+    assert sample.nox("-s", f"wheel-{THIS}-cpu").returncode == 0
+    (name,) = sample.wheels()
+    right = sample.folder / "published" / name
+    right.parent.mkdir()
+    shutil.copy2(sample.home / "dist" / name, right)
+    fault = 's/add(left, right)/add(left, -right)/", "python/module.cpp"'
+    sample.add_rule(f'reason = "a fault"\nsource = "here"\nprepare = [["sed", "-i", "{fault}]]')
+    facts = sample.configs / "packages" / "tinytorch.toml"
+    facts.write_text(facts.read_text().replace('checks = "sample"', 'checks = "package"'), encoding="utf-8")
+    words = ("--set", "USE_TINY_FAST=0", f"--published={right}")
+    assert sample.nox("-s", f"wheel-{THIS}-cpu", "--", *words[:2]).returncode == 0
+    done = sample.nox("-s", f"check-{THIS}-cpu", "--", *words)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "TestArithmetic::test_add: failed: AssertionError" in said
+    assert "TestFit::test_fast: skipped, and passes on the published wheel" in said
+    assert "Traceback" not in said
+    told = sample.manifest(name)["upstream_tests"]
+    assert [test.rpartition("::")[2] for test in told["alone"]] == ["test_add", "test_fast"]
+    assert told["results"] == {"passed": 3, "failed": 1, "skipped": 1}
+    gone = sample.nox("-s", f"check-{THIS}-cpu", "--", *words[:2], "--published", "tinytorch===9.9")
+    assert "tinytorch===9.9 cannot be had" in gone.stdout + gone.stderr
+    timed = sample.nox("-s", f"speed-{THIS}-cpu", "--", *words)
+    assert timed.returncode == 0, timed.stderr
+    assert "does not run in this release: what it lacks" in timed.stderr
+    assert {path.suffix for path in (sample.home / ".torchmill" / "logs").glob("*speed*")} >= {".png", ".json"}

@@ -1,0 +1,77 @@
+"""The processor that a build is for: what its name means to the compiler, and what it demands of a machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+
+from torchmill.config.model import Compiler, Facts, Host, Options, Processor
+from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.process import CommandError, capture
+
+NATIVE = "native"
+_VALID = re.compile(r"valid (?:arguments to .*|target CPU values) are: (.+)")
+_SWITCH = re.compile(r"^\s*-m(\S+)\s+\[(enabled|disabled)\]$", re.MULTILINE)
+_QUIET = ("-E", "-x", "c++", os.devnull)
+
+
+def resolve_processor(facts: Facts, arch: str, host: Host, options: Options) -> Options:
+    """Return options whose processor is what the compiler of this machine makes of its name.
+
+    Raises ConfigError for a name that the compiler does not know, with the nearest that it does.
+    """
+    if options.cpu is None or arch != host.arch:  # in a container for another machine, its own session asks
+        return options
+    named = options.settings.get("CXX", "")
+    compiler, command = host.compilers.get(named, host.compiler), named or host.tools.get("c++", "c++")
+    option = facts.arches[arch].cpu_option
+    if not option or compiler is None or compiler.family not in {"gcc", "clang"}:
+        raise ConfigError(
+            f"--cpu {options.cpu}: only gcc and clang on Linux are told a processor here, and the compiler is "
+            f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
+            code="processor-not-told",
+        )
+    words, variables = shlex.split(command), {**os.environ, "LC_ALL": "C"}
+    try:
+        macros = capture([*words, f"{option}={options.cpu}", "-dM", *_QUIET], env=variables)
+    except (CommandError, HostError) as error:
+        raise _unknown_processor(options.cpu, compiler, str(getattr(error, "output", error))) from None
+    name, flags = options.cpu, [f"{option}={options.cpu}"]
+    if options.cpu == NATIVE:
+        name, flags = _resolve_native(words, option, variables)
+    features = facts.arches[arch].features
+    needs = sorted({flag for macro, flag in features.items() if f"#define {macro} " in macros})
+    return replace(options, processor=Processor(name, tuple(flags), tuple(needs)))
+
+
+def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Return what this machine's processor is called, and flags that mean it elsewhere; clang does not tell."""
+
+    def settings(name: str) -> str:
+        return capture([*words, f"{option}={name}", "-Q", "--help=target"], env=variables)
+
+    try:
+        here = settings(NATIVE)
+        name = re.findall(rf"^\s*{option}=\s+(\S+)$", here, re.MULTILINE)[0]
+        usual = set(_SWITCH.findall(settings(name)))
+    except (CommandError, HostError, IndexError):
+        return NATIVE, [f"{option}={NATIVE}"]
+    unusual = [each for each in _SWITCH.findall(here) if each not in usual]
+    return f"{NATIVE}.{name}", [f"{option}={name}", *(f"-m{'no-' * (on != 'enabled')}{each}" for each, on in unusual)]
+
+
+def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:
+    names = [name for valid in _VALID.findall(said) for name in re.split(r"[,\s]+", valid.partition(";")[0])]
+    near = get_close_matches(name, [*names, NATIVE], 3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; it knows {', '.join(names)}" if names else ""
+    return ConfigError(f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor")
+
+
+def processor_problems(needs: Collection[str], flags: Collection[str]) -> tuple[str, ...]:
+    """Return why a processor that has `flags` cannot run what needs others; nothing where it can, or does not tell."""
+    lacks = sorted(set(needs) - set(flags)) if flags else []
+    return (f"this machine's processor has no {', '.join(lacks)}",) if lacks else ()
