@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -145,6 +146,15 @@ def test_it_is_refused_and_nothing_changes(  # noqa: PLR0917
         run(shipped, tmp_path, wheel, arch_list)
     assert wheel.read_bytes() == before
     assert not list((tmp_path / "dist").rglob("*"))  # hidden ones neither
+
+
+def test_a_library_that_would_not_be_the_same_is_refused(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
+    strange = bytearray(binary)
+    struct.pack_into("<Q", strange, 64 + 40, 1 << 20)  # the first segment reaches into the next
+    wheel = torch_wheel(tmp_path / "in", binary, files={LIBRARY: bytes(strange)})
+    with refused("not-slimmed"):
+        run(shipped, tmp_path, wheel)
+    assert not list((tmp_path / "dist").rglob("*"))
 
 
 def environment(tmp_path: Path, binary: bytes) -> Path:

@@ -21,7 +21,7 @@ from zipfile import ZipFile, ZipInfo
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable, write_atomically
 from torchmill.wheel import dist_files, slim, statement, wheel_file
 from torchmill.wheel.pack import elf, metadata, wheel_writer, zip_archive
@@ -29,6 +29,7 @@ from torchmill.wheel.pack.staging import StagedWheel
 from torchmill.wheel.pack.wheel_writer import open_compressor
 from torchmill.wheel.pack.zip_archive import ZipMember, ZipWriter
 from torchmill.wheel.slim import LibraryPlan, Request
+from torchmill.wheel.verify import slimming
 from torchmill.wheel.verify.device_code import FATBIN_SECTIONS
 from torchmill.wheel.wheel_file import SLIM_LABEL, Distribution
 
@@ -153,7 +154,7 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
     version = slim_version(found.version, request, cuda)
     for library in staged.libraries:
         smaller = library.path.with_name(f"{library.path.name}.slim")
-        slim.write_library(library.path, smaller, library.plan)
+        _write_proved(library, smaller)
         smaller.replace(library.path)
     parts = found.file_name.split("-")
     name = "-".join([parts[0], version, *parts[2:]])
@@ -179,6 +180,13 @@ def write_slim_wheel(staged: StagedLibraries, request: Request, destination: Pat
         documents = dist_files.compose_documents(manifest, packed)
         dist_files.publish_wheel(packed, destination / name, manifest, documents=documents)
     return destination / name
+
+
+def _write_proved(library: SlimLibrary, destination: Path) -> None:
+    """Write what of a library stays. Raises BuildError where anything else differs."""
+    slim.write_library(library.path, destination, library.plan)
+    if problem := next(slimming.library_differences(library.path, destination), None):
+        raise BuildError(f"{library.name}: cannot be slimmed ({problem}): it stays as it is", code="not-slimmed")
 
 
 def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
@@ -273,7 +281,7 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
         fresh = {library.path: stack.enter_context(fresh_path(library.path)) for library in libraries}
         for library in libraries:
             smaller = fresh[library.path]
-            slim.write_library(library.path, smaller, library.plan)
+            _write_proved(library, smaller)
             shutil.copymode(library.path, smaller)
             digest = wheel_writer.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]
