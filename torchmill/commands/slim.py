@@ -35,10 +35,7 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     """Leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment):
-        raise ConfigError(
-            "name wheels, or an environment: invoke slim WHEEL, or invoke slim --environment .venv",
-            code="nothing-to-slim",
-        )
+        raise ConfigError("name a wheel, or --environment .venv: one of the two", code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
     files = named_wheels(layout, wheel or "")
@@ -55,17 +52,11 @@ def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], lo
     wanted = {each.capability.name: False for each in found}
     for target in targets:
         wanted[target.capability] = target.ptx or wanted.get(target.capability, False)
-    gpus = [
-        (facts.capability(name), ptx)
-        for name, ptx in sorted(wanted.items(), key=lambda each: capability_order(each[0]))
-    ]
+    gpus = [(facts.capability(name), wanted[name]) for name in sorted(wanted, key=capability_order)]
     if unknown := [name for name in wanted if facts.capability(name) is None]:
         raise ConfigError(f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability")
     if not gpus:
-        raise ConfigError(
-            "say which GPUs to keep code for: --arch-list 8.6, --gpu 'RTX 3090', or --local for those of this machine",
-            code="no-capability",
-        )
+        raise ConfigError("for which GPUs? --arch-list 8.6, --gpu 'RTX 3090', or --local", code="no-capability")
     return Request(facts, tuple((gpu, ptx) for gpu, ptx in gpus if gpu is not None))
 
 
@@ -86,8 +77,7 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
             staged = StagedLibraries(found, folder, libraries)
             slimmed = slim_wheel.write_slim_wheel(staged, request, destination, bases)
         bases[f"{found.name}=={found.version}"] = f"{found.name}=={slimmed.name.split('-')[1]}"
-        size = slimmed.stat().st_size
-        yield f"{slimmed}: {format_bytes(found.size)} before, {format_bytes(size)} now"
+        yield f"{slimmed}: {format_bytes(found.size)} before, {format_bytes(slimmed.stat().st_size)} now"
 
 
 def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:

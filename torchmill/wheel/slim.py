@@ -29,7 +29,6 @@ from torchmill.wheel.verify.device_code import (
 WRAPPER_SECTION = ".nvFatBinSegment"
 SIZE_AT = 8  # offset in the header of a fatbin
 ALIGNMENT_BYTES = 256  # no fatbin needs more
-SUFFIXES = ("", "a", "f")
 KINDS = {SASS, PTX, LTO}
 
 
@@ -70,7 +69,7 @@ def kept_pieces(facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[Fatbi
     """
     targets = [(_target(piece), piece) for piece in pieces]
     code = [each for each in targets if not each[0].ptx and code_runs(facts, each[0], gpu)]
-    kept = [piece for suffix in SUFFIXES for piece in _newest([one for one in code if one[0].suffix == suffix])]
+    kept = [piece for suffix in ("", "a", "f") for piece in _newest([one for one in code if one[0].suffix == suffix])]
     if ptx or not code:
         source = [each for each in targets if each[0].ptx]
         below = [each for each in source if ptx_runs(facts, each[0], gpu)]
