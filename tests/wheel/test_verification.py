@@ -122,20 +122,32 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
     assert "libkernels.so: GPU code in a build without CUDA" in str(caught.value)
 
 
-def test_an_environment_is_a_copy_of_an_empty_one_that_is_made_again_when_damaged(tmp_path: Path) -> None:
+def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_changed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    shared = tmp_path.parent / "environments"
-    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), shared)
-    (template,) = shutil.copytree(shared, kept, symlinks=True).iterdir()
-    (template / "mark").touch()
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
+    (template,) = kept.iterdir()
+    looked = template.stat().st_ino
     second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
-    assert (tmp_path / "second" / "mark").is_file()
-    packages = [clean_environment.installed_packages(venv) for venv in (first, second)]
-    assert packages[0] == packages[1] != ()
-    shutil.rmtree(clean_environment.site_packages(template / "bin" / "python") / "pip")
-    third = clean_environment.create_environment(PYTHON, tmp_path / "third", io.StringIO(), kept)
-    assert clean_environment.installed_packages(third) == packages[0]
-    assert list(kept.iterdir()) == []
+    assert template.stat().st_ino == looked
+    assert {clean_environment.installed_packages(venv) for venv in (first, second)} == {
+        clean_environment.installed_packages(clean_environment.environments.in_environment(template / "venv"))
+    }
+
+
+@pytest.mark.parametrize("way", ["half", "without its record"])
+def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: str) -> None:
+    kept = tmp_path / "kept"
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
+    (template,) = kept.iterdir()
+    module = clean_environment.site_packages(template / "venv" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
+    {
+        "half": lambda: module.write_bytes(module.read_bytes()[:100]),
+        "without its record": (template / "whole").unlink,
+    }[way]()
+    again = clean_environment.create_environment(PYTHON, tmp_path / "again", io.StringIO(), kept)
+    assert clean_environment.installed_packages(again) == clean_environment.installed_packages(first)
+    assert module.stat().st_size > 100
+    assert [one.name for one in kept.iterdir()] == [template.name]
 
 
 def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from typing import TextIO
 from packaging.version import Version
 
 from torchmill.core.errors import VerifyError
-from torchmill.core.files import blame_disk, fresh_path, parse_json
+from torchmill.core.files import blame_disk, fresh_path, parse_json, write_atomically
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.core.stat_cache import digest_data, stat_file
+from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.host import environments
 
 CHECK_SCRIPTS = CHECKOUT / "checks"
@@ -56,13 +56,16 @@ def create_environment(python: Path, folder: Path, log: TextIO, kept: Path | Non
     if kept is None:
         return _new_environment(python, folder, log)
     template = kept / digest_data([str(python.resolve()), stat_file(python)])[:16]
-    if not template.is_dir():
+    record = template / "whole"  # how all files of the environment looked once they were there
+    if not record.is_file() or record.read_text("utf-8", "replace") != stat_folder(template / "venv").text:
+        shutil.rmtree(template, ignore_errors=True)
         with fresh_path(template) as fresh:
-            _new_environment(python, fresh, log)
-            with contextlib.suppress(FileExistsError):  # another build was quicker
+            _new_environment(python, fresh / "venv", log)
+            with contextlib.suppress(OSError):  # another build was quicker
                 fresh.rename(template)
+                write_atomically(record, stat_folder(template / "venv").text)
     try:
-        shutil.copytree(template, folder, symlinks=True)
+        shutil.copytree(template / "venv", folder, symlinks=True)
         venv = environments.in_environment(folder)
         _pip_version(venv)
     except (OSError, CommandError):  # somebody has removed it, or a part of it
