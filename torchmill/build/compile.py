@@ -13,6 +13,7 @@ from torchmill.build.context import BuildContext, build_environment, set_up_comp
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.tree import fill_placeholders
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
+from torchmill.core.files import blame_disk
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.plan import causes
@@ -261,6 +262,8 @@ def _build_failure(
             "(`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
         return MemoryBuildError("\n".join([f"{context.plan.identifier}: {too_large}", *go_on]), code="out-of-memory")
+    if (full := blame_disk("", context.tree.folder, context.layout.cache)) is not None:
+        return full  # which makes tools fail in words of their own
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
     headline = diagnosis.headline if diagnosis.line_number else error

@@ -130,8 +130,7 @@ class AgreementVerdict:
         """Raise DeliveryError where anything is wrong."""
         if self.problems:
             raise DeliveryError(
-                f"{self.wheel}: {'; '.join(self.problems)}: do not install or publish it",
-                code="wheel-rejected",
+                f"{self.wheel}: {'; '.join(self.problems)}: do not install or publish it", code="wheel-rejected"
             )
 
 

@@ -84,8 +84,7 @@ def _download(url: str, target: Path, bar: ProgressBar, otherwise: str, refused:
         ) from None
     except requests.RequestException as error:
         raise NetworkError(
-            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}",
-            code="host-unreachable",
+            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {otherwise}", code="host-unreachable"
         ) from None
     except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError, SilentError):
         arrived = format_bytes(part.stat().st_size if part.exists() else 0)

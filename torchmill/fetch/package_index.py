@@ -87,8 +87,7 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
         return parse_html_page(body.decode(response.encoding or "utf-8", "replace"), response.url)
     except (KeyError, TypeError, AttributeError, ValueError, LookupError, RecursionError):
         raise NetworkError(
-            f"{_page(index, project)} cannot be read (it is not a page of an index): {cure}",
-            code="index-unreadable",
+            f"{_page(index, project)} cannot be read (it is not a page of an index): {cure}", code="index-unreadable"
         ) from None
 
 

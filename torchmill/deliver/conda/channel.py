@@ -42,8 +42,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     """
     if importlib.util.find_spec("rattler") is None:
         raise HostError(
-            f"indexing a channel needs py-rattler, which is not installed: run `{INSTALL}`",
-            code="conda-tools-missing",
+            f"indexing a channel needs py-rattler, which is not installed: run `{INSTALL}`", code="conda-tools-missing"
         )
     stat_cache = StatCache(layout.cache / "recall.json")
     with files.report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
@@ -110,8 +109,7 @@ def _ours(out: Path) -> dict[str, str]:
         listed = files.read_json_object(marker)
     except (OSError, ValueError):
         raise DeliveryError(
-            f"{out} is not a channel that torchmill wrote: name an empty or a new folder",
-            code="foreign-channel",
+            f"{out} is not a channel that torchmill wrote: name an empty or a new folder", code="foreign-channel"
         ) from None
     return {name: str(digest) for name, digest in listed.items() if name in set(_packages(out))}
 

@@ -204,8 +204,7 @@ def wheel_requirements(facts: Facts, requires: Iterable[str], target: CondaTarge
             one = Requirement(line)
         except InvalidRequirement:
             raise DeliveryError(
-                f"METADATA requires '{line}', which cannot be read: build the wheel again",
-                code="invalid-requirement",
+                f"METADATA requires '{line}', which cannot be read: build the wheel again", code="invalid-requirement"
             ) from None
         if one.marker is None or one.marker.evaluate(target.markers):
             yield _spec(facts, one, target)
@@ -215,8 +214,7 @@ def _spec(facts: Facts, requirement: Requirement, target: CondaTarget) -> str:
     conda, project = conda_facts(facts), canonicalize_name(requirement.name)
     if project.startswith("nvidia-") and project not in conda.names:
         raise DeliveryError(
-            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it",
-            code="no-conda-name",
+            f"the wheel requires {project}, which conda.toml does not name: add a [[name]] for it", code="no-conda-name"
         )
     name = conda_package_name(conda, project)
     specifiers = sorted(requirement.specifier, key=lambda one: (not one.operator.startswith(">"), str(one)))

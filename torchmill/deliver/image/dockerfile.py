@@ -238,8 +238,7 @@ def require_our_folder(folder: Path) -> None:
         path = folder / name
         if path.is_file() and _sha256(path.read_bytes()) != digest:
             raise DeliveryError(
-                f"{path} was changed by hand: move the folder away, or name another with --into",
-                code="changed-by-hand",
+                f"{path} was changed by hand: move the folder away, or name another with --into", code="changed-by-hand"
             )
 
 

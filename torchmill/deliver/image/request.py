@@ -94,8 +94,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
-            f"{release} is not built for {arch}, only for {', '.join(release.arches)}",
-            code="impossible-build",
+            f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
         )
     return ImageRequest(
         kind,
@@ -113,8 +112,7 @@ def _refuse_index(index: str) -> None:
     """Raise ConfigError for an index that no container can, or should, be given."""
     if index and not URL.fullmatch(index):
         raise ConfigError(
-            f"invoke image: --index {index!r}: a container reaches http:// and https:// only",
-            code="invalid-url",
+            f"invoke image: --index {index!r}: a container reaches http:// and https:// only", code="invalid-url"
         )
     if "@" in index.partition("://")[2].partition("/")[0]:
         raise ConfigError(
@@ -172,7 +170,6 @@ def _toolkit(facts: Facts, release: Release, arch: str, version: str) -> tuple[s
     if toolkit is None or version not in {one.version for one in toolkits}:
         choices = ", ".join(one.version for one in toolkits) or "none"
         raise ImpossibleBuildError(
-            f"{release} is not built with CUDA {version} on {arch}; there is {choices}",
-            code="impossible-build",
+            f"{release} is not built with CUDA {version} on {arch}; there is {choices}", code="impossible-build"
         )
     return toolkit.variant, version

@@ -243,8 +243,7 @@ def parse_yank_options(yank: Iterable[str], unyank: Iterable[str], why: str) -> 
         raise ConfigError("--reason needs --yank NAME==VERSION", code="invalid-yank")
     if both := set(change.yank).intersection(change.unyank):
         raise ConfigError(
-            f"--yank {min(both)} and --unyank {min(both)} contradict each other: give one of them",
-            code="invalid-yank",
+            f"--yank {min(both)} and --unyank {min(both)} contradict each other: give one of them", code="invalid-yank"
         )
     return change
 
@@ -261,8 +260,7 @@ def apply_yanks(before: Mapping[str, str], change: YankChange, entries: Iterable
     for named in change.unyank:
         if named not in before:
             raise ConfigError(
-                f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}",
-                code="unknown-version",
+                f"--unyank {named}: yanked is {', '.join(sorted(before)) or 'nothing'}", code="unknown-version"
             )
     kept = {named: why for named, why in before.items() if named not in change.unyank}
     return kept | dict.fromkeys(change.yank, change.why)

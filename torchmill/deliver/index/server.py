@@ -35,8 +35,7 @@ def serve_index(_: Facts, layout: Layout, folder: str = "", port: str = "", host
     known = load_state(root)
     if known is None:
         raise DeliveryError(
-            f"{root} holds no index: write one with `invoke index`, or name another with --folder",
-            code="no-index",
+            f"{root} holds no index: write one with `invoke index`, or name another with --folder", code="no-index"
         )
     # who looks at the processes sees by its folder what this one serves
     with contextlib.chdir(root), create_server(root, port, host) as server:
@@ -70,15 +69,13 @@ def create_server(root: Path, port: str, host: str = LOOPBACK) -> ThreadingHTTPS
     """
     if port and not (port.isascii() and port.isdigit() and int(port) <= LARGEST_PORT):
         raise ConfigError(
-            f"--port {port}: give a number up to {LARGEST_PORT}; 0 takes any that is free",
-            code="invalid-port",
+            f"--port {port}: give a number up to {LARGEST_PORT}; 0 takes any that is free", code="invalid-port"
         )
     try:
         ipaddress.ip_address(host)
     except ValueError:
         raise ConfigError(
-            f"--host {host}: give an address of this machine, such as {LOOPBACK}, ::1 or 0.0.0.0",
-            code="invalid-host",
+            f"--host {host}: give an address of this machine, such as {LOOPBACK}, ::1 or 0.0.0.0", code="invalid-host"
         ) from None
     server = _ServerOnSix if ":" in host else _Server
     try:

@@ -34,8 +34,7 @@ class BucketTarget(PublishTarget):
             from botocore.config import Config
         except ImportError:
             raise HostError(
-                "uploading to a bucket needs boto3: run `python -m pip install boto3`",
-                code="boto3-missing",
+                "uploading to a bucket needs boto3: run `python -m pip install boto3`", code="boto3-missing"
             ) from None
         prefix = path.strip("/")
         # no multiple requests of its own accord: with a condition, the second would find the first one's file
@@ -111,8 +110,7 @@ class BucketTarget(PublishTarget):
     def _refused(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
         if code in _TAKEN:
             return DeliveryError(
-                f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again",
-                code="file-appeared",
+                f"s3://{self.bucket}/{key} has appeared in the meantime: run the command again", code="file-appeared"
             )
         if not key and code in _ABSENT:
             return DeliveryError(f"{self.name} does not exist: create the bucket, or name another", code="no-bucket")

@@ -175,8 +175,7 @@ class GithubReleases(PublishTarget):
             assets = self._assets(release["id"]) if release else []
             if len(mine | {asset["name"] for asset in assets}) > MOST:
                 raise DeliveryError(
-                    f"{self.name}: a release holds at most {MOST} files: name another tag",
-                    code="release-full",
+                    f"{self.name}: a release holds at most {MOST} files: name another tag", code="release-full"
                 )
             for asset in (one for one in assets if one["name"] in mine):
                 if asset.get("state") == "uploaded":

@@ -218,15 +218,13 @@ def _section(section: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
         read.read(file, encoding="utf-8")
     except (ConfigParserError, UnicodeDecodeError):
         raise ConfigError(
-            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc",
-            code="pypirc-invalid",
+            f"{file} cannot be read: see https://packaging.python.org/specifications/pypirc", code="pypirc-invalid"
         ) from None
     found = read.get(section, "repository", fallback=_USUAL.get(section, ""))
     if not found:
         known = ", ".join([one for one in read.sections() if read.has_option(one, "repository")] + [*_USUAL])
         raise ConfigError(
-            f"--to pypirc:{section}: {file} has no such repository: choose from {known}",
-            code="unknown-repository",
+            f"--to pypirc:{section}: {file} has no such repository: choose from {known}", code="unknown-repository"
         )
     urls.validate_url(f"{file}, {section}:", found, ("https", "http"), "https://index.example/")
     user, password = (read.get(section, name, fallback="") for name in ("username", "password"))

@@ -32,8 +32,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     scheme = to.partition(":")[0].lower() if _SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
         raise ConfigError(
-            f"--simple is for indexes only, and {to} is not one: leave it out",
-            code="simple-without-index",
+            f"--simple is for indexes only, and {to} is not one: leave it out", code="simple-without-index"
         )
     if scheme in {"http", "https", "pypirc"}:
         return _index(to, environ, simple)
@@ -85,7 +84,6 @@ def _bucket(to: str) -> PublishTarget:
     match = _BUCKET.fullmatch(to)
     if match is None:
         raise ConfigError(
-            f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX",
-            code="invalid-target",
+            f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX", code="invalid-target"
         )
     return BucketTarget.from_address(match["bucket"], match["path"] or "")

@@ -64,8 +64,7 @@ def require_digest(file: Path, sha256: str) -> None:
     """Raise SourceError where a file has another sha256 than the user gave; "": none was given."""
     if sha256 and (actual := hash_file(file)) != sha256.lower():
         raise SourceError(
-            f"{file} has the sha256 {actual}, not {sha256} as you gave: get the right one",
-            code="wrong-digest",
+            f"{file} has the sha256 {actual}, not {sha256} as you gave: get the right one", code="wrong-digest"
         )
 
 
@@ -79,8 +78,7 @@ def refuse_damage(archive: Path) -> Iterator[None]:
         if ours or (is_of_system(error) and getattr(error, "errno", None) not in _OF_NAMES):
             raise
         raise SourceError(
-            f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again",
-            code="damaged-archive",
+            f"{archive} cannot be unpacked ({error}): it is damaged or no archive; get it again", code="damaged-archive"
         ) from None
 
 
@@ -216,6 +214,5 @@ def _require_inside(path: Path, root: Path, name: str) -> None:
     # a path too long for the system is not followed to its end, and could lead anywhere
     if len(real) > _LONGEST_PATH or (real != base and not real.startswith(base + os.sep)):
         raise SourceError(
-            f"the archive would write or point outside its folder with '{name}': do not use it",
-            code="hostile-archive",
+            f"the archive would write or point outside its folder with '{name}': do not use it", code="hostile-archive"
         )

@@ -48,8 +48,7 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisp
             return _fetch(request, slot, layout, current, progress)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"fetching {request.what} was interrupted: run the same command to resume it",
-            code="interrupted",
+            f"fetching {request.what} was interrupted: run the same command to resume it", code="interrupted"
         ) from None
 
 
@@ -64,8 +63,7 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
     with _lock_sources(layout.source(source.package), what, WAIT_TIMEOUT_SECONDS):
         if not source.path.is_dir():
             raise SourceError(
-                f"{source.path} was removed during this run: run {refetch_command(source)}",
-                code="source-gone",
+                f"{source.path} was removed during this run: run {refetch_command(source)}", code="source-gone"
             )
         yield
 

@@ -124,8 +124,7 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
         raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
         raise SourceError(
-            f"{path} is neither a folder nor an archive: check the path given to --from",
-            code="no-such-origin",
+            f"{path} is neither a folder nor an archive: check the path given to --from", code="no-such-origin"
         )
     if tree.is_relative_to(path):
         raise SourceError(

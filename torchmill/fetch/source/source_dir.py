@@ -292,8 +292,7 @@ def build_backend(tree: Path) -> str | None:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
         raise SourceError(
-            f"{file} cannot be read ({error}): fetch the source from somewhere else",
-            code="unreadable-pyproject",
+            f"{file} cannot be read ({error}): fetch the source from somewhere else", code="unreadable-pyproject"
         ) from None
     return str(found) if found is not None else None
 
@@ -426,19 +425,16 @@ class SourceRequest:
             )
         if self.sha256 and not _SHA256.fullmatch(self.sha256):
             raise ConfigError(
-                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints",
-                code="invalid-digest",
+                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints", code="invalid-digest"
             )
         for name in (self.ref, self.release.tag):
             if name is not None and (not name or name.startswith("-") or _NOT_IN_A_REF.search(name)):
                 raise ConfigError(
-                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref",
-                    code="invalid-ref",
+                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref", code="invalid-ref"
                 )
         if self.release.tag.startswith(".") or "/" in self.release.tag:
             raise ConfigError(
-                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases",
-                code="invalid-ref",
+                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases", code="invalid-ref"
             )
 
     def ways_out(self) -> str:

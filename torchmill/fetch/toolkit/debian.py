@@ -146,8 +146,7 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
         if not _is_whole(file, one):
             file.unlink(missing_ok=True)
             raise SourceError(
-                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}",
-                code="wrong-digest",
+                f"{file} is not the package that {suite} lists and was deleted: {_WAYS}", code="wrong-digest"
             )
 
 

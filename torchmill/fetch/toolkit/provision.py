@@ -85,8 +85,7 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
             return _install_offer(offer, context, bar)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"installing {offer.request} was interrupted: run the same command to resume it",
-            code="interrupted",
+            f"installing {offer.request} was interrupted: run the same command to resume it", code="interrupted"
         ) from None
 
 

@@ -13,14 +13,7 @@ from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.plan import cuda_libraries, link_overflow
 from torchmill.plan.cuda_toolkit import cell_with_toolkit, usable_toolkits
 from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import (
-    CheckContext,
-    Finding,
-    Verdict,
-    absence_text,
-    absence_verdict,
-    install_hint,
-)
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073

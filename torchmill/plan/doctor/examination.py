@@ -132,11 +132,7 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
         yield Finding(
-            "interpreters",
-            absence_text(host),
-            f"any of {wanted}",
-            absence_verdict(host),
-            interpreter_remedy(newest),
+            "interpreters", absence_text(host), f"any of {wanted}", absence_verdict(host), interpreter_remedy(newest)
         )
     for version, (path, wrong) in _unusable(host).items():
         headless = version in host.headless_interpreters
@@ -214,9 +210,6 @@ def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
         capability = gpu_capability(facts, gpu)
         version = host.kernel_driver or host.driver
         found = ", ".join(
-            filter(
-                None,
-                (gpu.name, capability.name if capability else "", f"driver {version}" if version else ""),
-            )
+            filter(None, (gpu.name, capability.name if capability else "", f"driver {version}" if version else ""))
         )
         yield Finding("GPU", found, "none, to build", "ok")

@@ -14,13 +14,7 @@ from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Rule, Source, Toolkit
-from torchmill.fetch.toolkit.request import (
-    MAGMA,
-    ProviderRefusal,
-    ToolkitRequest,
-    candidate_sources,
-    parts_supply,
-)
+from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 from torchmill.plan import cuda_libraries, system_packages
