@@ -53,7 +53,7 @@ def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> 
         for number in range(count):
             kind = kinds[number % len(kinds)]
             session = SESSIONS[number // len(kinds) % len(SESSIONS)]
-            way = chance.choice(WAYS)
+            way = "gone" if kind == "copied source" else chance.choice(WAYS)  # a changed one is an edit, and told
             if kind != "delivered" and chance.random() < 0.5:  # noqa: PLR2004 - half of them have work to do
                 set_back(sample, session, "delivered")
             if (path := _pick(sample, kind, chance)) is None:

@@ -17,6 +17,7 @@ from tests.support.fatbins import PTX, fatbin, library, piece
 from tests.support.refusals import refused
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.model import Plan
+from torchmill.host.environments import in_environment
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult, clean_variables, parse_results
 from torchmill.wheel.verify.verification import VerifyReport, verify_wheel
@@ -130,7 +131,7 @@ def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_chan
     second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
     assert template.stat().st_ino == looked
     assert {clean_environment.installed_packages(venv) for venv in (first, second)} == {
-        clean_environment.installed_packages(clean_environment.environments.in_environment(template / "venv"))
+        clean_environment.installed_packages(in_environment(template / "venv"))
     }
 
 
@@ -140,10 +141,10 @@ def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: 
     first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
     (template,) = kept.iterdir()
     module = clean_environment.site_packages(template / "venv" / "bin" / "python") / "pip/_vendor/msgpack/ext.py"
-    {
-        "half": lambda: module.write_bytes(module.read_bytes()[:100]),
-        "without its record": (template / "whole").unlink,
-    }[way]()
+    if way == "half":
+        module.write_bytes(module.read_bytes()[:100])
+    else:
+        (template / "whole").unlink()
     again = clean_environment.create_environment(PYTHON, tmp_path / "again", io.StringIO(), kept)
     assert clean_environment.installed_packages(again) == clean_environment.installed_packages(first)
     assert module.stat().st_size > 100

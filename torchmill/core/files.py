@@ -24,7 +24,7 @@ from torchmill.core.errors import BusyError, HostError
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
-_TRIAL_BYTES = 2**24  # as much as pip in a new environment takes: what failed may have given some back
+_TRIAL_BYTES = 2**25  # more than pip and setuptools in a new environment take: what failed may have given some back
 _SMALLEST_LIMIT_BYTES = 2**26  # of a file: below that pip and compilers fail
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = ("not-writable", "see whose it is, or let another folder be used")
