@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "torchmill"
+BESIDE = ("checks", "tools/proof")  # programs for a wheel's own Python, and the sessions check-* and speed-*
 SCRIPTS = ("consumers",)  # folders of programs that other interpreters run: no modules of ours
 VAGUE_NAMES = {"asked", "found", "given", "kept", "made", "of", "one", "said", "shown", "told", "wanted"}
 
@@ -140,13 +141,19 @@ def loaded_modules(statement: str) -> int:
     return int(done.stdout.split()[-1])
 
 
+def count_lines(folder: Path) -> int:
+    """Count the lines of all Python files below a folder."""
+    return sum(len(path.read_text("utf-8").splitlines()) for path in folder.rglob("*.py"))
+
+
 def measure(root: Path = ROOT) -> dict[str, int]:
     """Return every figure of docs/architecture.md's table, by its name there."""
     modules = find_modules(root / PACKAGE)
     everything = find_modules(root / PACKAGE, scripts=())
     graph = import_graph(modules)
     return {
-        "lines of the package": sum(len(path.read_text("utf-8").splitlines()) for path in everything.values()),
+        "lines of the package": count_lines(root / PACKAGE),
+        "lines beside it that users run": sum(count_lines(root / folder) for folder in BESIDE),
         "modules": len(everything),
         "loose modules at its top": len(list((root / PACKAGE).glob("*.py"))) - 1,
         "longest chain of imports": len(longest_chain(graph)),
@@ -163,7 +170,7 @@ def lines_by_wing(root: Path = ROOT) -> Iterator[tuple[str, int, int]]:
     """Yield each wing with its number of modules and of lines."""
     for wing in sorted(path for path in (root / PACKAGE).iterdir() if (path / "__init__.py").exists()):
         files = list(wing.rglob("*.py"))
-        yield wing.name, len(files), sum(len(path.read_text("utf-8").splitlines()) for path in files)
+        yield wing.name, len(files), count_lines(wing)
 
 
 SESSION = {"build.pipeline"}
