@@ -232,7 +232,7 @@ class Release:
         return self.torch or self.version
 
 
-Precedence = Literal["machine", "specific", "general"]  # whatever else fails, fails of what a machine lacks
+Precedence = Literal["machine", "specific", "general", "report"]  # whatever else fails, fails of what a machine lacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,30 @@ from torchmill.plan.first_error import BuildFailure, LogLine
 # Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
 _TROUBLE_WORDS = (
     "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ",
-    "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "undefined",
-    "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible",
+    "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "ndefined",
+    "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid",
     "TIME", "too ", "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ",
-    "shutdown", "but ",
+    "shutdown", "but ", "unresolved", "eferenced", "reprocessed", "before", "conflict", "already", "没有", "未",
 )  # fmt: skip
+# Patterns know GNU's words in English alone: what other linkers, loaders, compilers and languages say is put into them.
+_QUOTES = str.maketrans(dict.fromkeys("‘’“”`«»", "'"))
+_NO_FILE = "No such file or directory"
+_WORDINGS = [
+    (re.compile(said), words)
+    for said, words in (
+        (r"对'(.+?)'未定义的引用", r"undefined reference to '\1'"),
+        (r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
+         r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?", "undefined reference to '"),
+        (r'^\s*"_?(.+)", referenced from:', r"undefined reference to '\1'"),
+        (r"(?:library not found for|unable to find library) -l", "cannot find -l"),
+        (r"\bld\S*: library '(\S+)' not found", r"cannot find -l\1"),
+        (r"LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'", r"cannot find -l\1"),
+        (r"没有那个文件或目录|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type", _NO_FILE),
+        (r"fatal error: '(\S+)' file not found", rf"fatal error: \1: {_NO_FILE}"),
+        (r"(?:fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")(.+?)['\"].*",
+         rf"fatal error: \1: {_NO_FILE}"),
+    )
+]  # fmt: skip
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
 CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
 
@@ -67,12 +86,16 @@ def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str
 
     `release` is the torch release that was built, where that is known: it rules causes out. Of the
     causes that a line tells, what the machine lacks goes before all others and a general one behind
-    them; then the earliest line wins, and on one line the earlier entry of the catalogue. Raises
-    ConfigError for a pattern that is no regular expression.
+    them; then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
+    is looked for in the first error alone. Raises ConfigError for a pattern that is no regular expression.
     """
     run = first_error.last_run(log)
     fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
-    return Diagnosis(first_error.first_failure(run), _match_cause(fitting, run))
+    failure = first_error.first_failure(run)
+    reports = [cause for cause in fitting if cause.precedence == "report"]
+    errors = [line for line in run if failure and line.number == failure.number]
+    found = _match_cause([cause for cause in fitting if cause not in reports], run) or _match_cause(reports, errors)
+    return Diagnosis(failure, found)
 
 
 def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
@@ -98,12 +121,20 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
     """Return the cause of the best precedence, and the earliest line that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
+        said = _in_one_wording(line.text)
         for cause, patterns in wanted:
-            if any(pattern.search(line.text) for pattern in patterns):
+            if any(pattern.search(said) for pattern in patterns):
                 found = cause, line
                 wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
                 break
     return found
+
+
+def _in_one_wording(text: str) -> str:
+    text = text.translate(_QUOTES)
+    for said, words in _WORDINGS:
+        text = said.sub(words, text)
+    return text
 
 
 def _rank(cause: FailureCause) -> int:

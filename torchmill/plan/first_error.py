@@ -33,7 +33,7 @@ class LogLine(NamedTuple):
 _PREFIX = re.compile(
     r"\ufeff"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? "  # GitHub Actions
-    r"|[^\t\[]{1,80}\t[^\t]{1,80}\t"  # the same by `gh run view --log`: job and step
+    r"|(?!\S+\t[A-Z]+\d+\t)[^\t\[]{1,80}\t[^\t]{1,80}\t"  # the same by `gh run view --log`: job and step
     r"|##\[\w+\]|::error[^:]*::"
     r"|#\d+ (?:\d+\.\d+ )?"  # docker buildx
     r"|\d+\.\d{1,3} (?=\S)"  # its recapitulation
@@ -53,7 +53,8 @@ _HARMLESS = re.compile(
     r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*DeprecationWarning: "
     rf"|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
 )
-_WARNING = re.compile(r"(?!\S*\bld: )(?:(?!rror)[^'\"])*?\b(?:[Ww]arning|note|remark) ?[:#]")
+_SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
+_WARNING = re.compile(r"(?!\S*\bld: |warning: \S+: error: )(?:(?!rror)[^'\"])*?\b(?:[Ww]arning|note|remark) ?[:#]")
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
 
 
@@ -120,7 +121,7 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
     for number, raw in enumerate(lines, 1):
         text = _strip_prefixes(strip_colours(raw[:_LONGEST_LINE]).rstrip())
         words = text.lstrip()
-        if not failed and not _HARMLESS.match(words) and not _warns(words):
+        if not (failed and not _SAID.search(words)) and not _HARMLESS.match(words) and not _warns(words):
             yield LogLine(number, text)
         failed = words.startswith("FAILED: ")  # ninja shows the command below
 
@@ -215,6 +216,8 @@ _DRIVER = [
 _OTHER = [
     r"(?P<message>ninja: (?:error|fatal): (?!rebuilding).+)",
     r"(?P<message>fatal: (?!not a git repository).+)",  # git, which some builds call
+    r"(?P<message>[^\t]+\t(?:LNK|MSB|C)\d+\t.+)",  # Visual Studio's list of errors
+    r"(?P<message>configure: error: .+)",
     r"\S*make(?:\[\d+\])?: \*\*\* (?P<message>No rule to make target .+?)\.?(?:  Stop\.)?$",
     r"(?P<message>(?:\w+\.)*(?!Called)[A-Z]\w+(?:Error|Exception): .+)",  # whose traceback was cut off
     r"(?P<message>(?:\w+\.)*CalledProcessError: .+)",
