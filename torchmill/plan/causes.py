@@ -17,27 +17,31 @@ _TROUBLE_WORDS = (
     "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "ndefined",
     "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid",
     "TIME", "too ", "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ",
-    "shutdown", "but ", "unresolved", "eferenced", "reprocessed", "before", "conflict", "already", "没有", "未",
+    "shutdown", "but ", "unresolved", "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list",
+    "greater", "less than", "multiple", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未",
 )  # fmt: skip
-# Patterns know GNU's words in English alone: what other linkers, loaders, compilers and languages say is put into them.
-_QUOTES = str.maketrans(dict.fromkeys("‘’“”`«»", "'"))
+# Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
+# put into them first, and all quotes are made one.
+_QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
+_OTHER_LINKERS = r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
 _NO_FILE = "No such file or directory"
-_WORDINGS = [
-    (re.compile(said), words)
-    for said, words in (
-        (r"对'(.+?)'未定义的引用", r"undefined reference to '\1'"),
-        (r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
-         r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?", "undefined reference to '"),
-        (r'^\s*"_?(.+)", referenced from:', r"undefined reference to '\1'"),
-        (r"(?:library not found for|unable to find library) -l", "cannot find -l"),
-        (r"\bld\S*: library '(\S+)' not found", r"cannot find -l\1"),
-        (r"LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'", r"cannot find -l\1"),
-        (r"没有那个文件或目录|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type", _NO_FILE),
-        (r"fatal error: '(\S+)' file not found", rf"fatal error: \1: {_NO_FILE}"),
-        (r"(?:fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")(.+?)['\"].*",
-         rf"fatal error: \1: {_NO_FILE}"),
-    )
-]  # fmt: skip
+_WORDINGS = {
+    re.compile(said): words
+    for said, words in {
+        r"对'(.+?)'未定义的引用": r"undefined reference to '\1'",
+        _OTHER_LINKERS + r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?": "undefined reference to '",
+        r"undefined reference to (?=[^'s])": "undefined reference to '",
+        r'^\s*"_?(.+)", referenced from:': r"undefined reference to '\1'",
+        r"(?:library not found for|unable to find library) -l": "cannot find -l",
+        r"\bld\S*: library '(\S+)' not found": r"cannot find -l\1",
+        r"LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1",
+        r"没有那个文件或目录|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type": _NO_FILE,
+        r"fatal error: '(\S+)' file not found": rf"fatal error: \1: {_NO_FILE}",
+        r"fatal error C1083: [^']*'(.+?)'.*": rf"fatal error: \1: {_NO_FILE}",
+        r'error: (?:cannot|could not) open source file "(.+?)".*': rf"fatal error: \1: {_NO_FILE}",
+        r"No module named (?!')(\S+)": r"No module named '\1'",
+    }.items()
+}
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
 CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
 
@@ -132,7 +136,7 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
 
 def _in_one_wording(text: str) -> str:
     text = text.translate(_QUOTES)
-    for said, words in _WORDINGS:
+    for said, words in _WORDINGS.items():
         text = said.sub(words, text)
     return text
 

@@ -34,13 +34,14 @@ _PREFIX = re.compile(
     r"\ufeff"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? "  # GitHub Actions
     r"|(?!\S+\t[A-Z]+\d+\t)[^\t\[]{1,80}\t[^\t]{1,80}\t"  # the same by `gh run view --log`: job and step
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "  # syslog, as in logs of Jenkins
     r"|##\[\w+\]|::error[^:]*::"
     r"|#\d+ (?:\d+\.\d+ )?"  # docker buildx
     r"|\d+\.\d{1,3} (?=\S)"  # its recapitulation
     r"|[A-Za-z][\w.]*-\d+ +\| "  # docker compose
     r"|\[\d{4}-\d\d-\d\d[T ][^\]]{8,20}\] |\d\d:\d\d:\d\d(?:\.\d+)? |\[ *\d+(?:\.\d+)?s\] "  # Jenkins, obs
 )
-_PREFIXED = frozenset("\ufeff#:[0123456789")
+_PREFIXED = frozenset("\ufeff#:[0123456789ADFJMNOS")
 
 # Lines that show source, commands or progress: they may hold the words of any failure.
 _TOOL = (
@@ -50,7 +51,9 @@ _TOOL = (
 _HARMLESS = re.compile(
     r"-- |\d* *\| |copying |adding |creating |byte-compiling |hard linking |running |reading |writing "
     r"|In file included from |from \S+:\d+[,:]|inlined from |required from |(?:\S+: )?(?:In|At) .*[:,]$"
-    r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*DeprecationWarning: "
+    r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*Warning: (?!CUDA )"
+    r"|warnings\.warn\(|HEAD is now at |(?:\[\S+ (?:\(root-commit\) )?)?[0-9a-f]{7,40}\]? "
+    r"|\S+ \(\S+\) \.\.\. (?:ok|skip)"
     rf"|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
 )
 _SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
@@ -214,7 +217,7 @@ _DRIVER = [
     r"(?P<message>(?:nvcc|ptxas|nvlink|cicc|fatbinary)\b.*?(?:fatal|error)\s*: .+)",
 ]
 _OTHER = [
-    r"(?P<message>ninja: (?:error|fatal): (?!rebuilding).+)",
+    r"(?P<message>ninja: (?:error|fatal): (?!rebuilding.*subcommand).+)",
     r"(?P<message>fatal: (?!not a git repository).+)",  # git, which some builds call
     r"(?P<message>[^\t]+\t(?:LNK|MSB|C)\d+\t.+)",  # Visual Studio's list of errors
     r"(?P<message>configure: error: .+)",
@@ -230,7 +233,9 @@ _OTHER = [
 ]
 _FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_CMAKE = re.compile(r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>.*)")
+_CMAKE = re.compile(
+    r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>(?! *Error generating).*)"
+)
 _FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
 _WRAPPERS = ("CalledProcessError", "SystemExit", "subprocess-exited-with-error")
