@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from benchmarks import diagnose_logs
+import diagnose_logs
+
 from torchmill.config import facts_reader
 
 CATALOGUE = facts_reader.read_facts(diagnose_logs.ROOT / "build_configs").causes
