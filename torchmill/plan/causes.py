@@ -13,34 +13,26 @@ from torchmill.plan.first_error import BuildFailure, LogLine
 
 # Every line by which a cause is told holds one of these: most lines of a long log are not tried further.
 _TROUBLE_WORDS = (
-    "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ",
-    "nable", "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "ndefined",
-    "memory", "elocation", "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid",
-    "TIME", "too ", "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ",
-    "shutdown", "but ", "unresolved", "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list",
-    "greater", "less than", "multiple", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未",
+    "rror", "ERROR", "Fehler", "atal", "ail", "illed", "llegal", "annot", "not ", "NOT ", "No ", "no ", "nable",
+    "xceed", "xhausted", "efused", "enied", "mismatch", "equire", "nsupported", "ndefined", "memory", "elocation",
+    "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
+    "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
+    "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
+    "duplicate", "unsafe", "before", "conflict", "already", "没有", "未",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
 _QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
-_OTHER_LINKERS = r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
-_NO_FILE = "No such file or directory"
 _WORDINGS = {
-    re.compile(said): words
-    for said, words in {
-        r"对'(.+?)'未定义的引用": r"undefined reference to '\1'",
-        _OTHER_LINKERS + r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?": "undefined reference to '",
-        r"undefined reference to (?=[^'s])": "undefined reference to '",
-        r'^\s*"_?(.+)", referenced from:': r"undefined reference to '\1'",
-        r"(?:library not found for|unable to find library) -l": "cannot find -l",
-        r"\bld\S*: library '(\S+)' not found": r"cannot find -l\1",
-        r"LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1",
-        r"没有那个文件或目录|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type": _NO_FILE,
-        r"fatal error: '(\S+)' file not found": rf"fatal error: \1: {_NO_FILE}",
-        r"fatal error C1083: [^']*'(.+?)'.*": rf"fatal error: \1: {_NO_FILE}",
-        r'error: (?:cannot|could not) open source file "(.+?)".*': rf"fatal error: \1: {_NO_FILE}",
-        r"No module named (?!')(\S+)": r"No module named '\1'",
-    }.items()
+    r"对'(.+?)'未定义的引用|^\s*\"_?(.+)\", referenced from:": r"undefined reference to '\1\2'",
+    r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
+    r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
+    r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
+    r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
+    "没有那个文件或目录|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
+    r"(?:fatal error: '(?=\S+ file not)|fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")"
+    r"([^'\"]+).*": r"fatal error: \1: No such file or directory",
+    r"No module named (?!')(\S+)": r"No module named '\1'",
 }
 _MOST_LINES = 20_000  # such lines, from the first and from the last, that are looked at in a flood of errors
 CausePatterns = list[tuple[FailureCause, list[re.Pattern[str]]]]
@@ -73,16 +65,13 @@ class Diagnosis:
     @property
     def line_number(self) -> int:
         """Return the number of the line that says it, counted from 1; 0 where there is none."""
-        if self.match:
-            return self.match.line.number
-        return self.failure.number if self.failure else 0
+        said = self.match.line if self.match else self.failure
+        return said.number if said else 0
 
     @property
     def exit_code(self) -> int:
         """Return 0 where the cause is known, 8 where only the failure is, 1 where there is none."""
-        if self.match:
-            return 0
-        return BuildError.exit_code if self.failure else TorchmillError.exit_code
+        return 0 if self.match else BuildError.exit_code if self.failure else TorchmillError.exit_code
 
 
 def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str | None = None) -> Diagnosis:
@@ -96,49 +85,36 @@ def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str
     run = first_error.last_run(log)
     fitting = [cause for cause in catalogue if release is None or is_within(cause.release, release)]
     failure = first_error.first_failure(run)
+    first = [line for line in run if failure and line.number == failure.number]
     reports = [cause for cause in fitting if cause.precedence == "report"]
-    errors = [line for line in run if failure and line.number == failure.number]
-    found = _match_cause([cause for cause in fitting if cause not in reports], run) or _match_cause(reports, errors)
-    return Diagnosis(failure, found)
+    causes = [cause for cause in fitting if cause.precedence != "report"]
+    return Diagnosis(failure, _match_cause(causes, run) or _match_cause(reports, first))
 
 
 def _match_cause(catalogue: Sequence[FailureCause], run: Sequence[LogLine]) -> DiagnosedCause | None:
-    suspects = _suspects(run)
+    telling = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)}
+    suspects = list(reversed(telling.values()))  # each text once
     wanted = [(cause, _compiled(cause)) for cause in sorted(catalogue, key=_rank)]
     found = _earliest(wanted, suspects[:_MOST_LINES])
     if found is None or _rank(found[0]) > 0:
         machine = [(cause, patterns) for cause, patterns in wanted if _rank(cause) == 0]
         found = _earliest(machine, suspects[_MOST_LINES:][-_MOST_LINES:]) or found
-    if found is None:
-        return None
-    cause, line = found
-    return DiagnosedCause(cause, line, first_error.target_of_line(run, run.index(line)))
-
-
-def _suspects(run: Sequence[LogLine]) -> list[LogLine]:
-    """Return the lines that may tell a cause, each text once."""
-    different = {line.text: line for line in reversed(run) if any(word in line.text for word in _TROUBLE_WORDS)}
-    return list(reversed(different.values()))
+    return found and DiagnosedCause(*found, first_error.target_of_line(run, run.index(found[1])))
 
 
 def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureCause, LogLine] | None:
     """Return the cause of the best precedence, and the earliest line that tells it."""
     found: tuple[FailureCause, LogLine] | None = None
     for line in lines:
-        said = _in_one_wording(line.text)
+        said = line.text.translate(_QUOTES)
+        for pattern, words in _WORDINGS.items():
+            said = re.sub(pattern, words, said)
         for cause, patterns in wanted:
             if any(pattern.search(said) for pattern in patterns):
                 found = cause, line
                 wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
                 break
     return found
-
-
-def _in_one_wording(text: str) -> str:
-    text = text.translate(_QUOTES)
-    for said, words in _WORDINGS.items():
-        text = said.sub(words, text)
-    return text
 
 
 def _rank(cause: FailureCause) -> int:
@@ -171,10 +147,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
         page = "docs/how-to/diagnose-a-failed-build.md"
         return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
     cause = diagnosis.match.cause
-    return [
-        f"  cause: {cause.cause} ({cause.name})",
-        f"  fix:   {cause.cure}",
-    ]
+    return [f"  cause: {cause.cause} ({cause.name})", f"  fix:   {cause.cure}"]
 
 
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
@@ -185,10 +158,7 @@ def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
         "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
         "cause": told
         and {
-            "name": told.cause.name,
-            "cause": told.cause.cause,
-            "cure": told.cause.cure,
-            "source": told.cause.source,
+            **{name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")},
             "line": told.line.number,
             "text": told.line.text,
             "making": told.target,

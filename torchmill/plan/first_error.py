@@ -53,8 +53,7 @@ _HARMLESS = re.compile(
     r"|In file included from |from \S+:\d+[,:]|inlined from |required from |(?:\S+: )?(?:In|At) .*[:,]$"
     r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*Warning: (?!CUDA )"
     r"|warnings\.warn\(|HEAD is now at |(?:\[\S+ (?:\(root-commit\) )?)?[0-9a-f]{7,40}\]? "
-    r"|\S+ \(\S+\) \.\.\. (?:ok|skip)"
-    rf"|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
+    rf"|\S+ \(\S+\) \.\.\. (?:ok|skip)|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
 )
 _SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
 _WARNING = re.compile(r"(?!\S*\bld: |warning: \S+: error: )(?:(?!rror)[^'\"])*?\b(?:[Ww]arning|note|remark) ?[:#]")
@@ -130,11 +129,8 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _strip_prefixes(text: str) -> str:
-    while text and (text[0] in _PREFIXED or "\t" in text[:80] or " | " in text[:40]):
-        match = _PREFIX.match(text)
-        if match is None:
-            break
-        text = text[match.end() :]
+    while text and (text[0] in _PREFIXED or "\t" in text[:80] or " | " in text[:40]) and (found := _PREFIX.match(text)):
+        text = text[found.end() :]
     return text
 
 
@@ -148,7 +144,7 @@ def _messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     body: list[str] = []
     for line in lines:
         if head is not None:
-            if _continues(line.text, head.text) and len(body) < _MOST_MESSAGE_LINES:
+            if (not line.text or _indent(line.text) > _indent(head.text)) and len(body) < _MOST_MESSAGE_LINES:
                 body.append(line.text)
                 continue
             yield from _join_message(head, body)
@@ -159,10 +155,6 @@ def _messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
             yield line
     if head is not None:
         yield from _join_message(head, body)
-
-
-def _continues(text: str, head: str) -> bool:
-    return not text or _indent(text) > _indent(head)
 
 
 def _indent(text: str) -> int:
@@ -234,7 +226,7 @@ _OTHER = [
 _FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
 _CMAKE = re.compile(
-    r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>(?! *Error generating).*)"
+    r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>(?! *Error g).*)"
 )
 _FRAME = re.compile(r'(?P<indent>[\s|]*)  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
@@ -298,8 +290,7 @@ def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
     for block in blocks:
         said = [line.text for line in block[1:] if line.text]
         message = said[-1].strip() if said else "failed without a word"
-        file = target_of_line(block, 0)
-        return BuildFailure("other", shorten_message(message), file, number=block[0].number)
+        return BuildFailure("other", shorten_message(message), target_of_line(block, 0), number=block[0].number)
     return None
 
 
@@ -331,8 +322,8 @@ def _first(kind: Kind, patterns: Iterable[str], lines: Sequence[LogLine]) -> Bui
         for line in lines:
             if match := search(line.text):
                 groups = match.groupdict()
-                place = groups.get("file"), _number(groups.get("line"))
-                return BuildFailure(kind, shorten_message(match["message"]), *place, number=line.number)
+                place = int(at) if (at := groups.get("line")) else None
+                return BuildFailure(kind, shorten_message(match["message"]), groups.get("file"), place, line.number)
     return None
 
 
@@ -350,10 +341,6 @@ def _python(lines: Sequence[LogLine]) -> BuildFailure | None:
                     last = BuildFailure("python", shorten_message(said), frame["file"], int(frame["line"]), number)
                 frame = None
     return last
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text else None
 
 
 def shorten_message(message: str) -> str:
