@@ -152,15 +152,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
     """Return a diagnosis as JSON-ready data; what is not known is null."""
-    told = diagnosis.match
-    return {
-        "log": log,
-        "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
-        "cause": told
-        and {
-            **{name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")},
-            "line": told.line.number,
-            "text": told.line.text,
-            "making": told.target,
-        },
-    }
+    told, failure = diagnosis.match, diagnosis.failure
+    cause = told and {name: getattr(told.cause, name) for name in ("name", "cause", "cure", "source")}
+    line = told and {"line": told.line.number, "text": told.line.text, "making": told.target}
+    return {"log": log, "failure": asdict(failure) if failure else None, "cause": cause and line and cause | line}

@@ -224,6 +224,7 @@ _OTHER = [
     r"(?P<message>ninja: build stopped: .+)",
 ]
 _FAILED = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
+_ENDS = re.compile(r"\s*(?:FAILED|ninja): ")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
 _CMAKE = re.compile(
     r"CMake Error(?: (?:at|in) (?P<file>[^:]+?)(?::(?P<line>\d+))?(?: \(\w+\))?)?:(?P<message>(?! *Error g).*)"
@@ -297,12 +298,10 @@ def _failed_step(lines: Sequence[LogLine]) -> BuildFailure | None:
 def _blocks(lines: Sequence[LogLine]) -> Iterator[list[LogLine]]:
     for index, line in enumerate(lines):
         if _FAILED.match(line.text):
-            rest = takewhile(lambda line: not _ends_block(line.text), lines[index + 1 :])
-            yield [line, *rest]
-
-
-def _ends_block(text: str) -> bool:
-    return bool(_FAILED.match(text) or text.lstrip().startswith("ninja: ") or parse_edge(text))
+            yield [
+                line,
+                *takewhile(lambda line: not (_ENDS.match(line.text) or parse_edge(line.text)), lines[index + 1 :]),
+            ]
 
 
 def _cause(lines: Sequence[LogLine]) -> BuildFailure | None:
