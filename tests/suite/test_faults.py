@@ -47,4 +47,4 @@ def test_a_disk_that_is_too_small_is_called_that_and_loses_nothing() -> None:
         if tried.returncode:
             pytest.skip("only who may mount can make a small disk")
         subprocess.run(["umount", folder], check=True)
-    survived(disks.attack_by_disks(len(disks.PLACES), SEED), len(disks.PLACES))
+    survived(disks.attack_by_disks(1, SEED), 1)
