@@ -9,14 +9,13 @@ import random
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, list_files, set_back
+from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, list_files, make_upstream, set_back
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample
@@ -60,8 +59,7 @@ def attack_by_disks(count: int, seed: int) -> Tally:
     chance, tally = random.Random(f"{seed} disks"), Tally("disks")  # noqa: S311 - no secret
     setbacks = ("source", *(one for one in SETBACKS if one != "environment"))
     with tempfile.TemporaryDirectory() as folder, _mounted(Path(folder, "disk")) as disk:
-        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(Path(folder, "upstream"))]
-        subprocess.run(upstream, check=True, capture_output=True)
+        make_upstream(Path(folder))
         shutil.copytree(ROOT / "sample" / "build_configs", Path(folder, "build_configs"))
         for place in PLACES[:count]:
             work = _Work(Path(folder), disk, place)

@@ -41,15 +41,21 @@ VICTIMS = ("nox", "one of its processes", "all of them")  # as a user does, shor
 _LONGEST_SECONDS = 120.0  # for a run of which one process was killed
 
 
+def make_upstream(folder: Path) -> Path:
+    """Make the sample's repositories below a folder, and return where. Raises CalledProcessError."""
+    upstream = folder / "upstream"
+    making = [sys.executable, str(ROOT / "sample/upstream.py"), str(upstream)]
+    subprocess.run(making, check=True, capture_output=True)
+    return upstream
+
+
 def attack_by_kills(count: int, seed: int) -> Tally:
     """Kill `count` sessions of the sample, one after another, each followed by the same command left alone."""
     chance, tally = random.Random(f"{seed} kills"), Tally("kills")  # noqa: S311 - no secret
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored, by all programs below
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
-        subprocess.run(upstream, check=True, capture_output=True)
-        sample = fetched(folder / "user", folder / "upstream", folder / "envs")
+        sample = fetched(folder / "user", make_upstream(folder), folder / "envs")
         expected = {session: finish(sample, session) for session in SESSIONS}
         seconds: dict[tuple[str, str], float] = {}
         usual = list_files(sample.home)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from faults.kills import ROOT, SESSIONS, finish, set_back
+from faults.kills import SESSIONS, finish, make_upstream, set_back
 from faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample, fetched
@@ -45,9 +44,7 @@ def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> 
     chance, tally = random.Random(f"{seed} losses"), Tally("losses")  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        upstream = [sys.executable, str(ROOT / "sample/upstream.py"), str(folder / "upstream")]
-        subprocess.run(upstream, check=True, capture_output=True)
-        sample = fetched(folder / "user", folder / "upstream", folder / "envs")
+        sample = fetched(folder / "user", make_upstream(folder), folder / "envs")
         expected = {session: finish(sample, session) for session in SESSIONS}
         whole = _copy((sample.folder, sample.envs), folder / "whole")
         for number in range(count):
