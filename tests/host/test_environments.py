@@ -55,7 +55,7 @@ def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpr
         left.touch()
         provide_environment(venv, interpreter, wanted, lambda *what: asked.append(what), "numpy", "wheel")
         assert left.exists() == survives, wanted
-        assert (venv / STAMP_NAME).read_text() == wanted
+        assert (venv / STAMP_NAME).read_text().split() == [wanted]
     assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
 
 
@@ -87,6 +87,34 @@ def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path
         provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
         assert not packages.exists()
         assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/true")
+
+
+@pytest.mark.parametrize("spoil", ["remove", "empty", "overwrite", "add"])
+def test_an_environment_of_which_a_package_was_spoiled_is_made_again(
+    tmp_path: Path, interpreter: Path, spoil: str
+) -> None:
+    venv = tmp_path / "venv"
+
+    def install(*_: str) -> None:
+        (packages := venv / "lib/python3.10/site-packages/numpy").mkdir(parents=True, exist_ok=True)
+        if not (packages / "core.py").exists():
+            (packages / "core.py").write_text("right")
+
+    provide_environment(venv, interpreter, "a", install)
+    (left := venv / "left").touch()
+    module = venv / "lib/python3.10/site-packages/numpy/core.py"
+    (module.parent / "__pycache__").mkdir()
+    (module.parent / "__pycache__/core.pyc").write_text("compiled")
+    provide_environment(venv, interpreter, "a", install)
+    assert left.exists(), "importing a package does not spoil it"
+
+    if spoil in ("remove", "add"):
+        module.rename(module.with_name("lost.py")) if spoil == "remove" else module.with_name("new.py").touch()
+    else:
+        module.write_text({"empty": "", "overwrite": "wrong"}[spoil])
+    provide_environment(venv, interpreter, "a", install)
+    assert not left.exists()
+    assert module.read_text() == "right"
 
 
 def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
@@ -122,8 +122,8 @@ def stat_file(path: Path | str) -> FileStat | None:
     return FileStat(stat_fields(seen), changed_at_ns(seen))
 
 
-def stat_folder(folder: Path | str) -> FileStat:
-    """Return how all files below a folder look together, git's own left out; links are not followed."""
+def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileStat:
+    """Return how all files below a folder look together, without the folders to skip; links are not followed."""
     whole = hashlib.blake2b(digest_size=16)
     newest = 0
     waiting = [str(folder)]
@@ -136,7 +136,7 @@ def stat_folder(folder: Path | str) -> FileStat:
                     seen = entry.stat(follow_symlinks=False)
                     newest = max(newest, changed_at_ns(seen))
                     found[entry.name] = _packed(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
-                elif entry.name != ".git":
+                elif entry.name not in skip:
                     waiting.append(entry.path)
         waiting.sort()  # folders come in any order
         whole.update(os.fsencode(f"{path}\0{len(found)}\0"))

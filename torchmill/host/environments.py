@@ -15,6 +15,7 @@ from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
 from torchmill.core.files import blame_disk, parse_json, read_refusal, read_text, report_unwritable
 from torchmill.core.process import CommandError, capture
+from torchmill.core.stat_cache import stat_folder
 from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
@@ -72,10 +73,10 @@ def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Ins
     """Bring an environment to what a build requires; one that was made for anything else is emptied first.
 
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
-    compile everything again.
+    compile everything again. A package of which a file was lost or changed since makes all of it anew.
     """
     note, works = venv / STAMP_NAME, _has_pip(venv)
-    if not (works and _is_made_for(venv, wanted)):
+    if not (works and _is_made_for(venv, wanted) and _read_stamp(venv)[1:] == [_packages_stat(venv)]):
         if not (works and _is_fresh(venv)):
             # What another release, or another plan, left in it must not be found; it may be half-made, too.
             with report_unwritable(venv):
@@ -83,7 +84,7 @@ def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Ins
                 make_environment(interpreter, venv)
         note.write_text("", encoding="utf-8")  # from now on nobody takes it for a fresh one
     install(*requirements)
-    note.write_text(wanted, encoding="utf-8")
+    note.write_text(f"{wanted}\n{_packages_stat(venv)}", encoding="utf-8")
 
 
 def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], object] = capture) -> None:
@@ -114,8 +115,17 @@ def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
 
 
 def _is_made_for(venv: Path, wanted: str) -> bool:
-    said = venv / STAMP_NAME
-    return said.is_file() and said.read_text(encoding="utf-8", errors="replace") == wanted
+    return _read_stamp(venv)[:1] == [wanted]
+
+
+def _read_stamp(venv: Path) -> list[str]:
+    """Return what an environment was filled for, and how its packages looked then; [""] where nobody filled it."""
+    return read_text(venv / STAMP_NAME).split("\n")
+
+
+def _packages_stat(venv: Path) -> str:
+    # Python compiles what it imports whenever it likes
+    return " ".join(stat_folder(found, ("__pycache__",)).text for site in _SITES for found in venv.glob(site))
 
 
 def _is_fresh(venv: Path) -> bool:
