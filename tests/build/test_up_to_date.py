@@ -300,7 +300,8 @@ def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     """A checkout of the suite in which somebody works on how wheels are packed, and how they are verified."""
     checkout = built.folder / "checkout"
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "torchmill", checkout / "torchmill", ignore=ignored)
+    for folder in ("torchmill", "checks"):
+        shutil.copytree(ROOT / folder, checkout / folder, ignore=ignored)
     shutil.copy2(ROOT / "noxfile.py", checkout)
     noxfile = str(checkout / "noxfile.py")
     assert reason_of_nox(built, "-f", noxfile) == ""
