@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import wraps
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +111,19 @@ _SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--dry-run", "--write", "-
 def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[str]:
     """Return the argument of a task as positional where it is given so; invoke knows no optional one.
 
-    One that is required is always positional, unless a call for help would be taken for it.
+    One that is required is always positional, unless a call for help would be taken for it. Of one that may be
+    given several times, each further word has a name of its own: "wheel", "wheel_2".
     """
     if not command.argument:
         return []
     if command.required and {"--help", "-h"}.isdisjoint(words):
         return [command.argument]
     given = words[words.index(task) :] if task in words else []
-    flags = {word for word in given if word.startswith("-") and "=" not in word} - _SWITCHES
-    named = any(word[:1] != "-" and before not in flags for before, word in pairwise(given))
-    return [command.argument] if named else []
+    own = [task, *takewhile(lambda word: word not in COMMANDS, given[1:])]
+    flags = {word for word in own if word.startswith("-") and "=" not in word} - _SWITCHES
+    count = sum(word[:1] != "-" and before not in flags for before, word in pairwise(own))
+    most = count if command.argument in command.repeated else min(count, 1)
+    return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
 
 def make_task(name: str, words: Sequence[str]) -> Task[Any]:
@@ -129,12 +132,13 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
     if name not in words:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
+    names = positional(name, command, words)
     return Task(
-        exit_with_error(_body(command), lambda message, code: Exit(message, code=code)),
+        exit_with_error(_body(command, names), lambda message, code: Exit(message, code=code)),
         name=name,
         help=dict(command.help),
-        iterable=list(command.repeated),
-        positional=positional(name, command, words),
+        iterable=[each for each in command.repeated if each not in names],
+        positional=names,
         auto_shortflags=command.short_flags,
     )
 
@@ -147,12 +151,15 @@ def _listed(name: str, line: str) -> Task[Any]:
     return Task(body, name=name)
 
 
-def _body(command: TaskCommand) -> Any:
+def _body(command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
+    options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names[1:]]
 
     @wraps(command.run)
     def body(_: Context, *args: Any, **kwargs: Any) -> None:
         reaper.watch_run()
+        if command.argument in command.repeated and names:
+            kwargs[command.argument] = [kwargs.pop(name) for name in names]
         result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(result)
         getattr(result, "require", lambda: None)()

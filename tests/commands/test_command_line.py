@@ -1,11 +1,16 @@
 """The tasks of tasks.py: loaded only where they are named, and told by the line that their code says."""
 
 import importlib
+import json
+from pathlib import Path
 
 import pytest
 
 import tasks
+from tests.support import paper_wheels
+from tests.support.commands import run
 from torchmill.commands.command import TaskCommand
+from torchmill.commands.verify import VERIFY
 
 
 @pytest.mark.parametrize("name", tasks.COMMANDS)
@@ -54,3 +59,24 @@ def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -
         tasks.positional("plan", TaskCommand(print, {}, argument="identifier", required=True), words.split())
         == positional
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("invoke verify", []),
+        ("invoke verify a.whl", ["wheel"]),
+        ("invoke verify a.whl b.whl --json c.whl", ["wheel", "wheel_2", "wheel_3"]),
+        ("invoke verify --original a.whl b.whl", ["wheel"]),
+        ("invoke verify a.whl index", ["wheel"]),
+    ],
+)
+def test_one_that_may_be_repeated_takes_several_words(words: str, names: list[str]) -> None:
+    assert tasks.positional("verify", VERIFY, words.split()) == names
+
+
+def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
+    wheels = [str(paper_wheels.made(tmp_path, name, "1.0", "py3-none-any")) for name in ("one", "two")]
+    for words in ((*wheels, "--json"), ("--wheel", wheels[0], "--json", f"--wheel={wheels[1]}")):
+        said = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)
+        assert [each["wheel"] for each in said] == wheels

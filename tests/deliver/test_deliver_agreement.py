@@ -297,12 +297,12 @@ def test_what_cannot_follow_from_a_manifest_is_told_and_not_written(wheel: Path,
 def test_what_is_not_there_is_said(known: Facts, tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     with refused("not-a-wheel"):
-        verify.verify_wheels(known, layout, str(tmp_path / "absent.whl"))
+        verify.verify_wheels(known, layout, [str(tmp_path / "absent.whl")])
     with refused("no-wheels"):
         verify.verify_wheels(known, layout)
     (tmp_path / "x.whl.json").write_text("{}")
     with refused("not-a-wheel"):
-        verify.verify_wheels(known, layout, str(tmp_path / "x.whl.json"))
+        verify.verify_wheels(known, layout, [str(tmp_path / "x.whl.json")])
 
 
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(wheel: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from json import dumps
@@ -54,10 +54,15 @@ def _verdict_as_data(verdict: AgreementVerdict) -> dict[str, Any]:
 
 
 def verify_wheels(
-    _: Facts, layout: Layout, wheel: str | None = None, original: str = "", write: bool = False, json: bool = False
+    _: Facts,
+    layout: Layout,
+    wheel: list[str] | None = None,
+    original: str = "",
+    write: bool = False,
+    json: bool = False,
 ) -> VerifyAnswer:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
-    files = named_wheels(layout, wheel or "")
+    files = named_wheels(layout, wheel or ())
     if write:
         write_missing(files)
     named = Path(original) if original else None
@@ -74,16 +79,21 @@ def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
     return replace(verdict, checks=(*verdict.checks, check))
 
 
-def named_wheels(layout: Layout, wheel: str) -> list[Path]:
-    """Return the wheels that are named; raises ConfigError or DeliveryError if there is none."""
-    named = Path(wheel) if wheel else layout.dist
-    if (wheel and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
-        what = "not a wheel" if named.exists() else "no such file"
-        raise ConfigError(f"{wheel}: {what}: name a wheel, or a folder of them", code="not-a-wheel")
-    files = [named] if named.is_file() else wheel_file.list_wheels(named)
-    if not files:
-        raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels")
-    return files
+def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
+    """Return the wheels that are named, or lie in folders that are, by default dist/, each once.
+
+    Raises ConfigError for what is neither, DeliveryError for a folder without wheels.
+    """
+    files: list[Path] = []
+    for named in map(Path, names or [str(layout.dist)]):
+        if (names and not named.exists()) or (named.is_file() and named.suffix != ".whl"):
+            what = "not a wheel" if named.exists() else "no such file"
+            raise ConfigError(f"{named}: {what}: name wheels, or folders of them", code="not-a-wheel")
+        found = [named] if named.is_file() else wheel_file.list_wheels(named)
+        if not found:
+            raise DeliveryError(f"{named} has no wheels: build one with nox, or name another folder", code="no-wheels")
+        files += found
+    return list(dict.fromkeys(files))
 
 
 def write_missing(wheels: Iterable[Path]) -> None:
@@ -111,10 +121,11 @@ def write_missing(wheels: Iterable[Path]) -> None:
 VERIFY = TaskCommand(
     verify_wheels,
     {
-        "wheel": "a wheel, or a folder of them; default: all in dist/",
+        "wheel": "wheels, or folders of them; default: all in dist/",
         "original": "the wheel that a slim one was made of, by default the one beside it",
         "write": "first write statements and SBOMs that are missing, from the manifests",
         "json": "print JSON",
     },
+    repeated=("wheel",),
     argument="wheel",
 )
