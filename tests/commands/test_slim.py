@@ -43,7 +43,7 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def run(facts: Facts, tmp_path: Path, wheel: Path, arch_list: str = "8.6", **other: Any) -> str:
-    return slim.slim_wheels(facts, layout(tmp_path), str(wheel), arch_list, **other)
+    return slim.slim_wheels(facts, layout(tmp_path), [str(wheel)], arch_list, **other)
 
 
 def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary: bytes) -> None:

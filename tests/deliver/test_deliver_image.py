@@ -11,15 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import paper_wheels
+from tests.support import gpu_libraries, paper_wheels
 from tests.support.commands import ROOT, run
+from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
-from torchmill.commands import image
+from torchmill.commands import image, slim
 from torchmill.config import facts_reader
 from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import find_release
 from torchmill.core import locks
 from torchmill.core.errors import TorchmillError
+from torchmill.core.paths import Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
 from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, make_image_request
@@ -27,6 +29,7 @@ from torchmill.deliver.image.request import KINDS, ImageOptions, ImageRequest, m
 OURS = facts_reader.read_facts(ROOT / "build_configs")
 GOLDEN = ROOT / "tests/golden/images"
 INDEX = "https://download.pytorch.org/whl/cpu"
+NOWHERE = Layout(Path("nowhere"), Path("nowhere"))
 DIGEST = "sha256:" + "ab" * 32
 
 
@@ -35,7 +38,7 @@ def _request(said: ImageOptions, version: str = "1.13.1") -> ImageRequest:
 
 
 def _recipe(said: ImageOptions, version: str = "1.13.1") -> ImageRecipe:
-    return image.recipe_of(OURS, _request(said, version), Path("nowhere"))[0]
+    return image.recipe_of(OURS, _request(said, version), NOWHERE, Path("nowhere"))[0]
 
 
 GOLDENS = {
@@ -96,9 +99,9 @@ def _on_base(arch: str, base: BaseImage) -> Iterator[tuple[str, ImageRecipe]]:
     }
     for release in OURS.releases["torch"]:
         try:
-            recipe = image.recipe_of(OURS, make_image_request(OURS, saids[base.role], release, arch), Path("nowhere"))[
-                0
-            ]
+            recipe = image.recipe_of(
+                OURS, make_image_request(OURS, saids[base.role], release, arch), NOWHERE, Path("nowhere")
+            )[0]
         except TorchmillError:
             continue
         if base.reference in recipe.texts["Dockerfile"]:  # of manylinux, the release decides
@@ -189,8 +192,9 @@ def test_a_dev_container_fetches_its_release() -> None:
 
 def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> None:
     wanted = _request(ImageOptions("runtime", ("3.10",)))
+    layout = Layout(tmp_path, tmp_path)
     with refused("no-wheel"):
-        recipes.image_wheels(OURS, wanted, tmp_path)
+        recipes.image_wheels(OURS, wanted, layout.dist)
     for name, version, tag in (
         ("torch", "1.13.1+cpu", "cp39-cp39-linux_x86_64"),
         ("torch", "1.13.1+cpu", "cp310-cp310-linux_aarch64"),
@@ -200,18 +204,38 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         ("torchvision", "0.14.1+cpu", "cp310-cp310-linux_x86_64"),
         ("torchvision", "0.14.0+cpu", "cp310-cp310-linux_x86_64"),
     ):
-        paper_wheels.made(tmp_path, name, version, tag)
-    assert image.recipe_of(OURS, wanted, tmp_path)[0].notes == ()
-    assert [path.name for path in recipes.image_wheels(OURS, wanted, tmp_path)] == [
+        paper_wheels.made(layout.dist, name, version, tag)
+    assert image.recipe_of(OURS, wanted, layout, tmp_path)[0].notes == ()
+    assert [path.name for path in recipes.image_wheels(OURS, wanted, layout.dist)] == [
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
-    recipe, _ = image.recipe_of(OURS, wanted, tmp_path)
+    recipe, _ = image.recipe_of(OURS, wanted, layout, tmp_path)
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
-    next(tmp_path.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
+    next(layout.dist.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
     with refused("damaged-wheel"):
-        recipes.image_wheels(OURS, wanted, tmp_path)
+        recipes.image_wheels(OURS, wanted, layout.dist)
+
+
+def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
+    """Made of the original, also where a slim wheel for others is there; the one without code for GPUs stays."""
+    code = fatbin(*(piece(arch, size=20_000) for arch in (70, 80, 86)))
+    library = gpu_libraries.shared(tmp_path / "lib.so", [code]).read_bytes()
+    layout, tag = Layout(tmp_path, tmp_path), "cp310-cp310-linux_x86_64"
+    files = {"torch/lib/libtorch_cuda.so": library}
+    torch = paper_wheels.made(layout.dist, "torch", "1.13.1+cu118", tag, files=files)
+    paper_wheels.made(layout.dist, "torchvision", "0.14.1+cu118", tag)
+    slim.slim_wheels(OURS, layout, [str(torch)], "7.0")
+    said = "image --kind runtime --tag v1.13.1 --python 3.10 --toolkit 11.8 --arch x86_64 --gpu 3090 --gpu".split()  # noqa: SIM905
+    done = run("invoke", *said, "RTX 3080", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / ".torchmill/images/runtime-1.13.1-cu118-sm86-py3.10-x86_64"
+    assert sorted(path.name for path in (folder / "wheels").iterdir()) == [
+        f"torch-1.13.1+cu118.sm86-{tag}.whl",
+        f"torchvision-0.14.1+cu118-{tag}.whl",
+    ]
+    assert sorted(path.name for path in folder.parent.iterdir()) == [".locks", folder.name]
 
 
 def test_recipes_follow_from_facts_and_request_alone() -> None:
@@ -319,6 +343,9 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (ImageOptions("runtime", purpose="development"), "option-not-for-kind"),
         (ImageOptions("builder", index="https://x"), "option-not-for-kind"),
         (ImageOptions("devcontainer", toolkit="11.8"), "option-not-for-kind"),
+        (ImageOptions("builder", gpus=("RTX 3090",)), "option-not-for-kind"),
+        (ImageOptions("runtime", index="https://x", gpus=("RTX 3090",)), "option-not-for-kind"),
+        (ImageOptions("runtime", gpus=("RTX 3091",)), "unknown-gpu"),
         (ImageOptions("runtime", index="file:///x"), "invalid-url"),
         (ImageOptions("runtime", index="https://x\nRUN y"), "invalid-url"),
         (ImageOptions("runtime", index="https://me:secret@x/whl"), "password-in-command"),

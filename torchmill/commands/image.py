@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torchmill.build.containers import image
 from torchmill.build.containers.engine import Engine, find_engine
 from torchmill.commands.command import TaskCommand
+from torchmill.commands.slim import slim_for_image
 from torchmill.config import selection
 from torchmill.config.model import Facts
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import real_path
+from torchmill.core.files import fresh_path, real_path
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.deliver.image import dockerfile, recipes, request
 from torchmill.deliver.image.dockerfile import ImageRecipe
@@ -35,15 +36,15 @@ def write_image(  # noqa: PLR0917 - every one is an option
     purpose: str = "",
     base: str = "",
     index: str = "",
+    gpu: list[str] | None = None,
     into: str = "",
     build: bool = False,
     engine: str = "",
 ) -> str:
     """Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it."""
     release = selection.selected_or_newest(facts, layout, tag)
-    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index)
+    options = ImageOptions(kind, tuple(python or ()), toolkit, arch, purpose, base, index, tuple(gpu or ()))
     wanted = request.make_image_request(facts, options, release, native_arch())
-    recipe, wheels = recipe_of(facts, wanted, layout.dist)
     if engine and not build:
         raise ConfigError(
             "invoke image: --engine names what builds the image: give --build, too",
@@ -51,8 +52,12 @@ def write_image(  # noqa: PLR0917 - every one is an option
         )
     with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
     place = real_path(Path(into).expanduser()) if into else default_folder(layout, wanted)
-    lines = [f"note: {note}" for note in recipe.notes]
-    with locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag):
+    with (
+        locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag),
+        fresh_path(layout.images / f"{wanted.name}.slim") as slim_folder,
+    ):
+        recipe, wheels = recipe_of(facts, wanted, layout, slim_folder)
+        lines = [f"note: {note}" for note in recipe.notes]
         sources = {path.name: path for path in wheels}
         dockerfile.write_image_folder(place, recipe, sources, CHECKOUT, facts.patches.parent)
         if with_engine is None:
@@ -69,8 +74,10 @@ def write_image(  # noqa: PLR0917 - every one is an option
     return "\n".join((*lines, *_how_to_run(wanted, recipe, with_engine)))
 
 
-def recipe_of(facts: Facts, wanted: ImageRequest, dist: Path) -> tuple[ImageRecipe, tuple[Path, ...]]:
-    """Return the files of an image, and the wheels that go into it.
+def recipe_of(
+    facts: Facts, wanted: ImageRequest, layout: Layout, slim_folder: Path
+) -> tuple[ImageRecipe, Sequence[Path]]:
+    """Return the files of an image, and the wheels that go into it, made slim in a folder where that is wanted.
 
     Raises what the kinds' own recipes raise.
     """
@@ -80,10 +87,13 @@ def recipe_of(facts: Facts, wanted: ImageRequest, dist: Path) -> tuple[ImageReci
         return recipes.devcontainer_recipe(facts, wanted), ()
     if wanted.index:
         return recipes.runtime_recipe(facts, wanted, (), recipes.image_requirements(facts, wanted)), ()
-    brought = recipes.image_wheels(facts, wanted, dist)
+    brought: Sequence[Path] = recipes.image_wheels(facts, wanted, layout.dist)
+    if wanted.arch_list:
+        _say(f"making {', '.join(path.name for path in brought)} slim for {wanted.arch_list}")
+        brought = slim_for_image(facts, layout, wanted.arch_list, slim_folder, brought)
     recipe = recipes.runtime_recipe(facts, wanted, [path.name for path in brought], ())
     lacking = recipes.missing_releases(facts, wanted, brought)
-    notes = tuple(f"{dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
+    notes = tuple(f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
     return replace(recipe, notes=recipe.notes + notes), brought
 
 
@@ -121,9 +131,10 @@ IMAGE = TaskCommand(
         "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
         "base": "build on this image instead of that in images.toml, best NAME@sha256:DIGEST",
         "index": "a runtime image takes torch from this index instead of dist/",
+        "gpu": "a GPU that the image is for, such as 'RTX 3090': its wheels are made slim; may be repeated",
         "into": "write into this folder; default: .torchmill/images/NAME, or .devcontainer/NAME",
         "build": f"build it too. A runtime image is run with {recipes.ADVICE} (or --ipc=host): {recipes.WHY}",
         "engine": "docker, podman or buildah; default: the first that answers",
     },
-    repeated=("python",),
+    repeated=("python", "gpu"),
 )

@@ -16,7 +16,7 @@ from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
 from torchmill.host.measurement import measure_host
-from torchmill.wheel import slim_wheel
+from torchmill.wheel import slim_wheel, wheel_file
 from torchmill.wheel.slim import Request, capability_order
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 
@@ -24,7 +24,7 @@ from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 def slim_wheels(  # noqa: PLR0917 - every one is an option
     facts: Facts,
     layout: Layout,
-    wheel: str | None = None,
+    wheel: list[str] | None = None,
     arch_list: str = "",
     gpu: list[str] | None = None,
     local: bool = False,
@@ -35,10 +35,10 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     """Leave out of wheels, or of an environment, the GPU code that its GPUs do not run."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment):
-        raise ConfigError("name a wheel, or --environment .venv: one of the two", code="nothing-to-slim")
+        raise ConfigError("name wheels, or --environment .venv: one of the two", code="nothing-to-slim")
     if environment:
         return "\n".join(_slim_environment(Path(environment), request, dry_run))
-    files = named_wheels(layout, wheel or "")
+    files = named_wheels(layout, wheel or ())
     return "\n".join(_slim_each(files, request, Path(out) if out else layout.dist, dry_run))
 
 
@@ -60,6 +60,13 @@ def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], lo
     return Request(facts, tuple((gpu, ptx) for gpu, ptx in gpus if gpu is not None))
 
 
+def slim_for_image(facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]) -> list[Path]:
+    """Return wheels slimmed into a folder; one without code for GPUs stays, unless it is the only one."""
+    list(_slim_each(wheels, _request(facts, layout, arch_list, (), local=False), folder, dry_run=False))
+    slim = {wheel_file.parse_file_name(path)[0]: path for path in wheel_file.list_wheels(folder)}
+    return [slim.get(wheel_file.parse_file_name(path)[0], path) for path in wheels]
+
+
 def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool) -> Iterator[str]:
     """Slim wheels one after the other, and yield what came of each."""
     bases: dict[str, str] = {}
@@ -69,7 +76,11 @@ def _slim_each(wheels: Sequence[Path], request: Request, destination: Path, dry_
             folder.mkdir()
             files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
             libraries = slim_wheel.plan_libraries(files, request)
-            slim_wheel.require_served(wheel.name, libraries, request)
+            if libraries or len(wheels) == 1:
+                slim_wheel.require_served(wheel.name, libraries, request)
+            elif slim_wheel.new_base(found, bases) is None:
+                yield f"{wheel.name}: has no code for GPUs that may be left out; it stays as it is"
+                continue
             yield from _describe(libraries)
             if dry_run:
                 yield f"{wheel.name}: nothing was written"
@@ -119,7 +130,7 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
 SLIM = TaskCommand(
     slim_wheels,
     {
-        "wheel": "a wheel, or a folder of wheels",
+        "wheel": "wheels, or folders of them",
         "arch_list": "the compute capabilities to keep code for, such as '8.6' or '8.0;9.0+PTX'",
         "gpu": "a GPU to keep code for, such as 'RTX 3090'; may be repeated",
         "local": "keep code for the GPUs of this machine",
@@ -127,7 +138,7 @@ SLIM = TaskCommand(
         "out": "the folder to write to, by default dist/",
         "dry_run": "say what each library has now and then, and write nothing",
     },
-    repeated=("gpu",),
+    repeated=("wheel", "gpu"),
     argument="wheel",
     short_flags=False,
 )

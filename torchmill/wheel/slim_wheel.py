@@ -193,11 +193,14 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
     """Write the new version, and those of wheels that are slimmed with it, into the staged metadata."""
     found = staged.wheel
     (info,) = staged.folder.glob("*.dist-info")
-    needed = {str(Requirement(line)) for line in found.requires}
-    base = next((bases[old] for old in sorted(needed & set(bases))), None)
     old = StagedWheel(found.file_name, staged.folder, info, found.name, str(found.version), "")
     metadata.set_platform_tag(old, found.path.stem.rpartition("-")[2])  # some say another in WHEEL
-    return metadata.stamp_version(old, version, base)
+    return metadata.stamp_version(old, version, new_base(found, bases))
+
+
+def new_base(found: Distribution, bases: Mapping[str, str]) -> str | None:
+    """Return the slim requirement in place of one that a wheel pins; None where it pins none that is slimmed."""
+    return next((bases[old] for old in sorted({str(Requirement(line)) for line in found.requires} & set(bases))), None)
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:

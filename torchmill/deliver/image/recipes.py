@@ -361,5 +361,6 @@ def _fitting(dist: Path, release: Release, request: ImageRequest) -> Iterator[Pa
             for tag in tags
         )
         if same and label == request.variant and fits:
-            found.append((build or (0, ""), path))
-    yield from (path for _, path in sorted(found, reverse=True))
+            # what is made slim is best the original
+            found.append((bool(request.arch_list) and version.local == label, build or (0, ""), path))
+    yield from (path for _, _, path in sorted(found, reverse=True))

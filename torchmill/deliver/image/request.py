@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from torchmill.config.arch_list import capability_key, find_gpus
 from torchmill.config.matrix import CPU, ReleaseTerms, python_key
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
@@ -37,6 +38,7 @@ class ImageOptions:
     purpose: str = ""
     base: str = ""
     index: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,15 @@ class ImageRequest:
     purpose: str = ""  # one of PURPOSES for a builder
     base: str = ""  # "": the facts choose
     index: str = ""  # "": the wheels of dist/
+    arch_list: str = ""  # the capabilities that its wheels are slimmed for, "8.6;9.0"; "": all that they have
 
     @property
     def name(self) -> str:
         """Return what tells it from others: "builder-1.13.1-cu118-x86_64-development"."""
         python = "" if self.kind == "builder" else f"py{self.pythons[0]}"
         variant = "" if self.kind == "devcontainer" else self.variant
-        parts = (self.kind, self.release.version, variant, python, self.arch, self.purpose)
+        slim = "".join(f"sm{each.replace('.', '')}" for each in self.arch_list.split(";") if each)
+        parts = (self.kind, self.release.version, variant, slim, python, self.arch, self.purpose)
         return "-".join(part for part in parts if part)
 
     @property
@@ -90,6 +94,11 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         raise ConfigError(
             f"invoke image: --index is for runtime images, and the kind is {kind}", code="option-not-for-kind"
         )
+    if said.gpus and (kind != "runtime" or said.index):
+        raise ConfigError(
+            "invoke image: --gpu is for runtime images with the wheels of dist/, which it makes slim",
+            code="option-not-for-kind",
+        )
     _refuse_index(said.index)
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
@@ -105,7 +114,15 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
         said.base,
         said.index,
+        ";".join(
+            sorted({one.capability.name for name in said.gpus for one in find_gpus(facts, name)}, key=capability_key)
+        ),
     )
+
+
+def _arch_list(facts: Facts, gpus: Sequence[str]) -> str:
+    found = {one.capability.name for name in gpus for one in find_gpus(facts, name)}
+    return ";".join(sorted(found, key=capability_key))
 
 
 def _refuse_index(index: str) -> None:
