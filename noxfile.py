@@ -1,11 +1,18 @@
-"""Register a session for each build of the matrix, and the project's own lint, tests and demo."""
+"""Sessions: one for each wheel of the matrix, "wheel-3.10-cpu", and the project's own lint, tests and demo.
+
+Of each wheel there are more than are listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - older ones read it, too
+    sys.exit(f"error: torchmill needs Python 3.11 or newer to run, and this is {sys.version.split()[0]}")
 
 import io
 import logging
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +30,7 @@ sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does 
 
 from torchmill.config import selection
 from torchmill.core import process, reaper
-from torchmill.core.errors import GpuError, HostError
+from torchmill.core.errors import GpuError, HostError, TorchmillError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
 from torchmill.core.files import blame_disk
 from torchmill.core.paths import Layout
@@ -41,7 +48,15 @@ if TYPE_CHECKING:
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
 MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of their sessions
+MADE_FROM_WHEEL = re.compile(rf"^(?:{'|'.join(MADE_FROM_WHEELS)})-(?=(\d)?)")
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
+HELP = """\
+nox -s demo                     the main job on a small sample, in a minute
+invoke fetch --tag v1.13.1      fetch a release and select it ({selected})
+invoke doctor wheel-3.10-cpu    what this machine lacks for a wheel, and how to get it
+nox -s wheel-3.10-cpu           build that wheel
+nox -l                          all wheels that can be built here; invoke --list: all tasks\
+"""
 nox.options.error_on_missing_interpreters = True
 sys.excepthook = show_uncaught
 if folder := os.environ.get("NOX_ENVDIR"):  # which nox itself does not read
@@ -99,15 +114,27 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 
 def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = VirtualEnv.create) -> bool:
-    """Create an environment as Nox does, and say where a full disk is why that fails: venv does not."""
+    """Create an environment as Nox does, if there is something to build in it.
+
+    Say where a full disk is why that fails: venv does not.
+    """
+    place = Path(self.location)
     try:
+        if (name := ENVIRONMENTS.get(place.name)) and not place.exists():
+            from torchmill.build.context import require_source
+
+            require_source(Layout.of_checkout(ROOT), *load_cell(name))
         return create(self)
+    except TorchmillError as error:
+        logger.error(str(error))
+        raise CommandFailed(str(error)) from None
     except CommandFailed:
         if (full := blame_disk("", Path(self.location))) is not None:
             logger.error(str(full))
         raise
 
 
+ENVIRONMENTS: dict[str, str] = {}  # the sessions by the folders of their environments
 VirtualEnv.create = create_environment  # type: ignore[method-assign]
 
 
@@ -156,6 +183,7 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
             session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = listed.title
+    ENVIRONMENTS[listed.name.replace(".", "-")] = listed.name
 
 
 def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Making") -> None:
@@ -220,7 +248,16 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOp
     session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
 
 
-@nox.session(python=False, default=not MATRIX_ASKED)
+@nox.session(name="help", python=False, default=not MATRIX_ASKED)
+def print_help(_: nox.Session) -> None:
+    """Say what to do: what `nox` alone runs."""
+    from torchmill.core.exits import print_now
+
+    tag = selection.selected_tag(Layout.of_checkout(ROOT))
+    print_now(HELP.format(selected=f"selected: {tag}" if tag else "no release is selected"))
+
+
+@nox.session(python=False, default=False)
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
     session.run(sys.executable, "-m", "ruff", "check", ".")
@@ -228,7 +265,7 @@ def lint(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "mypy")
 
 
-@nox.session(python=False, default=not MATRIX_ASKED)
+@nox.session(python=False, default=False)
 def tests(session: nox.Session) -> None:
     """Run the tests."""
     session.run(sys.executable, "-m", "pytest", *session.posargs)
@@ -339,7 +376,7 @@ def main() -> None:
         tag = selection.selected_tag(Layout.of_checkout(ROOT))
         installed = interpreters.installed_interpreters()
         # without a release they are two thirds of all sessions: only who names one has them
-        named = tag is not None or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
+        named = (tag is not None and not LIST_ASKED) or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
         for listed in selection.list_sessions(ROOT, native_arch(), tag):
             add_session(listed, installed)
             makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
@@ -348,6 +385,9 @@ def main() -> None:
         names = selection.session_names(sys.argv, os.environ.get("NOXSESSION", ""))
         if any(IN_CONTAINER.fullmatch(name) for name in names):
             add_container_sessions(names)
+        for name in selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", "")):
+            if "-" in name and name not in nox.registry.get():
+                load_cell(MADE_FROM_WHEEL.sub(lambda match: "wheel-" if match[1] else "", name))  # tells what is near
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
         sys.exit(f"error: {as_torchmill_error(error)}")
 

@@ -4,10 +4,14 @@ Each task is a `TaskCommand` of a module in torchmill/commands/, which is loaded
 on the command line; of the others invoke needs no more than their names and a line of help.
 """
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - older ones read it, too
+    sys.exit(f"error: torchmill needs Python 3.11 or newer to run, and this is {sys.version.split()[0]}")
+
 import importlib
 import inspect
 import os
-import sys
 from collections.abc import Sequence
 from functools import wraps
 from itertools import pairwise, takewhile
@@ -126,6 +130,14 @@ def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[st
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
 
+class HelpfulTask(Task[Any]):
+    """A task of which -h is the help, and no option's short form."""
+
+    def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
+        """Return how an option is written."""
+        return super().arg_opts(name, default, taken_names | {"h"})
+
+
 def make_task(name: str, words: Sequence[str]) -> Task[Any]:
     """Return the task of a name: whole where the words may mean it, else its name and a line of help."""
     module, line = COMMANDS[name]
@@ -133,7 +145,7 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
     names = positional(name, command, words)
-    return Task(
+    return HelpfulTask(
         exit_with_error(_body(command, names), lambda message, code: Exit(message, code=code)),
         name=name,
         help=dict(command.help),

@@ -50,7 +50,7 @@ def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list
     [
         ("invoke plan", ["identifier"]),  # invoke says that it is missing
         ("invoke plan --help", []),
-        ("invoke plan -h host.toml wheel-3.10-cpu", ["identifier"]),
+        ("invoke plan -h", []),
         ("invoke plan wheel-3.10-cpu --help", ["identifier"]),
     ],
 )

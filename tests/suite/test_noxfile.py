@@ -41,17 +41,76 @@ def test_without_a_selection_the_newest_release_stands_for_a_cell(tmp_path: Path
     assert str(entries["wheel-3.14t-cpu"]["description"]).startswith("torch 2.")
 
 
-def test_plain_nox_builds_no_wheel(tmp_path: Path) -> None:
-    done = run("nox", "--list", home=tmp_path)
-    chosen = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("* ")]
-    assert chosen == ["lint", "tests"]
+def test_plain_nox_says_what_to_do(tmp_path: Path) -> None:
+    done = run("nox", home=tmp_path, env={"TORCHMILL_TAG": "v1.13.1"})
+    assert done.returncode == 0
+    assert "selected: v1.13.1" in done.stdout
+    assert "nox -s wheel-" in done.stdout
+    chosen = [line.split()[1] for line in run("nox", "-l", home=tmp_path).stdout.splitlines() if line[:2] == "* "]
+    assert chosen == ["help"]
+
+
+def test_what_is_made_of_a_wheel_is_told_and_not_listed(tmp_path: Path) -> None:
+    listed = run("nox", "-l", home=tmp_path, env={"TORCHMILL_TAG": "v1.13.1"}).stdout
+    for word in ("conda", "libtorch", "check", "speed"):
+        assert listed.count(f"{word}-3.10-cpu") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("wheel-3.10-cu12.1", "wheel-3.10-cu121?"),
+        ("wheel-py310-cuda12.1", "wheel-3.10-cu121?"),
+        ("wheel-3.10.4-12.1.1", "wheel-3.10-cu121?"),
+        ("wheel-cp314t-cpu", "wheel-3.14t-cpu?"),
+        ("whel-3.10-cpu", "wheel-3.10-cpu"),
+        ("conda-3.10-cu12.1", "wheel-3.10-cu121?"),
+        ("conda-vision-3.10-cu11.8", "vision-3.10-cu118?"),
+        ("wheel-3.10-mps", "on a Mac, cpu includes MPS"),
+    ],
+)
+def test_a_name_that_is_no_session_is_answered_with_the_nearest(name: str, near: str, tmp_path: Path) -> None:
+    for words, env in ((("-s", name), {}), ((f"--session={name}",), {}), ((), {"NOXSESSION": name})):
+        done = run("nox", "--envdir", str(tmp_path / "envs"), *words, home=tmp_path, env=env)
+        assert done.returncode == 1
+        assert near in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "envs").exists()
+
+
+def test_no_environment_is_made_for_what_is_not_fetched(tmp_path: Path) -> None:
+    this = "{}.{}".format(*sys.version_info)
+    for env, said in (
+        ({}, "no release is selected, and torch v"),
+        ({"TORCHMILL_TAG": "v2.6.0"}, "torch v2.6.0 is not"),
+    ):
+        done = run("nox", "--envdir", str(tmp_path / "envs"), "-s", f"wheel-{this}-cpu", home=tmp_path, env=env)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "run `invoke fetch --tag v" in done.stderr
+    assert not (tmp_path / "envs" / f"wheel-{this}-cpu".replace(".", "-")).exists()
+
+
+def test_an_old_python_is_told(tmp_path: Path) -> None:
+    old = [one for one in interpreters.installed_interpreters() if matrix.python_key(one) < matrix.python_key("3.11")]
+    if not old:
+        pytest.skip("no older Python is installed")
+    for file in ("noxfile.py", "tasks.py"):
+        python = interpreters.resolve_interpreter(old[-1])
+        done = subprocess.run(
+            [str(python), str(ROOT / file)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: torchmill needs Python 3.11 or newer to run, and this is {old[-1]}")
 
 
 def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) -> None:
     this = "{}.{}".format(*sys.version_info)
     others = [one for one in interpreters.installed_interpreters() if one != this]
     for words in (["--no-venv"], *(["--force-python", one] for one in others[-1:])):
-        done = run("nox", "--envdir", str(tmp_path), *words, "-s", f"wheel-{this}-cpu", home=tmp_path)
+        name = f"wheel-{this}-cpu"
+        (tmp_path / name.replace(".", "-")).mkdir(exist_ok=True)
+        done = run("nox", "--envdir", str(tmp_path), *words, "-s", name, home=tmp_path)
         assert done.returncode != 0
         assert f"needs an environment of its own, with Python {this}: leave out" in done.stderr
         assert "Traceback" not in done.stderr

@@ -11,6 +11,7 @@ from torchmill.build.machine_inputs import collect_machine_inputs, describe_inte
 from torchmill.build.tree import BuildFolders, BuildTree, CellOutputs, fill_placeholders
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
+from torchmill.config.selection import selected_tag
 from torchmill.core.errors import SourceError
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
@@ -149,20 +150,27 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     machine = measure_host(layout.root) if cell.build.cuda else measure_basic_host(stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(machine.arch)} --")
     options = resolve_processor(facts, cell.build.arch, machine, options)
-    fetched = load_source(layout, cell.build.package, cell.release.tag)
-    if fetched is None:
-        from torchmill.plan.doctor.system import fetch_command
-
-        raise SourceError(
-            f"{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`",
-            code="source-not-fetched",
-        )
+    fetched = require_source(layout, facts, cell)
     source_dir.verify_source(fetched, stat_cache)
     computed = build_plan.compute_plan(facts, cell, machine, options, fetched)
     base = base_interpreter(venv, cell.build.python)
     tools = describe_interpreter(base, stat_cache)
     around = collect_machine_inputs(machine, computed, os.environ, stat_cache)
     return BuildContext(layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache)
+
+
+def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
+    """Return the source of a cell. Raises SourceError, with the command that fetches it, where it is not there."""
+    found = load_source(layout, cell.build.package, cell.release.tag)
+    if found is None:
+        from torchmill.plan.doctor.system import fetch_command
+
+        none = "" if selected_tag(layout) else "no release is selected, and "
+        raise SourceError(
+            f"{none}{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`",
+            code="source-not-fetched",
+        )
+    return found
 
 
 def missing_base_session(context: BuildContext) -> list[str] | None:

@@ -38,6 +38,7 @@ from torchmill.build.containers.engine import (
     read_binfmt_entries,
     run_container,
 )
+from torchmill.build.context import require_source
 from torchmill.build.tree import BuildFolders
 from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.config import cell_lookup, matrix
@@ -50,7 +51,6 @@ from torchmill.core.errors import (
     HostError,
     ImpossibleBuildError,
     InterruptedBuildError,
-    SourceError,
 )
 from torchmill.core.files import real_path
 from torchmill.core.paths import CHECKOUT, Layout
@@ -63,7 +63,7 @@ from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.doctor import system
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.doctor.system import fetch_command, source_finding
+from torchmill.plan.doctor.system import source_finding
 from torchmill.plan.estimate import format_estimate
 
 # GitHub's hosted runners of an arch, as wheels.yml names them.
@@ -138,10 +138,7 @@ def build_in_container(
     measured = goal.cell.build.cuda is not None
     machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
     made = prepare_run(root, facts, goal, asked, machine)
-    package, tag = goal.cell.build.package, goal.cell.release.tag
-    if load_source(layout, package, tag) is None:
-        command = fetch_command(facts, goal.cell)
-        raise SourceError(f"{package} {tag} is not fetched: run `{command}`", code="source-not-fetched")
+    require_source(layout, facts, goal.cell)
     if made.missing:
         raise HostError(f"{goal.identifier}: {made.missing[0]}", code="container-not-ready")
     for sentence in made.sentences:

@@ -1,5 +1,6 @@
 """Find the cell that an identifier names, and explain why one cannot be built."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -63,7 +64,8 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
     if identifier not in known:
-        near = get_close_matches(identifier.strip().lower(), known, 3)
+        meant = _usual_spelling(identifier)
+        near = [meant] if meant in known else get_close_matches(meant, known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         words = identifier.lower().split("-")
         hint = next(
@@ -80,6 +82,14 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
             code="no-partner-release",
         )
     return build
+
+
+def _usual_spelling(identifier: str) -> str:
+    """Return a name with Python and CUDA as ours have them: "wheel-py312-cuda12.1" is "wheel-3.12-cu121"."""
+    name = re.sub(
+        r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)", r"-\1.\2\3", identifier.strip().lower(), count=1
+    )
+    return re.sub(r"-(?:cu|cuda)?-?(\d+)\.(\d+)(?:\.\d+)?$", r"-cu\1\2", name)
 
 
 def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
