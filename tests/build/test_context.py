@@ -1,5 +1,6 @@
 """The last look at the machine before a session changes anything."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torchmill.build.pipeline import preflight
 from torchmill.build.steps import compose_manifest
 from torchmill.build.up_to_date import StageRecord
 from torchmill.config.model import Compiler, Facts, OfferedWheels, OfficialPart, Options, When
+from torchmill.wheel import dist_files
 
 
 def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
@@ -148,6 +150,8 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
     wheel.touch()
     assert context.base_wheel(begun) == wheel
     assert context.missing_base_session(begun) is None
+    dist_files.manifest_path(wheel).write_text(json.dumps({"sha256": "0" * 64}))
+    assert context.base_wheel(begun) is None, "it is not what its manifest says: it is made again"
 
 
 def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(known: Facts, tmp_path: Path) -> None:

@@ -169,6 +169,19 @@ def test_a_shim_that_runs_gives_what_it_runs(tmp_path: Path) -> None:
     assert interpreters.broken_shims(path, tmp_path) == {}
 
 
+def test_the_first_on_path_wins_as_it_does_for_nox(tmp_path: Path) -> None:
+    """So an environment that is made again is of the same Python."""
+    base = tmp_path / ".pyenv"
+    selected = python(base / "versions/3.22.1/bin/python3.22")
+    (base / "version").write_text("3.22.1\n")
+    script(base / "shims/python3.22", f'exec {selected} "$@"')
+    other = python(tmp_path / "bin/python3.22")
+    first = environ(base / "shims", other.parent)
+    assert interpreters.resolve_interpreter("3.22", first, tmp_path) == selected
+    last = environ(other.parent, base / "shims")
+    assert interpreters.resolve_interpreter("3.22", last, tmp_path) == other
+
+
 def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve_interpreter("3.22", {}, tmp_path)

@@ -21,6 +21,7 @@ from packaging.specifiers import SpecifierSet
 
 from tools.proof.compared_wheels import ComparedWheel, choose_published, describe_ours, installed_wheel, read_own_facts
 from torchmill.config.matrix import is_within
+from torchmill.config.model import Plan
 from torchmill.core import process
 from torchmill.core.console import ProgressBar, show_progress
 from torchmill.core.errors import ConfigError, SourceError, VerifyError
@@ -114,9 +115,15 @@ class UpstreamTests:
     source: str
     release: SpecifierSet | None = None
     seconds: float = 300.0  # after which a test hangs
-    explained: Mapping[str, str] = field(
-        default_factory=dict
-    )  # part of a test's name -> why it may fail on our wheel alone
+    explained: Mapping[str, str] = field(default_factory=dict)
+    """By part of a test's name, why it may fail on our wheel alone."""
+    skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By what a wheel was built without, parts of the names of tests that are skipped then."""
+
+    def explained_for(self, plan: Plan) -> dict[str, str]:
+        """Return why tests may not pass on the wheel of a plan, by parts of their names."""
+        lacks = {one.what: f"built without {one.what}" for one in plan.lacks}
+        return {**self.explained, **{part: why for what, why in lacks.items() for part in self.skipped.get(what, ())}}
 
 
 def tests_of(found: VerifiedWheel) -> UpstreamTests:
@@ -278,7 +285,7 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         "wheel": ours.title,
         "against": theirs.title,
         "unlike": [*theirs.unlike, *filter(None, [told])],
-        **compare(outcomes, published or {}, tests.explained),
+        **compare(outcomes, published or {}, tests.explained_for(found.plan)),
     }
     write_atomically(Path(f"{stem}.json"), json.dumps(said | {"outcomes": outcomes}, indent=1) + "\n")
     manifest = {**dist_files.read_manifest(found.wheel), "upstream_tests": said}

@@ -191,7 +191,15 @@ def base_wheel(context: BuildContext) -> Path | None:
     stem = f"{wheel_name.distribution_name(context.base)}-{context.plan.torch.partition('==')[2]}"
     build = context.plan.build  # what containers made for other machines lies there, too
     pattern = f"{stem}-{wheel_name.python_tag(build.python)}-*_{build.arch}.whl"
-    return max(context.layout.dist.glob(pattern), default=None)
+    return max(
+        (path for path in context.layout.dist.glob(pattern) if _is_whole(path, context.stat_cache)), default=None
+    )
+
+
+def _is_whole(wheel: Path, stat_cache: StatCache) -> bool:
+    """Tell whether a wheel is what its manifest says; one from elsewhere has none."""
+    said = dist_files.read_manifest(wheel).get("sha256")
+    return said is None or said == stat_cache.digest(wheel)
 
 
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:

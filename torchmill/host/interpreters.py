@@ -63,19 +63,20 @@ def interpreters_without_headers(environ: Mapping[str, str] = os.environ, home: 
 def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
-    Raise HostError where there is none, saying what was wrong with each that was tried.
+    What comes first on PATH, and so what Nox takes, wins where it is a shim that runs. Raise HostError where
+    there is none, saying what was wrong with each that was tried.
     """
-    rejected = []
-    for candidate in _candidates(environ, home).get(version, []):
-        proven = _probe(version, candidate)
-        if isinstance(proven, Path):
-            return candidate
-        rejected.append(proven)
+    known = _candidates(environ, home).get(version, [])
+    places, rejected = list(known), []
     if shim := find_shims(environ).get(version):
-        proven = _probe(version, shim)
+        first = shutil.which(f"python{version}", path=environ.get("PATH")) == str(shim)
+        runs = first and not shadowing_shims({version: shim}, environ, Path.home() if home is None else home)
+        places.insert(0 if runs else len(places), shim)
+    for place in places:
+        proven = _probe(version, place)
         if isinstance(proven, Path):
-            return proven  # what the shim runs: the shim itself may run another tomorrow
-        rejected.append(f"{proven}, and it is a shim whose version is not installed")
+            return proven if place == shim else place  # what a shim runs: tomorrow it may run another
+        rejected.append(proven if place != shim else f"{proven}, and it is a shim whose version is not installed")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
     raise HostError(
         f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}", code="no-interpreter"
