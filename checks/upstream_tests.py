@@ -11,7 +11,7 @@ import os
 import zlib
 
 with open(os.environ["UPSTREAM_TESTS"], encoding="utf-8") as settings:
-    SETTINGS = json.load(settings)  # "notes", "share", "part", "parts", "only"
+    SETTINGS = json.load(settings)  # "notes", "share", "always", "part", "parts", "only"
 LONGEST_CHARACTERS = 300
 results = {}  # of the test that runs, by its phase
 
@@ -26,7 +26,8 @@ def is_drawn(test):
     if SETTINGS["only"]:
         return test in SETTINGS["only"]
     number = zlib.crc32(test.encode())
-    return number < SETTINGS["share"] * 2**32 and number % SETTINGS["parts"] == SETTINGS["part"]
+    drawn = number < SETTINGS["share"] * 2**32 or any(part in test for part in SETTINGS["always"])
+    return drawn and number % SETTINGS["parts"] == SETTINGS["part"]
 
 
 def pytest_collection_modifyitems(items):

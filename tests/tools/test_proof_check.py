@@ -4,18 +4,20 @@ import io
 import shutil
 import sys
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tests.support.contexts import HOST, job
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from tools.proof import check
 from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, describe
 from tools.proof.compared_wheels import ComparedWheel, choose_published
 from torchmill.config import matrix
-from torchmill.config.model import Build, Facts
+from torchmill.config.model import Build, Facts, Shortfall
 from torchmill.core.console import ProgressDisplay
 
 MIB = 2**20
@@ -54,10 +56,12 @@ UPSTREAM = """
 """
 
 
-def run_tests(folder: Path, text: str, share: float = 1.0, seconds: float = 120.0) -> dict[str, Outcome]:
+def run_tests(
+    folder: Path, text: str, share: float = 1.0, seconds: float = 120.0, always: tuple[str, ...] = ()
+) -> dict[str, Outcome]:
     (folder / "test").mkdir(parents=True)
     (folder / "test" / "test_all.py").write_text(dedent(text))
-    tests = UpstreamTests("test", {"test_all.py": share}, (), "test", seconds=seconds)
+    tests = UpstreamTests("test", {"test_all.py": share}, (), "test", always=always, seconds=seconds)
     bar = ProgressDisplay(io.StringIO()).task("tests")
     found = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar).outcomes(2)
     return {test.rpartition("::")[2]: one for test, one in found.items()}
@@ -82,6 +86,24 @@ def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
     first, second = (run_tests(tmp_path / name, many, 0.1) for name in ("one", "two"))
     assert first == second
     assert 20 < len(first) < 60
+    more = run_tests(tmp_path / "three", many, 0.1, always=("test_many[33",))
+    assert set(more) - set(first) <= {f"test_many[{number}]" for number in (33, *range(330, 340))} <= set(more)
+
+
+def test_what_a_plan_lacks_explains_the_tests_that_need_it(known: Facts, tmp_path: Path) -> None:
+    plan = replace(job(known, tmp_path, HOST).plan, lacks=(Shortfall("ITT", "slow", "bring it"),))
+    skipped = {"ITT": ("emit_itt",), "FBGEMM": ("fb_fc",)}
+    tests = UpstreamTests("test", {}, (), "test", explained={"other": "known"}, skipped=skipped)
+    assert tests.explained_for(plan) == {"other": "known", "emit_itt": "built without ITT"}
+
+
+def test_many_tests_that_fail_for_one_reason_are_told_in_a_few_lines() -> None:
+    ours = outcomes(**{f"t{number}": "skipped" for number in range(100)}, other="failed")
+    said = compare(ours, outcomes(**{f"t{number}": "passed" for number in range(100)}), {})
+    lines = list(describe({**said, "wheel": "ours", "against": "theirs", "unlike": []}))
+    assert sum(line.startswith("  t") for line in lines) == 5
+    assert "  and 95 more, for the same reason" in lines
+    assert any(line.startswith("  other: failed") for line in lines)
 
 
 def test_a_file_that_cannot_be_collected_is_named(tmp_path: Path) -> None:

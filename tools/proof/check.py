@@ -40,6 +40,7 @@ POLL_SECONDS = 0.5
 MOST_RESTARTS = 20  # of the tests of one file, after one of them took the process with it
 PART_SECONDS = 3600.0  # that the tests of one part may take together
 MEMORY_SHARE = 0.9  # of the memory that is free, for all tests that run at a time
+MOST_ALIKE = 5  # tests that are named of those that fail for one reason
 MOST_PARTS = 8  # of one file: each has to collect all of its tests first
 WELL = {0, 1, 5}  # exit codes of pytest: all passed, some failed, none was left to run
 BOTH, THEIRS, FLAKY = "fail on both", "fail on the published wheel alone", "passed when run again"
@@ -100,9 +101,14 @@ def describe(said: Mapping[str, Any]) -> Iterator[str]:
         yield ": ".join([f"{title}: {len(said[title])}", *said[title][:1]])
     explained = sum(bool(one["explained"]) for one in said["alone"].values())
     yield f"not as on the published wheel: {len(said['alone'])}, of which {explained} are explained"
-    for test, one in sorted(said["alone"].items(), key=lambda item: not item[1]["explained"]):
-        reason = f" (explained: {one['explained']})" if one["explained"] else ""
-        yield f"  {test}: {one['why']}{reason}"
+    alike: dict[tuple[str, str], list[str]] = {}
+    for test, one in sorted(said["alone"].items()):
+        alike.setdefault((one["explained"], one["why"]), []).append(test)
+    for (explanation, why), tests in sorted(alike.items()):  # what is not explained comes first
+        reason = f" (explained: {explanation})" if explanation else ""
+        yield from (f"  {test}: {why}{reason}" for test in tests[:MOST_ALIKE])
+        if len(tests) > MOST_ALIKE:
+            yield f"  and {len(tests) - MOST_ALIKE} more, for the same reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,7 @@ class UpstreamTests:
     requires: tuple[str, ...]  # what pip installs for them, of the release's time
     source: str
     release: SpecifierSet | None = None
+    always: tuple[str, ...] = ()  # parts of the names of tests that are run whatever the share
     seconds: float = 300.0  # after which a test hangs
     explained: Mapping[str, str] = field(default_factory=dict)
     """By part of a test's name, why it may fail on our wheel alone."""
@@ -180,7 +187,8 @@ class UpstreamRun:
         """Run a part of a file's tests until each has a result; a test that took the process with it has one."""
         stem = f"{self.folder.name}-{file}-{part}{'-again' * bool(only)}".replace("/", "-")
         notes = self.folder.with_name(f"{stem}.jsonl")
-        settings = {"notes": str(notes), "share": self.tests.files[file], "part": part, "parts": parts, "only": only}
+        drawn = {"share": self.tests.files[file], "always": self.tests.always, "only": only}
+        settings = {"notes": str(notes), "part": part, "parts": parts, **drawn}
         notes.with_suffix(".json").write_text(json.dumps(settings), encoding="utf-8")
         notes.write_text("", encoding="utf-8")
         until = time.monotonic() + PART_SECONDS
@@ -268,6 +276,7 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         theirs.python,
         tests.requires,
         tests.files,
+        tests.always,
         source.commit,
         sorted(processor_flags()),
     ]
