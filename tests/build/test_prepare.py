@@ -231,6 +231,23 @@ def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
 
 
 @needs_preparing
+def test_what_is_gone_from_the_tree_comes_back(old: Cell) -> None:
+    """From the source, as old as it was; where a patch had changed it, the tree is made again."""
+    patch = replace(old.job.plan, prepare=(Command("patch", ("sed", "-i", "s/2/3/", "also.c")),))
+    old.job = replace(old.job, plan=patch)
+    old.prepare()
+    source = old.job.tree.source
+    dated = (source / "free.c").stat().st_mtime_ns
+    (source / "free.c").unlink()
+    assert old.prepare() == f"reusing {old.job.tree.folder}"
+    assert (source / "free.c").stat().st_mtime_ns == dated
+    patched = (source / "also.c").read_text()
+    (source / "also.c").unlink()
+    assert old.prepare().startswith(f"recreating {old.job.tree.folder}: also.c is gone")
+    assert (source / "also.c").read_text() == patched
+
+
+@needs_preparing
 def test_a_patch_that_does_not_fit_leaves_no_tree(old: Cell) -> None:
     broken = replace(old.job.plan, prepare=(Command("patch a", ("git", "apply", "absent.patch")),))
     old.job = replace(old.job, plan=broken)

@@ -164,5 +164,6 @@ def test_debians_source_lacks_what_debian_leaves_out(shipped: Facts) -> None:
     cell = official_cell(shipped, "x86_64", "1.13.1 cpu")
     source = Source("torch", "1.13.1", "v1.13.1", "debian", "a mirror", None, Path("tree"), verified=False)
     made = build_plan.compute_plan(shipped, cell, unknown_host(shipped, "x86_64"), Options(), source)
-    assert [one.what for one in made.lacks] == ["FBGEMM", "NNPACK and QNNPACK", "LLVM 9", "kineto", "TLS for gloo"]
+    lacks = ["FBGEMM", "ITT", "NNPACK and QNNPACK", "LLVM 9", "kineto", "TLS for gloo"]
+    assert [one.what for one in made.lacks] == lacks
     assert "the old C++ ABI" in {one.what for one in made.differs}

@@ -85,7 +85,15 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
         if deleted is None:
             return what
         note(f"{what}: recompiling {deleted} objects")
-    if edited := sorted(_differing_sources(context, _read_digests(tree.patched_file))):
+    patched = _read_digests(tree.patched_file)
+    differing = _differing_sources(context, patched)
+    gone = sorted(name for name, digest in differing.items() if not digest)
+    if any(name in patched for name in gone):
+        return f"{_first_of(gone)} is gone"
+    for name in gone:
+        (tree.source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(context.source.path / name, tree.source / name)  # as old as it was: nothing is recompiled
+    if edited := sorted(differing.keys() - gone):
         note(
             f"{_first_of(edited)} in {tree.source} has local edits, which every wheel of this tree will "
             "contain: turn them into a patch"

@@ -135,10 +135,10 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
 def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
     """Stage, repair and pack the raw wheel, and record the packed one; return its file.
 
-    Libraries that the wheel needs are looked for in the session's environment: one that has gone since the
-    wheel was compiled is filled again by `install`.
+    Libraries that the wheel needs are looked for in the session's environment: one that has gone, or was
+    spoiled, since the wheel was compiled is filled again by `install`.
     """
-    if not installed_inputs(context):
+    if not environments.is_as_filled(context.venv, context.environment_key):
         _provide_requirements(context, install)
     start = time.monotonic()
     parts = stage_inputs(context, "pack", stages.valid)

@@ -76,7 +76,7 @@ def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Ins
     compile everything again. A package of which a file was lost or changed since makes all of it anew.
     """
     note, works = venv / STAMP_NAME, _has_pip(venv)
-    if not (works and _is_made_for(venv, wanted) and _read_stamp(venv)[1:] == [_packages_stat(venv)]):
+    if not (works and is_as_filled(venv, wanted)):
         if not (works and _is_fresh(venv)):
             # What another release, or another plan, left in it must not be found; it may be half-made, too.
             with report_unwritable(venv):
@@ -112,6 +112,11 @@ def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
     if not _is_made_for(venv, wanted):
         return None
     return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
+
+
+def is_as_filled(venv: Path, wanted: str) -> bool:
+    """Tell whether an environment was filled for this, and no file of a package has changed since."""
+    return _read_stamp(venv) == [wanted, _packages_stat(venv)]
 
 
 def _is_made_for(venv: Path, wanted: str) -> bool:
