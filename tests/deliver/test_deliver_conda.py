@@ -218,8 +218,8 @@ def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
 def test_nox_lists_it_for_every_package_and_keeps_it_out_of_the_matrix(tmp_path: Path) -> None:
     env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     listed = run("nox", "--list", "-t", "conda", "conda-vision", home=tmp_path, env=env).stdout
-    assert f"- conda-{PYTHON}-cpu [conda,tinytorch,cpu,v1.0.0]" in listed
-    assert f"- conda-vision-{PYTHON}-cpu [conda-vision,tinyvision,cpu,v0.1.0]" in listed
+    assert f"* conda-{PYTHON}-cpu [conda,tinytorch,cpu,v1.0.0]" in listed
+    assert f"* conda-vision-{PYTHON}-cpu [conda-vision,tinyvision,cpu,v0.1.0]" in listed
     assert "conda" not in run("nox", "--list", "--json", "-t", "cpu", home=tmp_path, env=env).stdout
 
 
