@@ -32,7 +32,7 @@ from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
-from torchmill.core.files import blame_disk
+from torchmill.core.files import blame_disk, read_text
 from torchmill.core.paths import Layout
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
@@ -119,6 +119,8 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
     Say where a full disk is why that fails: venv does not.
     """
     place = Path(self.location)
+    if "\ufffd" in read_text(settings := place / "pyvenv.cfg"):
+        settings.unlink()  # no text: Nox would fail to read it, and makes an environment without it anew
     try:
         if (name := ENVIRONMENTS.get(place.name)) and not place.exists():
             from torchmill.build.context import require_source
