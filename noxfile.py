@@ -4,10 +4,12 @@ Of each wheel there are more than are listed: conda-3.10-cpu, libtorch-3.10-cpu,
 """
 
 import sys
+from pathlib import Path
 
-if sys.version_info < (3, 11):  # noqa: UP036 - older ones read it, too
-    sys.exit(f"error: torchmill needs Python 3.11 or newer to run, and this is {sys.version.split()[0]}")
+ROOT = Path(__file__).parent
+sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
+import torchmill  # noqa: F401, I001 - first of all: it tells who runs an old Python
 import io
 import logging
 import os
@@ -17,7 +19,6 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import nox
@@ -25,15 +26,12 @@ from nox.command import CommandFailed
 from nox.logger import logger
 from nox.virtualenv import VirtualEnv
 
-ROOT = Path(__file__).parent
-sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
-
 from torchmill.config import selection
 from torchmill.core import process, reaper
 from torchmill.core.errors import GpuError, HostError, TorchmillError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
 from torchmill.core.files import blame_disk, read_text
-from torchmill.core.paths import Layout
+from torchmill.core.paths import Layout, nox_environment_name
 from torchmill.host import environments, interpreters
 from torchmill.host.native import native_arch
 
@@ -122,10 +120,11 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
     if "\ufffd" in read_text(settings := place / "pyvenv.cfg"):
         settings.unlink()  # no text: Nox would fail to read it, and makes an environment without it anew
     try:
-        if (name := ENVIRONMENTS.get(place.name)) and not place.exists():
-            from torchmill.build.context import require_source
+        for name in () if place.exists() else nox.registry.get():
+            if nox_environment_name(name) == place.name:  # Nox hashes the name of a long path: the session tells then
+                from torchmill.build.context import require_source
 
-            require_source(Layout.of_checkout(ROOT), *load_cell(name))
+                require_source(Layout.of_checkout(ROOT), *load_cell(name))
         return create(self)
     except TorchmillError as error:
         logger.error(str(error))
@@ -136,7 +135,6 @@ def create_environment(self: VirtualEnv, create: Callable[[VirtualEnv], bool] = 
         raise
 
 
-ENVIRONMENTS: dict[str, str] = {}  # the sessions by the folders of their environments
 VirtualEnv.create = create_environment  # type: ignore[method-assign]
 
 
@@ -185,7 +183,6 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
             session.log(f"{artifact.wheel} is verified")
 
     session.__doc__ = listed.title
-    ENVIRONMENTS[listed.name.replace(".", "-")] = listed.name
 
 
 def add_made_from_wheel(listed: selection.MatrixSession, word: str, making: "Making") -> None:
@@ -384,10 +381,10 @@ def main() -> None:
             makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
             for word, making in makings.items():
                 add_made_from_wheel(listed, word, making)
-        names = selection.session_names(sys.argv, os.environ.get("NOXSESSION", ""))
+        names = selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", ""))
         if any(IN_CONTAINER.fullmatch(name) for name in names):
             add_container_sessions(names)
-        for name in selection.asked_sessions(sys.argv, os.environ.get("NOXSESSION", "")):
+        for name in names:
             if "-" in name and name not in nox.registry.get():
                 load_cell(MADE_FROM_WHEEL.sub(lambda match: "wheel-" if match[1] else "", name))  # tells what is near
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message

@@ -4,21 +4,19 @@ Each task is a `TaskCommand` of a module in torchmill/commands/, which is loaded
 on the command line; of the others invoke needs no more than their names and a line of help.
 """
 
-import sys
-
-if sys.version_info < (3, 11):  # noqa: UP036 - older ones read it, too
-    sys.exit(f"error: torchmill needs Python 3.11 or newer to run, and this is {sys.version.split()[0]}")
-
+import torchmill  # noqa: F401, I001 - first of all: it tells who runs an old Python
 import importlib
 import inspect
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Container, Sequence
 from functools import wraps
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from invoke import Collection, Context, Exit, Task
+from invoke.parser.context import to_flag
 
 from torchmill.commands.command import TaskCommand
 from torchmill.core import reaper
@@ -108,15 +106,13 @@ COMMANDS = {
     ),
 }
 
-# Options of tasks that take no value.
-_SWITCHES = {"--json", "-j", "--sh", "--local", "-o", "--dry-run", "--write", "-w", "--help"}
 
-
-def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[str]:
+def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:
     """Return the argument of a task as positional where it is given so; invoke knows no optional one.
 
     One that is required is always positional, unless a call for help would be taken for it. Of one that may be
-    given several times, each further word has a name of its own: "wheel", "wheel_2".
+    given several times, each further word has a name of its own: "wheel", "wheel_2". `switches` are the options
+    that take no value.
     """
     if not command.argument:
         return []
@@ -124,8 +120,8 @@ def positional(task: str, command: TaskCommand, words: Sequence[str]) -> list[st
         return [command.argument]
     given = words[words.index(task) :] if task in words else []
     own = [task, *takewhile(lambda word: word not in COMMANDS, given[1:])]
-    flags = {word for word in own if word.startswith("-") and "=" not in word} - _SWITCHES
-    count = sum(word[:1] != "-" and before not in flags for before, word in pairwise(own))
+    values = (before[:1] == "-" and "=" not in before and before not in switches for before in own)
+    count = sum(word[:1] != "-" and not value for value, word in zip(values, own[1:], strict=False))
     most = count if command.argument in command.repeated else min(count, 1)
     return [command.argument if n == 1 else f"{command.argument}_{n}" for n in range(1, most + 1)]
 
@@ -144,13 +140,18 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
     if name not in words:
         return _listed(name, line)
     command: TaskCommand = getattr(importlib.import_module(module), name.upper())
-    names = positional(name, command, words)
+    arguments = _task(name, command, []).get_arguments()
+    switches = {to_flag(one) for each in arguments if not each.takes_value for one in each.names} | {"--help", "-h"}
+    return _task(name, command, positional(name, command, words, switches))
+
+
+def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     return HelpfulTask(
         exit_with_error(_body(command, names), lambda message, code: Exit(message, code=code)),
         name=name,
         help=dict(command.help),
         iterable=[each for each in command.repeated if each not in names],
-        positional=names,
+        positional=list(names),
         auto_shortflags=command.short_flags,
     )
 

@@ -26,7 +26,7 @@ def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tupl
     cells = cell_lookup.requested_cells(
         known,
         None,
-        selection.session_names(words),
+        selection.asked_sessions(words),
         lambda one: further if one.build.package == "base" else (),
     )
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
@@ -48,14 +48,14 @@ def test_nothing_else_is(known: Facts, words: list[str]) -> None:
 
 def test_what_conflicts_forbid_is_none(known: Facts) -> None:
     release = matrix.find_release(known, "base", "1.0.0")
-    wanted = selection.session_names(["wheel-3.10-cu118-aarch64"])
+    wanted = selection.asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
     assert list(cell_lookup.requested_cells(known, release, wanted)) == []
 
 
 def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:
     name = "libtorch-3.10-cpu-aarch64"
-    assert found(known, name) == []
-    assert found(known, name, further=("libtorch",)) == [("libtorch-3.10-cpu", "2.0.0", "aarch64")]
+    assert found(known, "-rs", name) == []
+    assert found(known, "-rs", name, further=("libtorch",)) == [("libtorch-3.10-cpu", "2.0.0", "aarch64")]
 
 
 def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:

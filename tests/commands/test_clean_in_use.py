@@ -9,6 +9,7 @@ import pytest
 from tests.support.commands import ROOT
 from torchmill.commands.clean import in_use
 from torchmill.commands.clean.in_use import RunningProcess, RunningProcesses
+from torchmill.core import paths
 
 ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
 ELSEWHERE = "/elsewhere"
@@ -52,7 +53,7 @@ def test_a_nox_may_build_in_a_checkout_or_with_a_cache(processes: RunningProcess
 def test_environments_are_called_as_nox_calls_them(session: str) -> None:
     from nox.sessions import _normalize_path
 
-    assert _normalize_path("x", session) == os.path.join("x", in_use.nox_environment_name(session))  # noqa: PTH118
+    assert _normalize_path("x", session) == os.path.join("x", paths.nox_environment_name(session))  # noqa: PTH118
 
 
 def test_who_runs_from_a_folder_is_found() -> None:

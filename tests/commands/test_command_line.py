@@ -12,6 +12,8 @@ from tests.support.commands import run
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.verify import VERIFY
 
+SWITCHES = {"--json", "-j", "--local", "--help", "-h"}
+
 
 @pytest.mark.parametrize("name", tasks.COMMANDS)
 def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
@@ -42,7 +44,7 @@ def test_a_task_that_is_not_named_is_only_listed() -> None:
     ],
 )
 def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
-    assert tasks.positional("doctor", TaskCommand(print, {}, argument="build"), words.split()) == positional
+    assert tasks.positional("doctor", TaskCommand(print, {}, argument="build"), words.split(), SWITCHES) == positional
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list
 )
 def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
     assert (
-        tasks.positional("plan", TaskCommand(print, {}, argument="identifier", required=True), words.split())
+        tasks.positional("plan", TaskCommand(print, {}, argument="identifier", required=True), words.split(), SWITCHES)
         == positional
     )
 
@@ -72,7 +74,7 @@ def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -
     ],
 )
 def test_one_that_may_be_repeated_takes_several_words(words: str, names: list[str]) -> None:
-    assert tasks.positional("verify", VERIFY, words.split()) == names
+    assert tasks.positional("verify", VERIFY, words.split(), SWITCHES) == names
 
 
 def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
@@ -80,3 +82,14 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
     for words in ((*wheels, "--json"), ("--wheel", wheels[0], "--json", f"--wheel={wheels[1]}")):
         said = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)
         assert [each["wheel"] for each in said] == wheels
+
+
+@pytest.mark.parametrize("words", ["invoke doctor -o host.toml", "invoke verify -o a.whl", "invoke jobs -o 4"])
+def test_the_value_of_a_short_option_is_no_argument(words: str) -> None:
+    name = words.split()[1]
+    assert not any(one.positional for one in tasks.make_task(name, words.split()).get_arguments())
+
+
+def test_a_switch_has_no_value() -> None:
+    words = "invoke arch -o 8.6".split()  # noqa: SIM905 - as it is typed; -o is --local there
+    assert any(one.positional for one in tasks.make_task("arch", words).get_arguments())

@@ -91,6 +91,16 @@ def test_no_environment_is_made_for_what_is_not_fetched(tmp_path: Path) -> None:
     assert not (tmp_path / "envs" / f"wheel-{this}-cpu".replace(".", "-")).exists()
 
 
+def test_settings_of_an_environment_that_are_no_text_are_no_traceback(tmp_path: Path) -> None:
+    this = "{}.{}".format(*sys.version_info)
+    environment = tmp_path / f"wheel-{this}-cpu".replace(".", "-")
+    environment.mkdir()
+    (environment / "pyvenv.cfg").write_bytes(b"\x81\xff = \n")
+    done = run("nox", "--envdir", str(tmp_path), "-s", f"wheel-{this}-cpu", home=tmp_path)
+    assert "is not fetched" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_old_python_is_told(tmp_path: Path) -> None:
     old = [one for one in interpreters.installed_interpreters() if matrix.python_key(one) < matrix.python_key("3.11")]
     if not old:

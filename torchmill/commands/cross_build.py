@@ -40,7 +40,6 @@ from torchmill.build.containers.engine import (
 )
 from torchmill.build.context import require_source
 from torchmill.build.tree import BuildFolders
-from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Source
@@ -53,7 +52,7 @@ from torchmill.core.errors import (
     InterruptedBuildError,
 )
 from torchmill.core.files import real_path
-from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest

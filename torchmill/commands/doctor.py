@@ -12,14 +12,13 @@ from typing import Any
 
 from torchmill.build import disk_space
 from torchmill.build.tree import BuildFolders
-from torchmill.commands.clean.in_use import nox_environment_name
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
-from torchmill.core.paths import Layout, nox_environments_folder
+from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import description, measurement
 from torchmill.host.processor import resolve_processor

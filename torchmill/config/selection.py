@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from itertools import chain, takewhile
 from pathlib import Path
@@ -81,18 +82,13 @@ def _sessions(root: Path, arch: str, tag: str | None) -> str:
     )
 
 
-def session_names(words: Iterable[str], environ_names: str = "") -> frozenset[str]:
-    """Return all that may be names of sessions; nox takes several in a word, separated by commas."""
-    return frozenset(name.strip() for word in (*words, environ_names) for name in word.split(","))
-
-
 def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
-    """Return the names of the sessions that nox is told to run: what follows -s, and what NOXSESSION says."""
+    """Return the names of the sessions that nox is told to run: what follows -s, or -rs, and what NOXSESSION says."""
     names, named = [environ_names], False
     for word in takewhile(lambda each: each != "--", words):
         flag, _, value = word.partition("=")
         if word.startswith("-"):
-            named = flag in {"-s", "-e", "--session", "--sessions"}
+            named = re.fullmatch("-[A-Za-z]*[es]|--sessions?", flag) is not None
         if named:
             names.append(value if word.startswith("-") else word)
     return [name.strip() for word in names for name in word.split(",") if name.strip()]

@@ -91,3 +91,8 @@ def facts_folder(root: Path) -> Path:
 def nox_environments_folder() -> Path:
     """Return the folder in which nox keeps this checkout's environments, unless --envdir names another."""
     return Path(os.environ.get("NOX_ENVDIR") or CHECKOUT / ".nox")
+
+
+def nox_environment_name(session: str) -> str:
+    """Return what nox calls the environment of a session: "wheel-3.10-cpu" becomes "wheel-3-10-cpu"."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "-", session).strip().lower()).strip("-")

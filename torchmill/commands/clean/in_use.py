@@ -85,11 +85,6 @@ class RunningProcesses:
         return self.first(lambda one: one.words and Path(one.words[0]).name == program)
 
 
-def nox_environment_name(session: str) -> str:
-    """Return what nox calls the environment of a session: "wheel-3.10-cpu" becomes "wheel-3-10-cpu"."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "-", session).strip().lower()).strip("-")
-
-
 def list_processes() -> RunningProcesses:
     """List the processes of this machine; of other users' only the command is visible."""
     processes = []

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from torchmill.commands.clean.in_use import RunningProcesses, nox_environment_name
+from torchmill.commands.clean.in_use import RunningProcesses
 from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
-from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout
+from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout, nox_environment_name
 from torchmill.fetch.source.git_command import git_folder
 from torchmill.fetch.source.source_dir import RECORD, check_source, read_record
 from torchmill.host import provisioned
