@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the `nox` script, unlike `python -m nox`, does not
 
-import torchmill  # noqa: F401, I001 - first of all: it tells who runs an old Python
+from torchmill.core import running_python  # noqa: F401, I001 - before what old ones lack
+
 import io
 import logging
 import os

@@ -4,7 +4,8 @@ Each task is a `TaskCommand` of a module in torchmill/commands/, which is loaded
 on the command line; of the others invoke needs no more than their names and a line of help.
 """
 
-import torchmill  # noqa: F401, I001 - first of all: it tells who runs an old Python
+from torchmill.core import running_python  # noqa: F401, I001 - before what old ones lack
+
 import importlib
 import inspect
 import os
