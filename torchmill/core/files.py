@@ -25,6 +25,7 @@ from torchmill.core.locks import HOLDER_FILE, LOCK_FILE
 from torchmill.core.units import format_bytes
 
 _TRIAL_BYTES = 2**25  # more than pip and setuptools in a new environment take: what failed may have given some back
+_TRIAL_FILES = 2**11  # the same, in files
 _SMALLEST_LIMIT_BYTES = 2**26  # of a file: below that pip and compilers fail
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = ("not-writable", "see whose it is, or let another folder be used")
@@ -365,8 +366,8 @@ def read_refusal(text: str, where: Path, wanted: int = 0) -> HostError | None:
 def blame_disk(text: str, *folders: Path) -> HostError | None:
     """Return the error to show where a program failed because a folder that it writes to has no room.
 
-    The program says so in `text`, or nowhere: then a small file is written in each of the folders and in the
-    one for temporary files. None where all is well.
+    The program says so in `text`, or nowhere: then each of the folders and the one for temporary files has to
+    have room for a small file, and for as many files as an environment has. None where all is well.
     """
     folders = (*folders, Path(tempfile.gettempdir()))
     if (most := _file_size_limit()) is not None and most < _SMALLEST_LIMIT_BYTES:
@@ -376,6 +377,8 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
     if number is not None:
         return machine_error(OSError(number, os.strerror(number)), min(folders, key=_room))
     for folder in folders:
+        if _lacks_files(nearest_existing(folder)):
+            return disk_full_error(folder)
         try:
             with tempfile.TemporaryFile(dir=nearest_existing(folder)) as file:
                 file.write(bytes(_TRIAL_BYTES))
@@ -398,7 +401,7 @@ def _file_size_limit() -> int | None:
 def _room(folder: Path) -> int:
     """Return how many bytes are free on the disk of a folder; 0 where it takes no more files."""
     existing = nearest_existing(folder)
-    return 0 if free_files(existing) == 0 else shutil.disk_usage(existing).free
+    return 0 if _lacks_files(existing) else shutil.disk_usage(existing).free
 
 
 def nearest_existing(folder: Path) -> Path:
@@ -432,13 +435,18 @@ def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) ->
         why = f"{where} would be larger than files may be here (`ulimit -f`)"
     elif number == errno.EDQUOT:
         why = f"your quota on the disk of {where} is used up (`quota -s`)"
-    elif files == 0:
-        why = f"the disk of {where} can hold no more files, though {format_bytes(free)} are free (`df -i`)"
+    elif files is not None and _lacks_files(existing):
+        why = f"the disk of {where} can hold {files or 'no'} more files, though {format_bytes(free)} are free (`df -i`)"
     return HostError(
         f"{why}: make room (`invoke status` shows what builds keep, `invoke clean` removes it), and run the "
         "command again to go on",
         code="disk-full",
     )
+
+
+def _lacks_files(folder: Path) -> bool:
+    files = free_files(folder)
+    return files is not None and files < _TRIAL_FILES
 
 
 def free_files(folder: Path) -> int | None:
