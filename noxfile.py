@@ -51,8 +51,10 @@ MADE_FROM_WHEEL = re.compile(rf"^(?:{'|'.join(MADE_FROM_WHEELS)})-(?=(\d)?)")
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 HELP = """\
 nox -s demo                     the main job on a small sample, in a minute
+invoke build wheel-3.10-cpu --tag v1.13.1
+                                all of the next three, in this order; asks before it does anything
 invoke fetch --tag v1.13.1      fetch a release and select it ({selected})
-invoke doctor wheel-3.10-cpu    what this machine lacks for a wheel, and how to get it
+invoke doctor wheel-3.10-cpu    what this machine lacks for a wheel; --fix brings it
 nox -s wheel-3.10-cpu           build that wheel
 nox -l                          all wheels that can be built here; invoke --list: all tasks\
 """
@@ -105,10 +107,10 @@ def install(session: nox.Session, *requirements: str) -> None:
         argv = [str(environments.in_environment(venv)), *words]
         process.stream(argv, cwd=None, env=variables, log=heard, on_line=lambda _: None)
     except process.CommandError as error:
-        session.warn(heard.getvalue())
         targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]
         if (full := blame_disk(error.output, *targets, venv)) is not None:
-            raise full from None
+            raise full from None  # of which pip makes a traceback
+        session.warn(heard.getvalue())
         raise
 
 
@@ -278,13 +280,12 @@ def demo(session: nox.Session) -> None:
     env = {
         "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "TORCHMILL_HOME": str(upstream / "home"),
+        "NOX_ENVDIR": str(upstream / "envs"),
     }
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    invoke = (sys.executable, "-m", "invoke")
+    words = ("build", f"vision-{version}-cpu", "--tag=v1.0.0", f"--mirror=file://{upstream}/git", "--yes")
     session.run(sys.executable, "sample/upstream.py", str(upstream / "git"))
-    session.run(*invoke, "fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}/git", env=env)
-    for name in (f"wheel-{version}-cpu", f"vision-{version}-cpu"):
-        session.run(sys.executable, "-m", "nox", "--envdir", str(upstream / "envs"), "--session", name, env=env)
+    session.run(sys.executable, "-m", "invoke", *words, env=env)
 
 
 @nox.session(python=False, default=False)

@@ -31,6 +31,10 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 # The names of the tasks, in the order of `invoke --list`: where each is, and what it does.
 COMMANDS = {
+    "build": (
+        "torchmill.commands.build",
+        "Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify.",
+    ),
     "matrix": ("torchmill.commands.matrix", "Print the whole grid; impossible cells with their reason."),
     "explain": (
         "torchmill.commands.matrix",
@@ -147,11 +151,12 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 
 
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
+    options = {each: _session_options().HELP[each] for each in command.session_options}
     return HelpfulTask(
-        exit_with_error(_body(command, names), lambda message, code: Exit(message, code=code)),
+        exit_with_error(_body(name, command, names), lambda message, code: Exit(message, code=code)),
         name=name,
-        help=dict(command.help),
-        iterable=[each for each in command.repeated if each not in names],
+        help={**command.help, **options},
+        iterable=[each for each in (*command.repeated, *({"set_"} & options.keys())) if each not in names],
         positional=list(names),
         auto_shortflags=command.short_flags,
     )
@@ -165,15 +170,20 @@ def _listed(name: str, line: str) -> Task[Any]:
     return Task(body, name=name)
 
 
-def _body(command: TaskCommand, names: Sequence[str]) -> Any:
+def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
-    options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names[1:]]
+    options = [one for one in options if one.name != "options"]
+    more = (*command.session_options, *names[1:])
+    options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more]
 
     @wraps(command.run)
     def body(_: Context, *args: Any, **kwargs: Any) -> None:
         reaper.watch_run()
         if command.argument in command.repeated and names:
             kwargs[command.argument] = [kwargs.pop(name) for name in names]
+        if command.session_options:
+            said = {name: kwargs.pop(name) for name in command.session_options}
+            kwargs["options"] = _session_options().options_of_task(task, said)
         result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(result)
         getattr(result, "require", lambda: None)()
@@ -182,6 +192,12 @@ def _body(command: TaskCommand, names: Sequence[str]) -> Any:
 
     vars(body)["__signature__"] = inspect.Signature([layout.replace(name="context"), *options])
     return body
+
+
+def _session_options() -> Any:
+    from torchmill.plan import options
+
+    return options
 
 
 def _load_facts() -> Any:

@@ -157,7 +157,7 @@ def test_a_broken_shim_with_nothing_behind_it_is_named(tmp_path: Path) -> None:
     with refused("no-interpreter") as caught:
         interpreters.resolve_interpreter("3.22", path, tmp_path)
     assert str(shim) in str(caught.value)
-    assert "`pyenv install 3.22`" in str(caught.value)
+    assert "`uv python install 3.22`" in str(caught.value)
     assert interpreters.broken_shims(path, tmp_path) == {"3.22": shim}
 
 
@@ -185,9 +185,10 @@ def test_the_first_on_path_wins_as_it_does_for_nox(tmp_path: Path) -> None:
 def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve_interpreter("3.22", {}, tmp_path)
-    assert str(caught.value) == (
-        "no usable CPython 3.22 was found: run `pyenv install 3.22`, or `uv python install 3.22`"
-    )
+    assert str(caught.value) == "no usable CPython 3.22 was found: run `uv python install 3.22`"
+    with pytest.raises(HostError) as caught:  # uv has none that is so old
+        interpreters.resolve_interpreter("3.7", {"PYENV_ROOT": str(tmp_path)}, tmp_path)
+    assert str(caught.value).endswith("run `pyenv install 3.7`")
 
 
 def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_what_no_rule_takes_from_the_kept_ones_is_not_taken(known: Facts) -> Non
 def test_the_nearest_toolkit_of_the_same_major_version_tells_what_is_official(known: Facts) -> None:
     def official(version: str) -> tuple[str | None, str | None, str | None]:
         cell = constraints(ruled(known)).cell
-        found = cuda_libraries.official_libraries(replace(cell, build=replace(cell.build, cuda=version)))
+        found = cuda_libraries.official_libraries(known, replace(cell, build=replace(cell.build, cuda=version)))
         return found.cudnn, found.nccl, found.magma
 
     assert official("11.8") == ("8.5.0.96", "2.7.8", "2.6.1")  # NCCL is known of none of CUDA 11

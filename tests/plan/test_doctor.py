@@ -75,7 +75,9 @@ def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
 def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network(shipped: Facts) -> None:
     nccl = of(on(shipped, "debian-12", "wheel-3.12-cu126", "v2.7.0"), "NCCL")
     assert (nccl.cure, nccl.because) == ("invoke toolkit --library nccl-cu12=2.26.2", "")
-    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.7.0"), "NCCL")  # whose version nobody recorded
+    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0"), "NCCL")  # as the last official build with it had
+    assert nccl.cure == "invoke toolkit --library nccl-cu11=2.21.5"
+    nccl = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.8.0", "--set=USE_SYSTEM_NCCL=0"), "NCCL")
     assert (nccl.verdict, nccl.cure) == ("warning", "nox -s wheel-3.12-cu118 -- --set USE_NCCL=0")
     before = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.6.0"), "NCCL")
     assert (before.verdict, before.found) == ("ok", "built with the release's own source")
@@ -158,7 +160,7 @@ def test_a_bare_machine_hears_all_of_it_at_once(shipped: Facts) -> None:
     assert (shim.verdict, shim.cure) == ("failure", "pyenv install 3.9")
     missing = of(on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1"), "interpreter")
     assert missing.verdict == "failure"
-    assert missing.cure.startswith("run `pyenv install 3.8`")
+    assert missing.cure == "uv python install 3.8"
 
 
 def test_a_jetson_is_examined(shipped: Facts) -> None:

@@ -94,13 +94,13 @@ def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
 
 
 def test_options_of_a_task_are_those_that_were_given() -> None:
-    given = options_of_task("plan", ["USE_X=0"], arch_list="8.6", jobs="3", memory=None)
+    given = options_of_task("plan", {"set_": ["USE_X=0"], "arch_list": "8.6", "jobs": "3", "memory": None})
     assert given == Options(settings={"USE_X": "0"}, arch_list="8.6", jobs=3)
 
 
 def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
     with refused("invalid-memory"):
-        options_of_task("jobs", (), memory="")
+        options_of_task("jobs", {"memory": ""})
 
 
 EVERY = Options(

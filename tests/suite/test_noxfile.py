@@ -201,7 +201,7 @@ def test_a_missing_interpreter_is_told_with_its_cure(tmp_path: Path) -> None:
     }
     done = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path, env=env)
     assert done.returncode == 1
-    assert "pyenv install 3.8" in done.stderr
+    assert "uv python install 3.8" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -21,6 +21,7 @@ class TaskCommand:
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is
     short_flags: bool = True
+    session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
 
 
 @dataclass(frozen=True, slots=True)

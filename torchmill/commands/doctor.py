@@ -13,6 +13,7 @@ from typing import Any
 from torchmill.build import disk_space
 from torchmill.build.tree import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.terminal import Bringing, show_cures
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Release
@@ -24,8 +25,9 @@ from torchmill.host import description, measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import VERDICTS, Finding
-from torchmill.plan.options import options_of_task
+from torchmill.plan.options import HELP
 
 _NONE = Options()
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
@@ -133,21 +135,31 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     host: str = "",
     json: bool = False,
     save: str = "",
-    arch_list: str | None = None,
-    torch: str | None = None,
-    toolkit: str | None = None,
-    cpu: str | None = None,
+    options: Options = _NONE,
+    fix: bool = False,
+    yes: bool = False,
 ) -> CommandOutput:
     """Examine this machine, for a build or for itself: found, needed, verdict, and what fixes it."""
-    options = options_of_task("doctor", (), arch_list=arch_list, torch=torch, toolkit=toolkit, cpu=cpu)
-    if host:
-        examined = description.load_host(Path(host))
-    else:
-        examined = examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
-    if save:
-        description.save_host(examined, Path(save))
+    if fix and (host or json):
+        raise ConfigError("invoke doctor: --fix is for this machine and a terminal", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)
-    report = examine_host(facts, None if host else layout, examined, build or "", release, options)
+    examined = description.load_host(Path(host)) if host else None
+
+    def examine() -> DoctorReport:
+        machine = examined or examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
+        if save:
+            description.save_host(machine, Path(save))
+        return examine_host(facts, None if host else layout, machine, build or "", release, options)
+
+    def show(cures: Cures, new: Sequence[str]) -> str:
+        return "\n".join(["to do, in this order:", *show_cures(cures, new)])
+
+    report = examine()
+    if fix and find_cures(report.findings).commands:
+        bringing = Bringing(lambda: find_cures(examine().findings), show, yes)
+        if (ended := bringing.bring(all_of_it=False)) is not None:
+            return ended
+        report = examine()
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
 
 
@@ -159,10 +171,9 @@ DOCTOR = TaskCommand(
         "host": "a TOML file that describes another machine",
         "json": "print JSON",
         "save": "write what this machine has to a TOML file, to be examined elsewhere",
-        "arch_list": "for a build with these compute capabilities, such as '8.0;8.6+PTX'",
-        "torch": "for a build against this wheel, or PyPI's",
-        "cpu": "for a build for this processor, such as native or x86-64-v3",
-        "toolkit": "for a build with this newer CUDA of the same major version, such as 11.8",
+        "fix": "run the fixes that are commands, once you agree",
+        "yes": "agree to all of them",
     },
     argument="build",
+    session_options=tuple(HELP),
 )

@@ -35,7 +35,10 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
             try:
                 print_now(describe_source(fetcher.fetch_source(request, layout, progress)))
             except SourceError as error:  # told once the others are there
-                missing[request.package.name] = error
+                if all_ and error.code == "release-not-in-debian" and request.package.after:
+                    print_now(f"left out: {error}")
+                else:
+                    missing[request.package.name] = error
     if release.package not in missing:
         selection.select_release(layout, release)
     if missing:

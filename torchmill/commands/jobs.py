@@ -17,8 +17,8 @@ from torchmill.host import limits
 from torchmill.host.limits import CpuQuota, LimitReading
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
-from torchmill.plan.options import options_of_task
 
+_NONE = Options()
 FEW = 4  # variants are named one by one
 
 
@@ -117,16 +117,9 @@ class Budget:
 
 
 def show_budget(  # noqa: PLR0917 - every one is an option
-    facts: Facts,
-    layout: Layout,
-    build: str | None = None,
-    tag: str = "",
-    json: bool = False,
-    jobs: str | None = None,
-    memory: str | None = None,
+    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", json: bool = False, options: Options = _NONE
 ) -> str:
     """Say what limits memory and processors here, and what follows for a build."""
-    options = options_of_task("jobs", (), jobs=jobs, memory=memory)
     release = selection.selected_release(facts, layout, tag)
     cells = cells_named_or_all(facts, build or "", native_arch(), release)
     budget = measure_budget(compile_demands(facts, cells), options)
@@ -187,8 +180,7 @@ JOBS = TaskCommand(
         "build": "such as wheel-3.10-cpu; without one, every build of the release",
         "tag": "the release; default: the selected one, else the newest",
         "json": "print JSON",
-        "jobs": "as if this many processors were to be kept busy",
-        "memory": "as if a build might use no more than this, such as '12 GiB'",
     },
     argument="build",
+    session_options=("jobs", "memory"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
-from torchmill.config.model import Facts
+from torchmill.config.model import Facts, Options
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.description import load_host
@@ -17,7 +17,9 @@ from torchmill.host.measurement import measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
-from torchmill.plan.options import options_of_task
+from torchmill.plan.options import HELP
+
+_NONE = Options()
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -28,21 +30,11 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     host: str = "",
     json: bool = False,
     sh: bool = False,
-    set_: list[str] | None = None,
-    label: str | None = None,
-    arch_list: str | None = None,
-    jobs: str | None = None,
-    memory: str | None = None,
-    torch: str | None = None,
-    toolkit: str | None = None,
-    plat: str | None = None,
-    cpu: str | None = None,
+    options: Options = _NONE,
 ) -> str:
     """Print everything that a session would do."""
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
-    values = {"label": label, "arch_list": arch_list, "jobs": jobs, "memory": memory, "torch": torch}
-    options = options_of_task("plan", set_ or (), **values, toolkit=toolkit, plat=plat, cpu=cpu)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
     if not host:
         options = resolve_processor(facts, cell.build.arch, machine, options)
@@ -76,17 +68,8 @@ PLAN = TaskCommand(
         "host": "a TOML file that describes another machine",
         "json": "print JSON",
         "sh": "print a shell script that builds the wheel with no suite installed",
-        "set_": "NAME=VALUE, a variable for the build; may be repeated",
-        "label": "local version: official, git or none",
-        "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
-        "jobs": "processors that the build may keep busy",
-        "memory": "memory the build may use, such as '12 GiB'",
-        "torch": "a wheel to build against, or PyPI",
-        "toolkit": "a newer CUDA of the same major version to build with, such as 11.8",
-        "cpu": "the processor that the wheel is for, such as native or x86-64-v3",
-        "plat": "the wheel's platform: auto, linux, or a tag such as manylinux_2_28",
     },
-    repeated=("set_",),
     argument="identifier",
     required=True,
+    session_options=tuple(HELP),
 )

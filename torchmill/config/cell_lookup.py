@@ -64,7 +64,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
     if identifier not in known:
-        meant = _usual_spelling(identifier)
+        meant = usual_spelling(identifier)
         near = [meant] if meant in known else get_close_matches(meant, known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         words = identifier.lower().split("-")
@@ -84,7 +84,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     return build
 
 
-def _usual_spelling(identifier: str) -> str:
+def usual_spelling(identifier: str) -> str:
     """Return a name with Python and CUDA as ours have them: "wheel-py312-cuda12.1" is "wheel-3.12-cu121"."""
     name = re.sub(
         r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)", r"-\1.\2\3", identifier.strip().lower(), count=1

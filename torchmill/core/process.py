@@ -220,6 +220,24 @@ def stream(
         raise CommandError(argv, process.returncode, "".join(tail))
 
 
+def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a program that has the terminal to itself, and return its exit code.
+
+    Ctrl-C reaches it, too, and it gets INTERRUPT_TIMEOUT_SECONDS to stop. Raise InterruptedBuildError then,
+    HostError where it cannot be started.
+    """
+    with interrupt_on_sigterm():
+        with _startable(argv, None):
+            process = subprocess.Popen(argv, env=env)
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.wait(INTERRUPT_TIMEOUT_SECONDS)
+            end_children()
+            raise InterruptedBuildError("interrupted: give the same command to go on", code="interrupted") from None
+
+
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     if process.stdout:
         with process.stdout as lines:

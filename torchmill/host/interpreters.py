@@ -17,6 +17,7 @@ from torchmill.host.disk_usage import list_children
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
+_OLDEST_OF_UV = 8  # of Python 3
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
 _PROBE = """\
@@ -79,7 +80,7 @@ def resolve_interpreter(version: str, environ: Mapping[str, str] = os.environ, h
         rejected.append(proven if place != shim else f"{proven}, and it is a shim whose version is not installed")
     tried = f" ({'; '.join(rejected)})" if rejected else ""
     raise HostError(
-        f"no usable CPython {version} was found{tried}: {interpreter_remedy(version)}", code="no-interpreter"
+        f"no usable CPython {version} was found{tried}: run `{interpreter_command(version)}`", code="no-interpreter"
     )
 
 
@@ -122,9 +123,13 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
     return os.pathsep.join(folders)
 
 
-def interpreter_remedy(version: str) -> str:
-    """Return how a CPython is installed, as part of a sentence."""
-    return f"run `pyenv install {version}`, or `uv python install {version}`"
+def interpreter_command(version: str) -> str:
+    """Return the command that installs a CPython: uv's, which comes with torchmill, or pyenv's for those before 3.8.
+
+    What uv has is what `uv python list --all-versions` names.
+    """
+    old = int(version.rstrip("t").partition(".")[2]) < _OLDEST_OF_UV
+    return f"pyenv install {version}" if old else f"uv python install {version}"
 
 
 def _probe(version: str, executable: Path) -> Path | str:

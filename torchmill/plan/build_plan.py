@@ -97,7 +97,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         rules.append(_processor_rule(processor))
     version = wheel_name.wheel_version(facts, cell, options.label, commit, processor)
     torch = base_version(facts, cell, options)
-    usual = _asks_for_usual_wheel(options) and (source is None or source.provider != "path")
+    usual = asks_for_usual_wheel(options) and (source is None or source.provider != "path")
     options = replace(options, arch_list=using.arch_list)
     parallel = _unguarded_jobs(facts, cell, host, options)
     installs = [text.format(**release.partners) for rule in rules for text in rule.installs]
@@ -140,7 +140,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     )
 
 
-def _asks_for_usual_wheel(options: Options) -> bool:
+def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
     usual = Options()
     return replace(options, label=usual.label, jobs=None, memory=None, guard=True, network=False) == usual

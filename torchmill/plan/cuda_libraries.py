@@ -19,21 +19,27 @@ _REQUIRED_ON_ARM = Version("2.11")  # since then PyPI's aarch64 wheels have CUDA
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
 
-def official_libraries(cell: Cell) -> Cuda:
+def official_libraries(facts: Facts, cell: Cell) -> Cuda:
     """Return what the release's official build with the cell's toolkit has.
 
-    What is not known of it is that of the nearest toolkit: of the same major version, else of an older one.
+    What is not known of it is that of the nearest toolkit: of the same major version, else of an older one. A
+    release without official build of that major version stands back for the newest older one that has one.
     """
-    return Cuda(cudnn=_nearest(cell, "cudnn"), nccl=_nearest(cell, "nccl"), magma=_nearest(cell, "magma"))
+    cudnn, nccl, magma = (_nearest(facts, cell, name) for name in ("cudnn", "nccl", "magma"))
+    return Cuda(cudnn=cudnn, nccl=nccl, magma=magma)
 
 
-def _nearest(cell: Cell, name: str) -> str | None:
+def _nearest(facts: Facts, cell: Cell, name: str) -> str | None:
     own = Version(cell.build.cuda or "0")
-    said = {Version(cuda): getattr(one, name) for cuda, one in cell.release.cuda_official.items()}
+    releases = facts.releases[cell.release.package]
+    older = reversed(releases[: releases.index(cell.release)] if cell.release in releases else ())
+    alike = (one for one in (cell.release, *older) if own.major in {Version(cuda).major for cuda in one.cuda_official})
+    release = next(alike, cell.release)
+    said = {Version(cuda): getattr(one, name) for cuda, one in release.cuda_official.items()}
     known = sorted(cuda for cuda, version in said.items() if version)
-    alike = [cuda for cuda in known if cuda.major == own.major]
-    order = [*(one for one in known if one <= own and one not in alike), *reversed(alike)]
-    order += [one for one in alike if one <= own]
+    same = [cuda for cuda in known if cuda.major == own.major]
+    order = [*(one for one in known if one <= own and one not in same), *reversed(same)]
+    order += [one for one in same if one <= own]
     return said[order[-1]] if order else None
 
 
@@ -129,7 +135,7 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
     """Tell whether a version is of the official build's major version."""
-    theirs = _nearest(constraints.cell, name)
+    theirs = _nearest(constraints.facts, constraints.cell, name)
     return theirs is None or Version(version).major == Version(theirs).major
 
 
@@ -138,7 +144,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str 
 
     None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
     """
-    cuda, theirs = str(constraints.cell.build.cuda), _nearest(constraints.cell, name)
+    cuda, theirs = str(constraints.cell.build.cuda), _nearest(constraints.facts, constraints.cell, name)
     offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None
@@ -186,7 +192,9 @@ def choose_magma(
     asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA_NAME, settings)
     if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
         return None
-    return best_magma(constraints.facts, host.kept, cuda, listed, official_libraries(constraints.cell).magma)
+    return best_magma(
+        constraints.facts, host.kept, cuda, listed, official_libraries(constraints.facts, constraints.cell).magma
+    )
 
 
 def best_magma(

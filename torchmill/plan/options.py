@@ -2,9 +2,9 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from torchmill.config.model import Options
 from torchmill.core.errors import ConfigError
@@ -25,55 +25,43 @@ class OptionParser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
 
 
+# What each says: for sessions after `--`, and for the tasks that take the same.
+HELP = {
+    "label": "local version: official (+cpu, +cu118), git (+git<sha>) or none",
+    "set_": "NAME=VALUE, a variable for the build, such as USE_MKLDNN=0; may be repeated",
+    "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
+    "jobs": "processors that the build may keep busy",
+    "memory": "memory the build may use, such as '12 GiB'",
+    "torch": "a wheel to build a dependent package against, or PyPI",
+    "toolkit": "a newer CUDA of the same major version to build with, such as 11.8 for cu117",
+    "cpu": "the processor that the wheel is for, such as native, x86-64-v3 or neoverse-v1",
+    "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
+    "it must hold, such as manylinux_2_28",
+}
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = OptionParser(prog=prog, allow_abbrev=False)
-    parser.add_argument(
-        "--label",
-        choices=LABELS,
-        default="official",
-        help="local version: official (+cpu, +cu118), git (+git<sha>) or none",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a variable for the build, such as USE_MKLDNN=0 or CFLAGS=-march=native",
-    )
-    parser.add_argument("--arch-list", metavar="LIST", help="compute capabilities, such as '8.0;8.6+PTX'")
-    _add_limits(parser)
+    forms: dict[str, dict[str, Any]] = {
+        "label": {"choices": LABELS, "default": "official"},
+        "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
+        "jobs": {"type": _positive},
+        "plat": {"default": AUTO_PLATFORM},
+    }
+    for name, meaning in HELP.items():
+        parser.add_argument(_flag(name), dest=name, help=meaning, **forms.get(name, {}))
     parser.add_argument("--network", action="store_true", help="let the build itself download things, unrecorded")
-    parser.add_argument(
-        "--torch",
-        metavar="WHEEL",
-        help="build a dependent package against this wheel, or against PyPI's ('PyPI')",
-    )
-    parser.add_argument(
-        "--toolkit",
-        metavar="VERSION",
-        help="build with this CUDA, a newer one of the same major version, such as 11.8 for cu117",
-    )
-    parser.add_argument("--cpu", metavar="NAME", help="the processor that it is for: native, x86-64-v3, neoverse-v1")
-    parser.add_argument(
-        "--plat",
-        default=AUTO_PLATFORM,
-        metavar="TAG",
-        help="the wheel's platform: auto (what its symbols need), linux (for systems like this one), "
-        "or a tag that it must hold, such as manylinux_2_28",
-    )
-    return parser
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add what changes how fast something is built, and not what."""
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="processors that the build may keep busy")
-    parser.add_argument("--memory", metavar="SIZE", help="memory the build may use, such as '12 GiB'")
     parser.add_argument(
         "--no-guard",
         dest="guard",
         action="store_false",
         help="compile a fixed number of files at a time, without the memory guard",
     )
+    return parser
+
+
+def _flag(name: str) -> str:
+    return f"--{name.strip('_').replace('_', '-')}"
 
 
 def _positive(text: str) -> int:
@@ -89,7 +77,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     """
     found = _parser(prog).parse_args(arguments)
     settings = {}
-    for text in found.set:
+    for text in found.set_:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise ConfigError(
@@ -137,14 +125,14 @@ def format_options(options: Options) -> list[str]:
     return words + [f"--set={name}={value}" for name, value in options.settings.items()]
 
 
-def options_of_task(name: str, settings: Sequence[str], **values: str | None) -> Options:
-    """Return the options that an invoke task was given, each under its own name; None was not given.
+def options_of_task(name: str, said: Mapping[str, str | Sequence[str] | None]) -> Options:
+    """Return the options that an invoke task was given, by the names of `HELP`; None was not given.
 
     Raises ConfigError for what has no sense.
     """
-    arguments = [f"--set={setting}" for setting in settings]
-    arguments += [f"--{option.replace('_', '-')}={value}" for option, value in values.items() if value is not None]
-    return parse_options(arguments, f"invoke {name}")
+    given = {each: [value] if isinstance(value, str) else value or () for each, value in said.items()}
+    words = [f"{_flag(each)}={value}" for each, values in given.items() for value in values]
+    return parse_options(words, f"invoke {name}")
 
 
 def _torch_wheel(text: str | None, prog: str) -> str | None:

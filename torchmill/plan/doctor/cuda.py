@@ -51,7 +51,7 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
 
 def official_cuda(context: CheckContext) -> Cuda:
     """Return what the release's official build with the toolkit has, or with the nearest one."""
-    return cuda_libraries.official_libraries(cell_with_toolkit(context.cell, context.plan.toolkit))
+    return cuda_libraries.official_libraries(context.facts, cell_with_toolkit(context.cell, context.plan.toolkit))
 
 
 def _toolkit(context: CheckContext, cuda: str) -> Finding:

@@ -15,7 +15,7 @@ from torchmill.config.model import Facts, Host, Plan, Release, Source, Toolkit
 from torchmill.core.errors import HostError
 from torchmill.host import programs
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
-from torchmill.host.interpreters import interpreter_remedy
+from torchmill.host.interpreters import interpreter_command
 from torchmill.host.programs import make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
@@ -132,11 +132,11 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
         yield Finding(
-            "interpreters", absence_text(host), f"any of {wanted}", absence_verdict(host), interpreter_remedy(newest)
+            "interpreters", absence_text(host), f"any of {wanted}", absence_verdict(host), interpreter_command(newest)
         )
     for version, (path, wrong) in _unusable(host).items():
         headless = version in host.headless_interpreters
-        cure = system.headers_cure(host, version, path) if headless else interpreter_remedy(version)
+        cure = system.headers_cure(host, version, path) if headless else interpreter_command(version)
         yield Finding(f"Python {version}", path, wrong, "warning", cure)
     for version, shim in host.broken_interpreters.items():
         if version not in host.interpreters:
@@ -145,7 +145,7 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
                 f"{shim}, a shim that does not run",
                 "an installed one",
                 "warning",
-                interpreter_remedy(version),
+                interpreter_command(version),
             )
 
 

@@ -66,7 +66,7 @@ def _finding(context: CheckContext, found: str, cure: str, because: str) -> Find
 
 
 def _install(version: str, beside: str) -> str:
-    return f"pyenv install {version}" if "pyenv" in beside else interpreters.interpreter_remedy(version)
+    return f"pyenv install {version}" if "pyenv" in beside else interpreters.interpreter_command(version)
 
 
 def headers_cure(host: Host, version: str, path: str) -> str:

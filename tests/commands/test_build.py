@@ -1,0 +1,167 @@
+"""`invoke build`: which cells are meant, what it says before it does anything, and what it does not do unasked."""
+
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, environment, run
+from torchmill.commands.build import BuildQuestion, choose_cells
+from torchmill.config import matrix
+from torchmill.config.model import Capability, Facts, Gpu, Host
+from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.host.description import load_host
+
+HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
+ANSWER_SECONDS = 60.0  # after which a command that says nothing more is taken to hang
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def gpu(facts: Facts, name: str) -> Capability:
+    found = facts.capability(name)
+    assert found
+    return found
+
+
+def chosen(facts: Facts, question: BuildQuestion, tag: str = "", host: Host = HOST) -> list[str]:
+    release = matrix.find_release(facts, "torch", tag) if tag else None
+    return [cell.build.identifier(host.arch) for cell in choose_cells(facts, question, host, release)]
+
+
+@pytest.mark.parametrize(
+    ("python", "cuda"), [("3.12", "12.1"), ("3.12.4", "cu121"), ("py312", "cu12.1"), ("cp312", "cuda12.1")]
+)
+def test_python_and_cuda_in_any_usual_spelling(shipped: Facts, python: str, cuda: str) -> None:
+    question = BuildQuestion(pythons=[python], variants=[cuda])
+    assert chosen(shipped, question, "v2.4.1") == ["wheel-3.12-cu121"]
+
+
+def test_several_of_each_and_patterns(shipped: Facts) -> None:
+    question = BuildQuestion(pythons=["3.11", "3.12"], variants=["cpu", "12.4"])
+    every = ["wheel-3.11-cpu", "wheel-3.11-cu124", "wheel-3.12-cpu", "wheel-3.12-cu124"]
+    assert chosen(shipped, question, "v2.4.1") == every
+    pattern = BuildQuestion(["wheel-3.1[12]-cu12[14]"])
+    assert chosen(shipped, pattern, "v2.4.1") == [
+        f"wheel-{python}-{variant}" for python in ("3.11", "3.12") for variant in ("cu121", "cu124")
+    ]
+
+
+def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
+    assert chosen(shipped, BuildQuestion(["vision-3.10-cpu"]), "v1.13.1") == ["wheel-3.10-cpu", "vision-3.10-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("names", "tag", "identifier", "version"),
+    [
+        (["3.7"], "", "cu118", "2.8.0"),  # a K80: the newest torch that CUDA 11.8 still compiles
+        (["8.6"], "v2.4.1", "cu124", "2.4.1"),
+        (["3.7", "8.6"], "v1.13.1", "cu117", "1.13.1"),
+        ([], "v2.4.1", "cpu", "2.4.1"),
+    ],
+)
+def test_the_toolkit_follows_from_the_gpus(
+    shipped: Facts, names: Sequence[str], tag: str, identifier: str, version: str
+) -> None:
+    release = matrix.find_release(shipped, "torch", tag) if tag else None
+    (cell,) = choose_cells(shipped, BuildQuestion(gpus=[gpu(shipped, name) for name in names]), HOST, release)
+    assert (cell.build.variant, cell.release.version) == (identifier, version)
+    assert cell.build.python in {OWN, *HOST.interpreters}, "a Python that is at hand"
+
+
+def test_an_old_driver_is_not_asked_for_more_than_it_runs(shipped: Facts) -> None:
+    old = replace(HOST, gpus=(Gpu("NVIDIA GeForce RTX 3090", "8.6"),), driver="470.57.02")
+    (name,) = chosen(shipped, BuildQuestion(gpus=[gpu(shipped, "8.6")]), "v2.4.1", old)
+    assert name.endswith("-cu118")
+
+
+def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
+    with pytest.raises(ImpossibleBuildError):
+        chosen(shipped, BuildQuestion(gpus=[gpu(shipped, "12.0")]), "v1.13.1")
+    with pytest.raises(UnknownReleaseError):
+        chosen(shipped, BuildQuestion(["wheel-9.*"]), "v1.13.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--gpu", "H100", "--cuda", "cpu"], 2, "--arch-list"),
+        (["wheel-3.10-cpu", "--cuda", "12.1"], 2, "one of the two"),
+        (["--gpu", "mps"], 2, "includes MPS"),
+        (["--gpu", "sm_86"], 2, "write 8.6"),
+        (["--gpu", "Voodoo 3"], 2, "no GPU called"),
+        (["--cuda", "rocm"], 4, "ROCm is no variant yet"),
+        (["--tag", "v9"], 4, "v9"),
+        (["--jobs", "0"], 2, "--jobs"),
+        (["--gpu", "RTX 3090", "--cuda", "10.2", "--tag", "v1.10.0"], 3, "CUDA 11.1 to 13.5 does"),
+    ],
+)
+def test_mistakes_are_told_in_one_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    done = run("invoke", "build", "--dry-run", *words, home=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert not list(tmp_path.glob("dist"))
+
+
+def test_a_dry_run_lists_every_command_and_runs_none(tmp_path: Path) -> None:
+    words = ("--tag=v2.4.1", "--python=3.12", "--cuda=12.1", "--gpu=RTX 3090", "--mirror=file:///m", "--dry-run")
+    done = run("invoke", "build", *words, home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "pip install torch==2.4.1" in lines[0], "the official wheel first"
+    assert "invoke fetch --tag v2.4.1 --mirror=file:///m" in lines
+    assert "nox -s wheel-3.12-cu121 -- --arch-list=8.6" in lines
+    assert not (tmp_path / ".torchmill" / "sources").exists()
+
+
+def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:
+    """Run invoke in a terminal of its own, where somebody types an answer once there is a question."""
+    command = [sys.executable, "-m", "invoke", *words]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        os.execve(sys.executable, command, environment(home))  # noqa: S606 - the suite's own
+    seen, deadline = b"", time.monotonic() + ANSWER_SECONDS
+    while select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        try:
+            chunk = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        seen += chunk
+        if answer and seen.endswith(b"] "):
+            os.write(terminal, answer)
+            answer = b""
+        if not chunk:
+            break
+    else:
+        os.kill(child, signal.SIGKILL)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), seen.decode()
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"\x04", 1), (b"\x03", 130)])
+def test_who_does_not_agree_gets_nothing(tmp_path: Path, answer: bytes, code: int) -> None:
+    """An official wheel would do: it is built only for those who say so."""
+    ended, seen = answered(answer, "build", "wheel-3.10-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert ended == code, seen
+    assert "Build anyway? [y/N]" in seen
+    assert not (tmp_path / ".torchmill" / "sources").exists()
+
+
+def test_without_a_terminal_nobody_is_asked(tmp_path: Path) -> None:
+    done = run("invoke", "build", "wheel-3.10-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert (done.returncode, "--yes" in done.stderr) == (2, True)
+
+
+def test_the_doctor_runs_its_fixes_once_that_is_agreed_to(tmp_path: Path) -> None:
+    """Here the fix fails, since the mirror is none: the warning stays one, and the rest is examined all the same."""
+    words = ("doctor", "wheel-3.10-cpu", "--tag=v1.13.1", "--fix")
+    ended, seen = answered(b"n\n", *words, home=tmp_path)
+    assert (ended, "invoke fetch --tag v1.13.1" in seen, "nothing was done" in seen) == (1, True, True)

@@ -1,0 +1,79 @@
+"""Which of the doctor's fixes are run, in which order, and which change how a build starts."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.plan.test_doctor import on
+from torchmill.config.model import Facts
+from torchmill.plan.doctor.cures import find_cures
+from torchmill.plan.doctor.finding import Finding, Verdict
+
+
+def finding(cure: str, verdict: Verdict = "failure", subject: str = "something") -> Finding:
+    return Finding(subject, "none", "one", verdict, cure)
+
+
+def test_a_bare_machine_is_cured_in_the_order_of_what_needs_what(shipped: Facts) -> None:
+    findings = on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1")
+    cures = find_cures(findings)
+    assert list(cures.commands) == [
+        "invoke deps --tag v1.13.1",
+        "invoke fetch --tag v1.13.1",
+        "uv python install 3.8",
+    ]
+    assert [one.subject for one in cures.left] == ["disk"]
+
+
+def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
+    cures = find_cures(on(shipped, "debian-12", "wheel-3.12-cu121", "v2.4.1", "--arch-list=8.6"))
+    commands = [command for command in cures.commands if command.startswith("invoke toolkit")]
+    assert commands[0] == "invoke toolkit --cuda 12.1"
+    assert {command.split()[3].partition("=")[0] for command in commands[1:]} >= {"cudnn-cu12", "nccl-cu12"}
+    assert cures.left == ()
+
+
+@pytest.mark.parametrize(
+    ("cure", "commands", "variables", "options"),
+    [
+        ("sudo apt-get install --yes g++-11", ["sudo apt-get install --yes g++-11"], {}, ()),
+        ("CC=gcc-11 CXX=g++-11 nox -s w", [], {"CC": "gcc-11", "CXX": "g++-11"}, ()),
+        ("sudo dnf install gcc && CC=g nox -s w", ["sudo dnf install gcc"], {"CC": "g"}, ()),
+        ("nox -s w -- --set USE_NCCL=0", [], {}, ("--set", "USE_NCCL=0")),
+    ],
+)
+def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
+    cure: str, commands: list[str], variables: Mapping[str, str], options: tuple[str, ...]
+) -> None:
+    cures = find_cures([finding(cure)])
+    assert (list(cures.commands), dict(cures.variables), cures.options) == (commands, variables, options)
+    assert cures.left == ()
+
+
+@pytest.mark.parametrize(
+    "cure",
+    [
+        "",
+        "build on a system with glibc 2.17",
+        "`invoke clean --free '20 GiB'` makes room",
+        "nox -s w -- --set MAGMA_HOME=FOLDER, where a 2.6.1 lies",
+        "invoke image --kind builder --build; nox -s w",
+        "remove what's too old",
+    ],
+)
+def test_a_sentence_is_left_to_the_user(cure: str) -> None:
+    cures = find_cures([finding(cure)])
+    assert not cures.commands
+    assert [one.cure for one in cures.left] == [cure]
+
+
+def test_a_warning_brings_something_and_changes_no_build() -> None:
+    warnings = [
+        finding("invoke fetch --tag v1", "warning"),
+        finding("nox -s w -- --set USE_NCCL=0", "warning"),
+        finding("leave --plat out", "warning"),
+        finding("invoke fetch --tag v2", "ok"),
+    ]
+    cures = find_cures(warnings)
+    assert list(cures.commands) == ["invoke fetch --tag v1"]
+    assert (cures.variables, cures.options, cures.left) == ({}, (), ())

@@ -1,0 +1,312 @@
+"""`invoke build`: all that a wheel needs, from the sources to dist/, by the tasks and sessions that do each part."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import NamedTuple
+
+from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.doctor import examine_host
+from torchmill.commands.terminal import STOPPED, Bringing, agree, run_step, show_cures
+from torchmill.config import cell_lookup, matrix, selection
+from torchmill.config.arch_list import (
+    UNDOTTED,
+    find_gpus,
+    format_arch_list,
+    gpus_of_host,
+    parse_arch_list,
+    shortest_arch_list,
+)
+from torchmill.config.matrix import CPU, Cell
+from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release
+from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError, UnknownReleaseError
+from torchmill.core.exits import print_now
+from torchmill.core.paths import Layout
+from torchmill.deliver import products
+from torchmill.host.measurement import measure_host
+from torchmill.host.native import native_arch
+from torchmill.host.processor import resolve_processor
+from torchmill.plan import estimate, published
+from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
+from torchmill.plan.doctor import examination
+from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.options import HELP, format_options
+
+_NONE = Options()
+FETCH = "invoke fetch"
+
+
+class BuildQuestion(NamedTuple):
+    """Which wheels are wanted; what is empty is chosen here."""
+
+    names: Sequence[str] = ()  # of cells, also as patterns
+    pythons: Sequence[str] = ()
+    variants: Sequence[str] = ()  # "cpu", "12.1", "cu121"
+    gpus: Sequence[Capability] = ()  # that the wheels are for
+
+
+def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> list[Cell]:
+    """Return the cells that are wanted, of a release or of the newest that has them, each after what it is built on.
+
+    Raises UnknownReleaseError for a name that no cell has, ImpossibleBuildError for a cell that is impossible.
+    """
+    found: dict[str, Cell] = {}
+    for name in question.names or _composed_names(facts, question, host, release):
+        for cell in _named_cells(facts, name, host.arch, release):
+            base = matrix.base_package(facts)
+            if cell.build.package != base.name:
+                own = cell.build.identifier(host.arch).replace(cell.build.session, base.session, 1)
+                tag = cell_lookup.selecting_tag(facts, cell.release)
+                found.setdefault(
+                    own, cell_lookup.find_cell(facts, own, host.arch, matrix.find_release(facts, base.name, tag))
+                )
+            found[cell.build.identifier(host.arch)] = cell
+    return list(found.values())
+
+
+def _named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
+    if not set("*?[") & set(name):
+        return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]
+    cells = matrix.buildable_cells(facts, release, native)
+    if matching := [one for one in cells if fnmatchcase(one.build.identifier(native), name)]:
+        return matching
+    raise UnknownReleaseError(
+        f"no build is called like '{name}': `invoke matrix` prints them all", code="unknown-build"
+    )
+
+
+def _composed_names(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Iterator[str]:
+    """Yield the names of the cells of some Pythons and variants; what is not said is chosen for the machine."""
+    session = matrix.base_package(facts).session
+    chosen = _chosen_cell(facts, question, host, release)
+    for python, variant in product(
+        question.pythons or [chosen.build.python], question.variants or [chosen.build.variant]
+    ):
+        yield cell_lookup.usual_spelling(f"{session}-{python}-{variant}")
+
+
+def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Cell:
+    """Return the best cell for the GPUs in question, without CUDA where there are none; its Python is at hand."""
+    releases = [release] if release else [*reversed(facts.releases[matrix.base_package(facts).name])]
+    wanted = {gpu.name for gpu in question.gpus}
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    said = [cell_lookup.usual_spelling(f"wheel-{python}-cpu").split("-")[1] for python in question.pythons]
+
+    def rank(cell: Cell) -> tuple[object, ...]:
+        build = cell.build
+        at_hand = (build.python == own, build.python in host.interpreters, not build.python.endswith("t"))
+        official = build.cuda in cell.release.cuda_official
+        return official, matrix.python_key(build.cuda or "0"), *at_hand, matrix.python_key(build.python)
+
+    for one in releases:
+        able = [
+            cell
+            for cell in matrix.supported_cells(facts, one, host.arch)
+            if cell.possible and (not said or cell.build.python in said)
+            if _serves(facts, cell, wanted, host)
+        ]
+        if able:
+            return max(able, key=rank)
+    who = f"torch {release.version}" if release else "a release"
+    pythons = f" for Python {' or '.join(said)}" if said else ""
+    what = f"with code for {', '.join(sorted(wanted))} (`invoke arch` says who has it)" if wanted else "without CUDA"
+    raise ImpossibleBuildError(f"no build of {who}{pythons} on {host.arch} is {what}", code="impossible-build")
+
+
+def _serves(facts: Facts, cell: Cell, wanted: set[str], host: Host) -> bool:
+    toolkit = facts.toolkit(cell.build.cuda)
+    if not wanted or toolkit is None:
+        return not wanted and toolkit is None
+    return wanted <= {*toolkit.capabilities} and published.is_driven(toolkit, host)
+
+
+def build_wheels(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    cell: list[str] | None = None,
+    tag: str = "",
+    python: list[str] | None = None,
+    cuda: list[str] | None = None,
+    gpu: list[str] | None = None,
+    yes: bool = False,
+    dry_run: bool = False,
+    from_: str = "",
+    mirror: str = "",
+    options: Options = _NONE,
+) -> CommandOutput:
+    """Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify."""
+    if cell and (python or cuda):
+        raise ConfigError("name cells, or say --python and --cuda: one of the two", code="two-ways-to-name")
+    if gpu and (options.arch_list or {*(cuda or ())} == {CPU}):
+        raise ConfigError("--gpu stands for an --arch-list of a build with CUDA: give one of the two", code="two-lists")
+    host = examination.survey_host(facts, measure_host(layout.root), os.environ)
+    gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
+    release = selection.selected_release(facts, layout, tag)
+    question = BuildQuestion(cell or (), python or (), cuda or (), gpus)
+    cells = choose_cells(facts, question, host, release)
+    if gpus:
+        options = replace(options, arch_list=format_arch_list(shortest_arch_list(facts, gpus)))
+    source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror)) if value]
+    return Dialogue(facts, layout, cells, options, source, yes, dry_run).go(
+        _older_wheel(facts, gpus, host, cells, release)
+    )
+
+
+def _older_wheel(
+    facts: Facts, gpus: Sequence[Capability], host: Host, cells: Sequence[Cell], release: Release | None
+) -> str:
+    """Return the newest official wheel for some GPUs, where it is of an older release than the one that was chosen."""
+    if not gpus or release is not None:
+        return ""
+    where = published.with_gpus(host, [one.name for one in gpus])
+    wheel = published.newest_published(facts, facts.releases[matrix.base_package(facts).name], where)
+    own = wheel is None or wheel.version.partition("+")[0] in {one.release.version for one in cells}
+    return "" if own else f"of an older release, {wheel}"
+
+
+def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool) -> list[Capability]:
+    """Return the GPUs that are named: "RTX 3090", "8.6", "Ampere", or "local" for those of this machine.
+
+    Its own are meant too where the variant is `chosen` and none is named. Raises ConfigError.
+    """
+    found: list[Capability] = []
+    for name in names or (["local"] if chosen and host.gpus else []):
+        if name in cell_lookup.NO_VARIANTS:
+            raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
+        if name == "local":
+            found += [one.capability for one in gpus_of_host(facts, host.gpus)]
+            continue
+        targets, problems = parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
+        if UNDOTTED.fullmatch(name) and problems:
+            raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
+        known = [facts.capability(one.capability) for one in targets]
+        found += (one.capability for one in find_gpus(facts, name)) if problems else filter(None, known)
+    return found
+
+
+class Dialogue(NamedTuple):
+    """What is said and asked on the way to some wheels."""
+
+    facts: Facts
+    layout: Layout
+    cells: Sequence[Cell]
+    options: Options
+    source: Sequence[str]  # what `invoke fetch` is told of it
+    yes: bool
+    dry_run: bool
+
+    def go(self, newest: str) -> CommandOutput:
+        """Show what would be done, and do it where that is wanted; `newest` is an older release's official wheel.
+
+        Raises HostError where something is missing that no command brings.
+        """
+        if not self._wanted_all_the_same(newest):
+            return CommandOutput("nothing was done", exit_code=1)
+        bringing = Bringing(self.cures, self.steps, self.yes, self.dry_run)
+        if (ended := bringing.bring(all_of_it=True)) is not None:
+            return ended
+        for line in self.session_lines(self.cures()):
+            if run_step(line):
+                return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
+        return CommandOutput("\n".join(self.results()))
+
+    @property
+    def host(self) -> Host:
+        """Return this machine, measured now."""
+        return examination.survey_host(self.facts, measure_host(self.layout.root), os.environ)
+
+    def cures(self) -> Cures:
+        """Return what the cells need on this machine."""
+        host = self.host
+        names = [(cell.build.identifier(host.arch), cell) for cell in self.cells]
+        reports = (
+            examine_host(self.facts, self.layout, host, name, self._base(cell), self._own(cell)) for name, cell in names
+        )
+        found = find_cures([one for report in reports for one in report.findings])
+        whole = {
+            shlex.join([*shlex.split(one), *self.source]) if one.startswith(FETCH) else one: why
+            for one, why in found.commands.items()
+        }
+        return replace(found, commands=whole)
+
+    def _plan(self, cell: Cell, host: Host) -> Plan:
+        options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
+        return compute_plan(self.facts, cell, host, options)
+
+    def _base(self, cell: Cell) -> Release:
+        tag = cell_lookup.selecting_tag(self.facts, cell.release)
+        return matrix.find_release(self.facts, matrix.base_package(self.facts).name, tag)
+
+    def _own(self, cell: Cell) -> Options:
+        """Return the options of a cell: without CUDA there is no list of capabilities."""
+        return self.options if cell.build.cuda else replace(self.options, arch_list=None)
+
+    def _wanted_all_the_same(self, newest: str) -> bool:
+        """Tell whether the wheels are wanted although official ones would do."""
+        host = self.host
+        listed = self.options.arch_list
+        usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
+        found = [published.find_published(self.facts, cell, host, listed) if usual else None for cell in self.cells]
+        for line in dict.fromkeys([*(str(one) for one in found if one), newest]):
+            print_now(line, end="\n" if line else "")
+        return None in found or self.dry_run or agree("Build anyway?", yes=self.yes, default=False)
+
+    def steps(self, cures: Cures, new: Sequence[str]) -> str:
+        """Return a list of the commands to come, with what each is for."""
+        host = self.host
+        lines = ["to do, in this order:", *show_cures(cures, new)]
+        for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
+            runs = estimate.read_own_runs(self.facts, self.layout.dist)
+            takes = estimate.expected_duration(self.facts, self._plan(cell, host), runs)
+            lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
+        return "\n".join(lines)
+
+    def session_lines(self, cures: Cures) -> list[str]:
+        """Return the commands that build the cells; one of another release than the selected one names that."""
+        fetched = [command.split("--tag ")[1].split()[0] for command in cures.commands if command.startswith(FETCH)]
+        selected = fetched[-1] if fetched else selection.selected_tag(self.layout)
+        lines = []
+        for cell in self.cells:
+            tag = cell_lookup.selecting_tag(self.facts, cell.release)
+            variables = {**({} if tag == selected else {"TORCHMILL_TAG": tag}), **cures.variables}
+            words = [*format_options(self._own(cell)), *cures.options]
+            session = ["nox", "-s", cell.build.identifier(native_arch()), *(["--", *words] if words else [])]
+            lines.append(shlex.join([*(f"{name}={value}" for name, value in variables.items()), *session]))
+        return lines
+
+    def results(self) -> Iterator[str]:
+        """Yield where the wheels are, and what to do with them."""
+        wheels = []
+        for cell in self.cells:
+            found = products.require_verified(self.layout.root, self.facts, cell, format_options(self._own(cell)))
+            wheels.append(found.wheel)
+            yield f"{found.wheel}"
+        yield f"install:  pip install {shlex.join(os.path.relpath(wheel) for wheel in wheels)}"
+        yield f"picture:  invoke report {shlex.quote(os.path.relpath(wheels[-1]))}"
+        yield "projects: invoke snippet --tool uv"
+
+
+BUILD = TaskCommand(
+    build_wheels,
+    {
+        "cell": "such as wheel-3.12-cu121, or a pattern such as 'wheel-3.1*-cu12*'; several at once",
+        "tag": "the release; default: the selected one, else the newest that has such a build",
+        "python": "the Python, such as 3.12; may be repeated; default: one that is here",
+        "cuda": "the toolkit, such as 12.1, or cpu; may be repeated; default: what the GPUs here need",
+        "gpu": "a GPU by its name, or local: the wheel has code for these GPUs alone; may be repeated",
+        "yes": "do it all without asking",
+        "dry_run": "say what would be done",
+        "from_": "the source, as for `invoke fetch`: a directory, an archive, a URL, debian or pypi",
+        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
+    },
+    repeated=("cell", "python", "cuda", "gpu"),
+    argument="cell",
+    short_flags=False,
+    session_options=tuple(HELP),
+)

@@ -1,0 +1,100 @@
+"""What a person is asked in a terminal, and the commands that are run there for them."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from torchmill.commands.command import CommandOutput
+from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.exits import print_now
+from torchmill.core.paths import CHECKOUT
+from torchmill.core.process import run_in_terminal
+from torchmill.plan.doctor.cures import Cures
+
+STOPPED = "stopped: the same command goes on from here"
+_OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
+
+
+def agree(question: str, *, yes: bool, default: bool = True) -> bool:
+    """Ask, and return whether the answer is yes; it is where all was agreed to before.
+
+    Raises ConfigError where nobody can be asked.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody can be asked here: add --yes", code="nobody-to-ask")
+    print_now(f"{question} [{'Y/n' if default else 'y/N'}] ", end="")
+    answer = sys.stdin.readline()
+    agreed = {"y", "yes", *([""] if default else [])}
+    return answer != "" and answer.strip().lower() in agreed  # at its end, a terminal gives ""
+
+
+class Bringing(NamedTuple):
+    """How what is missing is brought: what was found and is shown before anything is run, and who agrees."""
+
+    examine: Callable[[], Cures]
+    show: Callable[[Cures, Sequence[str]], str]  # of cures and those of their commands that are new
+    yes: bool = False
+    dry_run: bool = False
+
+    def bring(self, *, all_of_it: bool) -> CommandOutput | None:
+        """Run the cures, and those that only then appear; return how it ended where it did not succeed.
+
+        Raises HostError where `all_of_it` is needed, and something is missing that no command brings.
+        """
+        done: set[str] = set()
+        while True:
+            cures = self.examine()
+            if all_of_it:
+                _require_curable(cures, done)
+            new = [command for command in cures.commands if command not in done]
+            if new or not done:
+                print_now(self.show(cures, new))
+                if self.dry_run or not agree("Go on?", yes=self.yes):
+                    return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not self.dry_run))
+            if not new:
+                return None
+            done |= {*new}
+            if code := _run_cures(cures, new):
+                return CommandOutput(STOPPED, exit_code=code)
+
+
+def show_cures(cures: Cures, commands: Iterable[str]) -> Iterator[str]:
+    """Yield commands with what each is for."""
+    for command in commands:
+        yield f"  {command}"
+        yield f"      {cures.commands[command].subject}: {cures.commands[command].found}"
+
+
+def _require_curable(cures: Cures, done: Collection[str]) -> None:
+    tried = [one for command, one in cures.commands.items() if command in done and one.verdict == "failure"]
+    if lacking := [*cures.left, *tried]:
+        lines = "\n".join(f"  {one.sentence()}" for one in lacking)
+        raise HostError(f"this machine lacks what no command brings:\n{lines}", code="not-curable")
+
+
+def _run_cures(cures: Cures, commands: Iterable[str]) -> int:
+    """Run commands; return the exit code of the first that fails where a build does not go on without it."""
+    for command in commands:
+        code = run_step(command)
+        if code and cures.commands[command].verdict == "failure":
+            return code
+        if code:
+            print_now(f"`{command}` failed: the build goes on without it")
+    return 0
+
+
+def run_step(line: str) -> int:
+    """Run one command as a user would, in this terminal, and return its exit code."""
+    print_now(f"\n$ {line}")
+    words = shlex.split(line)
+    variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
+    program, *rest = words[len(variables) :]
+    argv = [sys.executable, "-m", program] if program in _OF_PYTHON else [program]
+    if program == "nox":  # which, unlike invoke, looks in this folder alone
+        argv += ["--noxfile", str(CHECKOUT / "noxfile.py")]
+    return run_in_terminal([*argv, *rest], {**os.environ, **variables})
