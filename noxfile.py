@@ -1,6 +1,8 @@
 """Sessions: one for each wheel of the matrix, "wheel-3.10-cpu", and the project's own lint, tests and demo.
 
-Of each wheel there are more than are listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu.
+While no release is selected (`invoke fetch --tag v1.13.1`), the newest torch alone is listed; older ones, and what is
+built on them (vision-3.10-cpu), run all the same, and `-t vision` lists them. Of each wheel there are more than are
+listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu. `invoke matrix` prints a grid.
 """
 
 import sys
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 # A person who types `nox` wants no wheel; a program that asks for --json wants the matrix and nothing else.
 MATRIX_ASKED = "--json" in sys.argv
 LIST_ASKED = MATRIX_ASKED or not {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv)
+FILTERS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}  # of a list: nothing is left out then
 MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")  # the words of their sessions
 MADE_FROM_WHEEL = re.compile(rf"^(?:{'|'.join(MADE_FROM_WHEELS)})-(?=(\d)?)")
 IN_CONTAINER = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
@@ -378,7 +381,9 @@ def main() -> None:
         installed = interpreters.installed_interpreters()
         # without a release they are two thirds of all sessions: only who names one has them
         named = (tag is not None and not LIST_ASKED) or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
-        for listed in selection.list_sessions(ROOT, native_arch(), tag):
+        everything = selection.list_sessions(ROOT, native_arch(), tag)
+        short = tag is None and LIST_ASKED and not MATRIX_ASKED and FILTERS.isdisjoint(sys.argv)
+        for listed in selection.newest_release_alone(everything) if short else everything:
             add_session(listed, installed)
             makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
             for word, making in makings.items():

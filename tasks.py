@@ -35,12 +35,15 @@ COMMANDS = {
         "torchmill.commands.build",
         "Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify.",
     ),
-    "matrix": ("torchmill.commands.matrix", "Print the whole grid; impossible cells with their reason."),
+    "matrix": (
+        "torchmill.commands.matrix",
+        "Print which Pythons and toolkits a release is built with; impossible cells with their reason.",
+    ),
     "explain": (
         "torchmill.commands.matrix",
         "Say whether a cell can be built, why not, and what can be built instead.",
     ),
-    "plan": ("torchmill.commands.plan", "Print everything that a session would do."),
+    "plan": ("torchmill.commands.plan", "Print what a session would do and cost, with --all everything."),
     "jobs": (
         "torchmill.commands.jobs",
         "Say what limits memory and processors here, and what follows for a build.",

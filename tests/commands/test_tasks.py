@@ -40,7 +40,7 @@ def test_matrix_as_json(tmp_path: Path) -> None:
 
 def test_matrix_for_people(tmp_path: Path) -> None:
     done = run("invoke", "matrix", "--tag", "v1.13.1", "--arch", "x86_64", "--package", "torch", home=tmp_path)
-    assert done.stdout.startswith("torch 1.13.1 on x86_64\n  python  cpu  ")
+    assert done.stdout.startswith("torch 1.13.1 on x86_64\n  Python  3.7   3.8 ")
     assert "not Python 3.12" in done.stdout or "3.12" in done.stdout.partition("  not ")[2]
 
 
@@ -81,7 +81,10 @@ def test_plan_as_json_for_a_described_host(tmp_path: Path) -> None:
 def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> None:
     done = run("invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
     assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
-    assert done.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
+    assert done.stdout.startswith("builds     torch 1.5.1, Python 3.5, x86_64")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    whole = run("invoke", "plan", "wheel-3.5-cpu", "--all", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path)
+    assert whole.stdout.startswith("wheel-3.5-cpu: torch v1.5.1")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
         (["plan", "wheel-3.10-cpu", "--tag=v1.13.1", "--set=X"], 2, ["write it as NAME=VALUE"]),
         (["plan", "wheel-3.10-cpu", "--label=gti"], 2, ["invalid choice"]),
         (["plan", "wheel-3.10-cpu", "--host=absent.toml"], 2, ["absent.toml"]),
-        (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'any'", "aarch64"]),
+        (["matrix", "--arch=sparc"], 2, ["has no build with --arch 'sparc' and --package 'torch'", "aarch64"]),
         (["doctor", "--save=absent/host.toml"], 7, ["absent/host.toml: No such file"]),
         (["jobs", "--memory=lots"], 2, ["invoke jobs: --memory: 'lots' is not a quantity of bytes"]),
         (["jobs", "--memory="], 2, ["--memory: '' is not a quantity of bytes"]),

@@ -138,10 +138,23 @@ def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
 
 def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
     cells = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "x86_64"]
-    text = matrix.cells_as_text(cells)
-    assert "base 1.0.0 on x86_64" in text
-    assert "  3.10    x      x      x" in text
-    assert "not cu124 with Python 3.9, 3.10: base 1.0.0 builds with CUDA >=10.2,<12" in text
+    text = matrix.cells_as_text(known, cells)
+    assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     x     x\n")
+    assert "not cu124: base 1.0.0 builds with CUDA >=10.2,<12" in text
+    on_arm = [one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "aarch64"]
+    assert "not cu118 with Python 3.10: nobody has made" in matrix.cells_as_text(known, on_arm)
+
+
+def test_a_grid_says_what_is_official_and_fits_a_terminal(shipped: Facts) -> None:
+    for release in shipped.releases["torch"]:
+        cells = [one for one in release_grid(shipped, release) if one.build.arch == "x86_64"]
+        text = matrix.cells_as_text(shipped, cells)
+        assert max(map(len, text.splitlines())) <= 80, text
+    newer = [
+        one for one in release_grid(shipped, find_release(shipped, "torch", "2.4.1")) if one.build.arch == "x86_64"
+    ]
+    rows = {line.split()[0]: line.split()[1:] for line in matrix.cells_as_text(shipped, newer).splitlines() if line}
+    assert (rows["cu121"], rows["cu122"]) == (["o"] * 5, ["x"] * 5)
 
 
 def test_no_two_shipped_cells_share_a_name(shipped: Facts) -> None:

@@ -56,6 +56,15 @@ def test_what_is_made_of_a_wheel_is_told_and_not_listed(tmp_path: Path) -> None:
         assert listed.count(f"{word}-3.10-cpu") == 1
 
 
+def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) -> None:
+    listed = run("nox", "-l", home=tmp_path).stdout
+    assert "- wheel-3.12-cpu " in listed
+    assert "wheel-3.8-cpu" not in listed
+    assert "* wheel-3.8-cpu " in run("nox", "-l", "-t", "wheel", home=tmp_path).stdout
+    refused = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path)
+    assert "is not fetched" in refused.stdout + refused.stderr or "no usable CPython" in refused.stdout + refused.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

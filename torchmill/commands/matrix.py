@@ -1,28 +1,40 @@
 """`invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from json import dumps
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from torchmill.commands.command import CommandAnswer, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list_check import official_arch_list
-from torchmill.config.matrix import Cell, release_grid, releases_of
+from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
 from torchmill.config.model import Facts
+from torchmill.core.console import SCREEN_WIDTH
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
 from torchmill.host.native import native_arch
-from torchmill.plan.published import find_published, why_unpublished
+from torchmill.plan.published import find_published, published_wheels, why_unpublished
+
+FEW = 3  # variants are named one by one
 
 
 def show_matrix(  # noqa: PLR0917 - every one is an option
-    facts: Facts, layout: Layout, tag: str = "", arch: str = "", package: str = "", json: bool = False
+    facts: Facts,
+    layout: Layout,
+    tag: str = "",
+    arch: str = "",
+    package: str = "",
+    json: bool = False,
+    all_: bool = False,
 ) -> str:
-    """Print the whole grid; impossible cells with their reason."""
+    """Print which Pythons and toolkits a release is built with; impossible cells with their reason."""
     release = selection.selected_or_newest(facts, layout, tag)
+    if not (json or all_):
+        arch, package = arch or native_arch(), package or release.package
     cells = [
         cell
         for one in releases_of(facts, release)
@@ -36,7 +48,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
             f"choose from {', '.join(facts.arches)}, and of packages from {', '.join(facts.packages)}",
             code="empty-grid",
         )
-    return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(cells)
+    return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
 
 
 def explain_cell_name(  # noqa: PLR0917 - every one is an option
@@ -64,57 +76,79 @@ def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
     ]
 
 
-def cells_as_text(cells: Sequence[Cell]) -> str:
+def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
     """Return a table per package and machine, and under it the reasons for the gaps."""
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
-        title = f"{cell.release.package} {cell.release.version} on {cell.build.arch}"
-        groups.setdefault(title, []).append(cell)
-    return "\n\n".join("\n".join((title, *_table(group), *_reasons(group))) for title, group in groups.items())
+        groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
+    tables = ("\n".join([*_table(facts, group), *_reasons(facts, group)]) for group in groups.values())
+    return "\n\n".join([*tables, "x: can be built; o: can be built, and by the facts there is an official wheel"])
 
 
-def _table(cells: Sequence[Cell]) -> list[str]:
-    """Return the rows of one table: an x for each possible cell."""
-    possible = {(cell.build.python, cell.build.variant) for cell in cells if cell.possible}
-    pythons = dict.fromkeys(cell.build.python for cell in cells if cell.possible)
-    variants = dict.fromkeys(cell.build.variant for cell in cells if cell.possible)
-    if not possible:
-        return ["  nothing can be built"]
-    rows = ["  python  " + "  ".join(f"{variant:5}" for variant in variants)]
-    for python in pythons:
-        marks = ("x" if (python, variant) in possible else "." for variant in variants)
-        rows.append(f"  {python:6}  " + "  ".join(f"{mark:5}" for mark in marks))
-    return [row.rstrip() for row in rows]
+def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the rows of one table: a mark for each possible cell."""
+    release, arch = cells[0].release, cells[0].build.arch
+    official = {
+        (python, one.toolkit.variant if one.toolkit else CPU)
+        for one in published_wheels(facts, release, arch)
+        for python in one.pythons
+    }
+    marks = {
+        (one.python, one.variant): "o" if (one.python, one.variant) in official else "x"
+        for one in (cell.build for cell in cells if cell.possible)
+    }
+    pythons = dict.fromkeys(python for python, _ in marks)
+    rows = {"Python": pythons} | {
+        variant: [marks.get((python, variant), ".") for python in pythons]
+        for variant in sorted({variant for _, variant in marks}, key=lambda one: variant_key(facts, one))
+    }
+    yield f"{release} on {arch}"
+    for name, row in rows.items() if marks else ():
+        yield f"  {name:8}{''.join(f'{text:6}' for text in row)}".rstrip()
+    if not marks:
+        yield "  nothing can be built"
 
 
-def _reasons(cells: Sequence[Cell]) -> list[str]:
-    """Return each reason once, with the cells that it forbids."""
+def variant_key(facts: Facts, variant: str) -> int:
+    """Return what orders variants: cpu, then toolkits, oldest first."""
+    return next((number for number, one in enumerate(facts.toolkits, 1) if one.variant == variant), 0)
+
+
+def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield each reason once, with the cells that it forbids, folded for a terminal."""
     forbidden: dict[str, list[Cell]] = {}
+    shown = {cell.build.variant for cell in cells if cell.possible}
     for cell in cells:
-        if cell.reason:
-            forbidden.setdefault(cell.reason, []).append(cell)
-    return [f"  not {_span(group)}: {reason}" for reason, group in forbidden.items()]
+        if cell.reason:  # those that differ in the toolkit alone are one
+            reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
+            forbidden.setdefault(reason, []).append(cell)
+    for reason, group in forbidden.items():
+        yield fill(f"  not {_span(facts, group, shown)}: {reason}", SCREEN_WIDTH, subsequent_indent="    ")
 
 
-def _span(cells: Sequence[Cell]) -> str:
-    """Name a group of cells by the axis they share."""
+def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
+    """Name a group of cells by the axis they share; of a variant that other Pythons have, also the Pythons."""
     pythons = tuple(dict.fromkeys(cell.build.python for cell in cells))
     variants = tuple(dict.fromkeys(cell.build.variant for cell in cells))
-    if len(variants) == 1:
+    if len(variants) == 1 and variants[0] in shown:
         return f"{variants[0]} with Python {', '.join(pythons)}"
     if len(pythons) == 1:
         return f"Python {pythons[0]} ({len(variants)} variants)"
-    if "cpu" not in variants:
-        return f"{', '.join(variants)}"
-    return f"Python {', '.join(pythons)}"
+    if CPU in variants and variants[1:]:
+        return f"Python {', '.join(pythons)}"
+    numbers = [variant_key(facts, one) for one in variants]
+    if len(variants) > FEW and numbers[-1] - numbers[0] == len(variants) - 1:
+        return f"{variants[0]} to {variants[-1]}"
+    return ", ".join(variants)
 
 
 MATRIX = TaskCommand(
     show_matrix,
     {
         "tag": "the release; default: the selected one",
-        "arch": "only this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows)",
-        "package": "only this package: torch, torchvision, torchaudio (or vision, audio)",
+        "arch": "for this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows); default: the one here",
+        "package": "this package: torch, torchvision, torchaudio (or vision, audio); default: torch",
+        "all_": "every package for every machine, as --json does",
         "json": "print a JSON list instead of tables",
     },
 )

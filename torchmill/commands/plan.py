@@ -30,9 +30,10 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     host: str = "",
     json: bool = False,
     sh: bool = False,
+    all_: bool = False,
     options: Options = _NONE,
 ) -> str:
-    """Print everything that a session would do."""
+    """Print what a session would do and cost, with --all everything."""
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
@@ -55,9 +56,11 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     if json:
         data = render.plan_as_data(plan) | estimate.estimate_as_data(facts, plan, runs)
         return dumps(data | ({"container": container[1]} if container else {}), indent=2)
+    more = [*estimate.saving_for_gpus(facts, cell, machine, options), *([container[0]] if container else [])]
+    if not all_:
+        return "\n".join([render.plan_summary(plan, machine, estimate.cost_rows(facts, plan, runs)), *more])
     cost = estimate.estimate_as_text(facts, plan, usable_memory(machine, options), runs)
-    saving = estimate.saving_for_gpus(facts, cell, machine, options)
-    return "\n".join([render.plan_as_text(plan, machine), cost, *saving, *([container[0]] if container else [])])
+    return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 
 PLAN = TaskCommand(
@@ -67,6 +70,7 @@ PLAN = TaskCommand(
         "tag": "the release; default: the selected one, else the newest that supports the cell",
         "host": "a TOML file that describes another machine",
         "json": "print JSON",
+        "all_": "print everything: variables, requirements, patches, reasons, commands",
         "sh": "print a shell script that builds the wheel with no suite installed",
     },
     argument="identifier",

@@ -58,6 +58,15 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> list[MatrixSession]
     return [MatrixSession(*row) for row in parse_json(text)]
 
 
+def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSession]:
+    """Return the sessions of the newest release of the package that the others are built against."""
+    from packaging.version import Version
+
+    listed = [one for one in sessions if not one.dependent]
+    newest = max((one.tag for one in listed), key=Version, default="")
+    return [one for one in listed if one.tag == newest]
+
+
 def _sessions(root: Path, arch: str, tag: str | None) -> str:
     from torchmill.config import facts_reader, matrix
 

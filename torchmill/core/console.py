@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+SCREEN_WIDTH = 80  # columns, of what is folded
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
 

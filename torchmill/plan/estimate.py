@@ -333,6 +333,18 @@ def estimate_as_text(facts: Facts, plan: Plan, memory: int, own: tuple[MeasuredR
     return "\n".join(lines)
 
 
+def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> dict[str, str]:
+    """Return what a build costs in a line each: time, memory, disk; what may go wrong at its end."""
+    found, risk = estimate_build(facts, plan, own), _risk(facts, plan)
+    rows = {"time": "unknown: nothing like it was ever measured"}
+    if found is not None:
+        wall = found.wall
+        likely, low, high = map(format_estimate, (wall.likely, wall.low, wall.high))
+        rows["time"] = f"about {likely} ({low} to {high}), judged by {found.confidence}"
+        rows |= {"memory": _range(found.memory), "disk": f"{_range(found.tree)} for the tree"}
+    return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
+
+
 def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> str:
     """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own)

@@ -2,14 +2,17 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Any
 
 from torchmill.config.model import Command, Facts, Host, Package, Plan
+from torchmill.core.console import SCREEN_WIDTH
 from torchmill.plan import cuda_toolkit
 
+_COMMAND = re.compile("`[^`]+`")  # is not folded, to be pasted
 SCRIPTS = Path(__file__).with_name("build_script")
 SYSTEM_LIBRARIES = r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 
@@ -38,8 +41,28 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
+def plan_summary(plan: Plan, host: Host, cost: Mapping[str, str]) -> str:
+    """Return what matters most of a plan, and what its build costs, in a few lines."""
+    homes = [line.removeprefix("with ") for line in _cuda_lines(plan, host)]
+    missing = ", ".join(what for what, _, absent in (one.partition(", which is not there") for one in homes) if absent)
+    toolkit = f", CUDA {plan.toolkit}" if plan.toolkit else ""
+    rows = {
+        "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
+        "makes": f"dist/{plan.wheel}{', or an older platform tag' * plan.computed}",
+        "for GPUs": plan.set.get("TORCH_CUDA_ARCH_LIST", ""),
+        **cost,
+        "missing": missing and f"{missing}: `invoke build {plan.identifier}` brings it",
+        "lacks": ", ".join(one.what for one in plan.lacks),
+        "published": f"`{plan.published.command}` would do as well" if plan.published else "",
+        "more": f"`invoke plan {plan.identifier} --all`",
+    }
+    fold = TextWrapper(SCREEN_WIDTH, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False).fill
+    whole = {name: _COMMAND.sub(lambda match: match[0].replace(" ", "\0"), text) for name, text in rows.items() if text}
+    return "\n".join(fold(f"{name:11}{text}") for name, text in whole.items()).replace("\0", " ")
+
+
 def plan_as_text(plan: Plan, host: Host) -> str:
-    """Return the plan for a person to read."""
+    """Return the whole plan for a person to read."""
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({plan.commit or 'commit unknown'})",
         f"on {host.system} {host.arch}, {_job_text(plan, host)}",
