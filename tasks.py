@@ -159,7 +159,7 @@ def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
         exit_with_error(_body(name, command, names), lambda message, code: Exit(message, code=code)),
         name=name,
         help={**command.help, **options},
-        iterable=[each for each in (*command.repeated, *({"set_"} & options.keys())) if each not in names],
+        iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
         positional=list(names),
         auto_shortflags=command.short_flags,
     )

@@ -226,7 +226,7 @@ def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
     free.write_text("int mine(void) { return 1; }")
     assert old.prepare().splitlines()[0] == (
         f"free.c in {old.job.tree.source} has local edits, which every wheel of this tree will contain: "
-        "turn them into a patch"
+        "turn them into a patch (`--patch FILE`)"
     )
 
 

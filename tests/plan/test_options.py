@@ -66,6 +66,8 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--memory=-2G"], "invalid-memory"),
         (["--memory=lots"], "invalid-memory"),
         (["--torch=absent.whl"], "no-such-wheel"),
+        (["--patch=absent.patch"], "no-such-patch"),
+        (["--patch=tests/plan"], "no-such-patch"),
         (["wheel-3.10-cpu"], "invalid-option"),
     ],
 )
@@ -91,6 +93,20 @@ def test_each_mistake_is_one_sentence(arguments: list[str], code: str) -> None:
 def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
     with refused("invalid-platform"):
         parse_options(["--plat", tag], "test")
+
+
+def test_patches_are_files_or_folders_of_them_in_order(tmp_path: Path) -> None:
+    for name in ("b.patch", "a.diff", "notes.txt"):
+        (tmp_path / "many" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "many" / name).touch()
+    (tmp_path / "first.patch").touch()
+    words = [f"--patch={tmp_path}/first.patch", f"--patch={tmp_path}/many"]
+    options = parse_options(words, "test")
+    assert list(options.patches) == ["given/first.patch", "given/a.diff", "given/b.patch"]
+    assert parse_options(format_options(options), "test") == options
+    (tmp_path / "a.diff").touch()
+    with refused("no-such-patch"):  # another of the same name
+        parse_options([*words, f"--patch={tmp_path}/a.diff"], "test")
 
 
 def test_options_of_a_task_are_those_that_were_given() -> None:
@@ -120,7 +136,7 @@ EVERY = Options(
 
 def test_words_that_say_options_are_read_as_the_same() -> None:
     for one in fields(Options):
-        if one.name == "processor":  # follows from `cpu`, once the compiler was asked
+        if one.name in {"processor", "patches"}:  # follows from `cpu`, once the compiler was asked; is of files
             continue
         assert getattr(EVERY, one.name) != getattr(Options(), one.name), f"{one.name} is not tried"
     assert parse_options(format_options(EVERY), "test") == EVERY

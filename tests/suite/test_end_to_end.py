@@ -1,5 +1,6 @@
 """The sample upstream from fetch to verified wheels, through the real nox and the real invoke."""
 
+import difflib
 import hashlib
 import os
 import shutil
@@ -165,6 +166,39 @@ def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Samp
     assert "an official wheel would do as well: `pip install tinytorch==1.0.0`" in done.stdout + done.stderr
     assert "patch limits-header.patch failed" in done.stdout + done.stderr
     assert not (sample.home / ".torchmill" / "logs").exists()
+
+
+def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
+    """It is in the wheel, named with its digest, and a build without it is another one."""
+    session = f"wheel-{THIS}-cpu"
+    file = next(sample.home.glob(".torchmill/sources/tinytorch/*/tree/tinytorch/__init__.py"))
+    before = file.read_text().splitlines(keepends=True)
+    lines = difflib.unified_diff(before, [*before, "LUCKY = 7\n"], "a/tinytorch/__init__.py", "b/tinytorch/__init__.py")
+    patch = tmp_path / "mine" / "lucky.patch"
+    patch.parent.mkdir()
+    patch.write_text("".join(lines))
+    words = ("-s", session, "--", "--patch", str(patch.parent))
+    done = sample.nox(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (name,) = sample.wheels()
+    wheel = sample.home / "dist" / name
+    with zipfile.ZipFile(wheel) as archive:
+        assert "LUCKY = 7" in archive.read("tinytorch/__init__.py").decode()
+    manifest = sample.manifest(name)
+    assert manifest["patches"] == ["tinytorch/limits-header.patch", "given/lucky.patch"]
+    assert manifest["options"] == {"patches": ["given/lucky.patch"]}
+    digest = hashlib.sha256(patch.read_bytes()).hexdigest()
+    assert all(digest in document_path(wheel, suffix).read_text() for suffix in DOCUMENT_SUFFIXES)
+    assert "is up to date" in sample.nox(*words).stderr
+    moved = patch.rename(tmp_path / patch.name)
+    assert "is up to date" in sample.nox("-s", session, "--", f"--patch={moved}").stderr, "wherever the same patch lies"
+    assert sample.nox("-s", session).returncode == 0
+    with zipfile.ZipFile(wheel) as archive:
+        assert "LUCKY" not in archive.read("tinytorch/__init__.py").decode()
+    moved.write_text(moved.read_text().replace("\n ", "\n other", 1))
+    refused = sample.nox("-s", session, "--", f"--patch={moved}")
+    assert refused.returncode == 1
+    assert "patch lucky.patch failed" in refused.stdout + refused.stderr
 
 
 def test_a_wheel_that_fails_verification_is_not_delivered(sample: Sample) -> None:

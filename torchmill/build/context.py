@@ -179,8 +179,8 @@ def missing_base_session(context: BuildContext) -> list[str] | None:
         return None
     build, options = context.plan.build, context.options
     base = replace(build, package=context.base.name, session=context.base.session)
-    # Its variables are its own; how much may run at a time is the machine's, and the GPUs are the same.
-    words = format_options(replace(options, settings={}))
+    # Its variables and patches are its own; how much may run at a time is the machine's, and the GPUs are the same.
+    words = format_options(replace(options, settings={}, patches={}))
     return ["-s", base.identifier(context.host.arch), *(("--", *words) if words else ())]
 
 

@@ -96,7 +96,7 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
     if edited := sorted(differing.keys() - gone):
         note(
             f"{_first_of(edited)} in {tree.source} has local edits, which every wheel of this tree will "
-            "contain: turn them into a patch"
+            "contain: turn them into a patch (`--patch FILE`)"
         )
     if not context.shares_tree:
         note(f"reusing {tree.folder}")
@@ -116,8 +116,9 @@ def _first_of(names: Sequence[str]) -> str:
 def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first."""
     variables = build_environment(context, {})
+    given = {f"${{patches}}/{name}": path for name, path in context.plan.given.items()}
     for command in context.plan.prepare:
-        argv = [fill_placeholders(word, context.placeholders) for word in command.argv]
+        argv = [given.get(word) or fill_placeholders(word, context.placeholders) for word in command.argv]
         try:
             capture(argv, cwd=context.tree.source, env=variables)
         except CommandError as error:

@@ -325,10 +325,11 @@ def _guard_account(context: BuildContext, account: BuildAccount | None) -> dict[
 
 
 def _chosen_options(options: Options) -> dict[str, Any]:
-    """Return the options that a user chose and that can change the wheel; of a wheel only its name."""
+    """Return the options that a user chose and that can change the wheel; of files only their names."""
     usual = Options()
     values = {one.name: getattr(options, one.name) for one in fields(options)}
     chosen = {
         name: value for name, value in values.items() if name not in _UNTOLD_OPTIONS and value != getattr(usual, name)
     }
-    return chosen | ({"torch": Path(chosen["torch"]).name} if "torch" in chosen else {})
+    named = {"torch": Path(options.torch or "").name, "patches": [*options.patches]}
+    return chosen | {name: value for name, value in named.items() if name in chosen}

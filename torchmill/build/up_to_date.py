@@ -176,7 +176,10 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
     plan, source, stat_cache = context.plan, context.source, context.stat_cache
     return {
         **{f"switch {name}": digest_data(value) for name, value in _switches(context).items()},
-        **{f"patch {name}": stat_cache.digest(context.facts.patches / name) or "" for name in plan.patches},
+        **{
+            f"patch {name}": stat_cache.digest(context.facts.patches / plan.given.get(name, name)) or ""
+            for name in plan.patches
+        },
         **{f"submodule {path}": commit for path, commit in source.submodules.items()},
         "source": digest_data([source.provider, source.origin, source.commit]),
         "requirements": digest_data([plan.requirements, plan.kit]),

@@ -458,6 +458,7 @@ class Options:
     network: bool = False  # True: what the build itself starts may use the network
     cpu: str | None = None  # the processor that it is for: "native", "x86-64-v3"; None: any
     processor: Processor | None = None  # what the compiler makes of `cpu`, once it was asked
+    patches: Mapping[str, str] = no_entries()  # "given/fix.patch" to the path of the user's file, in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,6 +541,7 @@ class Plan:
     computed: bool = False  # `platform_tag` is the newest that there can be: symbols say which it is
     published: PublishedWheel | None = None  # that would do as well
     processor: Processor | None = None  # that it is for; None: any
+    given: Mapping[str, str] = no_entries()  # of the patches, the user's own, with their paths
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     variables = build_variables(facts, using, rules, options, stated)
     platform = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
     kit, requirements = _requirements(rules, package, torch, options)
+    patches = (*(f"{package.name}/{patch}" for rule in rules for patch in rule.patches), *options.patches)
     said = {*_sayings(rules, variables), *(f"lacking {name}" for name in using.case.lacking), f"platform={platform}"}
     missed = [] if package.after else list(_missed_parts(facts, using.case, said))
     return Plan(
@@ -118,8 +119,9 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         unset=package.unset,
         requirements=requirements,
         kit=kit,
-        patches=tuple(f"{package.name}/{patch}" for rule in rules for patch in rule.patches),
-        prepare=_prepare_commands(package, rules),
+        patches=patches,
+        given=options.patches,
+        prepare=_prepare_commands(patches, rules),
         compile=(_build_command(rules, package, source),),
         jobs=parallel,
         wheel=wheel_name.wheel_file_name(package, release, build, version, platform),
@@ -221,18 +223,11 @@ def _requirements(
     return tuple(kit), tuple(lines)
 
 
-def _prepare_commands(package: Package, rules: Iterable[Rule]) -> tuple[Command, ...]:
+def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
-    ordered = list(rules)
-    patches = [
-        Command(
-            f"patch {patch}",
-            ("git", "apply", "--whitespace=nowarn", f"${{patches}}/{package.name}/{patch}"),
-        )
-        for rule in ordered
-        for patch in rule.patches
-    ]
-    return (*patches, *(Command(argv[0], argv) for rule in ordered for argv in rule.prepare))
+    apply = ("git", "apply", "--whitespace=nowarn")
+    applied = (Command(f"patch {patch.rpartition('/')[2]}", (*apply, f"${{patches}}/{patch}")) for patch in patches)
+    return (*applied, *(Command(argv[0], argv) for rule in rules for argv in rule.prepare))
 
 
 def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
@@ -314,7 +309,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
         {
             "set": {name: value for name, value in plan.set.items() if name not in SPEED_ONLY_SWITCHES},
             "kit": plan.kit,
-            "patches": [(patches / patch).read_text(encoding="utf-8") for patch in plan.patches],
+            "patches": [(patches / plan.given.get(patch, patch)).read_text(encoding="utf-8") for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],
             "source": [source.provider, source.origin, source.commit, dict(source.submodules)],
             "ground": dict(machine_inputs),

@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,6 +36,7 @@ HELP = {
     "torch": "a wheel to build a dependent package against, or PyPI",
     "toolkit": "a newer CUDA of the same major version to build with, such as 11.8 for cu117",
     "cpu": "the processor that the wheel is for, such as native, x86-64-v3 or neoverse-v1",
+    "patch": "a patch of yours, or a folder of them, for the source; may be repeated",
     "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
     "it must hold, such as manylinux_2_28",
 }
@@ -44,6 +46,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = OptionParser(prog=prog, allow_abbrev=False)
     forms: dict[str, dict[str, Any]] = {
         "label": {"choices": LABELS, "default": "official"},
+        "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
         "jobs": {"type": _positive},
         "plat": {"default": AUTO_PLATFORM},
@@ -102,9 +105,8 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
         )
     torch = _torch_wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
-    return Options(
-        found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network, found.cpu
-    )
+    options = Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
+    return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
 
 
 def format_options(options: Options) -> list[str]:
@@ -122,6 +124,7 @@ def format_options(options: Options) -> list[str]:
     usual = {"--label": Options().label, "--plat": Options().platform}
     words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
     words += [*([] if options.guard else ["--no-guard"]), *(["--network"] if options.network else [])]
+    words += [f"--patch={path}" for path in options.patches.values()]
     return words + [f"--set={name}={value}" for name, value in options.settings.items()]
 
 
@@ -133,6 +136,20 @@ def options_of_task(name: str, said: Mapping[str, str | Sequence[str] | None]) -
     given = {each: [value] if isinstance(value, str) else value or () for each, value in said.items()}
     words = [f"{_flag(each)}={value}" for each, values in given.items() for value in values]
     return parse_options(words, f"invoke {name}")
+
+
+def _given_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
+    """Return the patches that are named, those of a folder by their names, by what they are called in a plan."""
+    found: dict[str, str] = {}
+    for text in paths:
+        path = Path(text)
+        inside = sorted(one for one in path.glob("*") if one.suffix in {".patch", ".diff"}) if path.is_dir() else [path]
+        if not inside or not all(one.is_file() for one in inside):
+            raise ConfigError(f"{prog}: --patch {text}: no such patch, or no .patch in a folder", code="no-such-patch")
+        for one in inside:
+            if found.setdefault(f"given/{one.name}", str(one.resolve())) != str(one.resolve()):
+                raise ConfigError(f"{prog}: --patch {text}: two patches are called {one.name}", code="no-such-patch")
+    return found
 
 
 def _torch_wheel(text: str | None, prog: str) -> str | None:

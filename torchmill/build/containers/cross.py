@@ -199,6 +199,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     options = build.options
     if build.torch is not None:  # it lies elsewhere in the container
         options = replace(options, torch=f"{GIVEN}/{build.torch.name}")
+    options = replace(options, patches={name: f"/{name}" for name in options.patches})
     words = (*build.own, *format_options(options))
     return Container(
         name=f"torchmill-{arch}-{build.session}-{place.process}",
@@ -231,4 +232,5 @@ def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
         mounts.append(Mount(str(place.configs), CONFIGS))
     if build.torch is not None:
         mounts.append(Mount(str(build.torch), f"{GIVEN}/{build.torch.name}"))
+    mounts += [Mount(path, f"/{name}") for name, path in build.options.patches.items()]
     return (*mounts, *place.passed.mounts)
