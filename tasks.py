@@ -115,6 +115,9 @@ COMMANDS = {
 }
 
 
+CELL_TASKS = {"build", "doctor", "explain", "jobs", "plan"}  # whose argument names one
+
+
 def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:
     """Return the argument of a task as positional where it is given so; invoke knows no optional one.
 
@@ -226,7 +229,22 @@ def install_dependencies(context: Context, tag: str = "", print_: bool = False, 
         context.run(line, pty=sys.stdout.isatty())
 
 
+def complete_cells(words: Sequence[str]) -> None:
+    """Print the builds of the selected release where a shell completes one: Invoke itself knows tasks and options."""
+    from torchmill.config import selection
+    from torchmill.host.native import native_arch
+
+    if CELL_TASKS.isdisjoint(words) or words[-1].startswith("-"):
+        return
+    tag = selection.selected_tag(LAYOUT)
+    sessions = selection.list_sessions(ROOT, native_arch(), tag)
+    for one in sessions if tag else selection.newest_release_alone(sessions):
+        print_now(one.name)
+
+
 LAYOUT = Layout.of_checkout(ROOT)
+if "--complete" in sys.argv:
+    complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
 deps: Task[Any] = Task(
     exit_with_error(install_dependencies, lambda message, code: Exit(message, code=code)),
     name="deps",
