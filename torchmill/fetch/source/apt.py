@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torchmill.config.model import Source
 from torchmill.core import process
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, hash_file
 from torchmill.core.locks import hold_folder
@@ -413,9 +414,6 @@ def _groups(depends: str) -> Iterable[tuple[str, ...]]:
         if names := tuple(match[0] for match in found if match):
             yield names
 
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 _ETC = Path("/etc/apt")
 _UNREACHABLE = re.compile(

@@ -21,8 +21,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import SourceError, TorchmillError
 from torchmill.core.files import hash_file, is_of_system, report_unwritable
 
@@ -30,9 +31,6 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 _LONGEST_PATH = 2000  # characters

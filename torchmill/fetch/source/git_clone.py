@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core import process
+from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, real_path, report_unwritable, write_atomically
 from torchmill.core.process import CommandError
@@ -35,9 +35,6 @@ from torchmill.fetch.source.git_command import (
     show_git_progress,
 )
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 _RETRY_SECONDS = 1.0  # before a dropped connection is tried once more

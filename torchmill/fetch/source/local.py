@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -15,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.model import Source
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
@@ -25,9 +25,6 @@ from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import SUFFIXES, require_digest, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
 from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +182,6 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     ignored = {folder / entry[3:].rstrip("/") for entry in entries if entry.startswith("!!")}
     return read_head(folder), len(ignored) < len(entries), submodules, ignored
 
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 _LISTED_VERSIONS = 8  # in a message
 

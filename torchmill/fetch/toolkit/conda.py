@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
@@ -68,8 +69,6 @@ def place_conda_file(path: str) -> str | None:
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
-
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 PROVIDER = "conda"
 _LONGEST_REASON = 300  # characters of what the solver reports

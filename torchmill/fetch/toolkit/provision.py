@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.files import parse_json, real_path
 from torchmill.core.units import format_bytes
@@ -37,9 +37,6 @@ from torchmill.host.provisioned import (
     list_provisioned,
     provisioned_cxx,
 )
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 # Of each group one file must be there, or what was unpacked is incomplete.
 _REQUIRED_FILES = {

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import requests
 from packaging.requirements import Requirement
@@ -23,6 +22,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
 from torchmill.fetch.download import describe_http_error, read_body
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
@@ -32,9 +32,6 @@ from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, Tool
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
 from torchmill.wheel.pack import zip_archive
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 PROVIDER = "pypi"
 

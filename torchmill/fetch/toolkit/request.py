@@ -6,16 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.core.console import ProgressDisplay
 from torchmill.host.provisioned import COMPILER, TOOLKIT
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 MAGMA: Final = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", "nvshmem", MAGMA)

@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core import locks, process
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, fresh_path, report_unwritable
 from torchmill.core.process import CommandError, capture
@@ -28,9 +28,6 @@ from torchmill.host.provisioned import (
     format_provision_record,
     list_provisioned,
 )
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar
 
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
 _REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"
