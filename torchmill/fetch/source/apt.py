@@ -33,6 +33,7 @@ from torchmill.fetch.source.source_dir import (
 )
 
 _ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
+_FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
@@ -223,21 +224,10 @@ def parse_showsrc(text: str) -> Iterator[SourcePackage]:
 
 def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
     """Read paragraphs of `Key: value`, whose further lines are indented; keys in lower case."""
-    fields: dict[str, str] = {}
-    key = ""
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if fields:
-                yield fields
-            fields, key = {}, ""
-        elif line[0] in " \t" and key:
-            fields[key] += f"\n{line}"
-        else:
-            key, _, value = line.partition(":")
-            key = key.strip().lower()
-            fields[key] = value.strip()
+    plain = re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n[ \t]*\n", plain):
+        if fields := _FIELD.findall(paragraph):
+            yield {key.lower(): value.rstrip() for key, value in fields}
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
