@@ -208,7 +208,9 @@ def stream(
             process.wait()
         except KeyboardInterrupt:
             log.write(_stop(process, reads=not waits_for))
-            raise _interrupted(argv) from None
+            raise InterruptedBuildError(
+                f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
+            ) from None
         except BaseException:
             _stop(process, reads=not waits_for)  # nothing goes on compiling behind an error of ours
             raise
@@ -224,12 +226,6 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     if process.stdout:
         with process.stdout as lines:
             yield from lines
-
-
-def _interrupted(argv: Sequence[str]) -> InterruptedBuildError:
-    return InterruptedBuildError(
-        f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
-    )
 
 
 def _shown(argv: Sequence[str]) -> str:
@@ -303,8 +299,11 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True) -> str:
 
 def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
     """Ask the group to end until its leader has; return what was still said."""
-    for send, patience in ((_interrupt, INTERRUPT_TIMEOUT_SECONDS), (_terminate, 5.0), (_kill, 5.0)):
-        send(process)
+    for number, patience in ((signal.SIGINT, INTERRUPT_TIMEOUT_SECONDS), (signal.SIGTERM, 5.0), (None, 5.0)):
+        if number is None:
+            _kill(process)
+        else:
+            _signal_group(process, number)
         try:
             # reads on while it waits: a full pipe would keep the program from ending
             if reads:
@@ -315,20 +314,6 @@ def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
         except KeyboardInterrupt:  # asked twice: no more patience
             continue
     return ""
-
-
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    if sys.platform == "win32":
-        process.send_signal(signal.CTRL_BREAK_EVENT)
-    else:
-        _signal_group(process, signal.SIGINT)
-
-
-def _terminate(process: subprocess.Popen[str]) -> None:
-    if sys.platform == "win32":
-        process.terminate()
-    else:
-        _signal_group(process, signal.SIGTERM)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
@@ -344,8 +329,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.kill()
 
 
-if sys.platform != "win32":
-
-    def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    if sys.platform == "win32":
+        process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
+    else:
         with contextlib.suppress(ProcessLookupError):  # all gone already
             os.killpg(process.pid, number)
