@@ -257,13 +257,9 @@ def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
     moved = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            moved.append(path.rename(_free_name(path)))
+            names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
+            moved.append(path.rename(next(name for name in names if not os.path.lexists(name))))
     return moved
-
-
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
-    return next(name for name in names if not os.path.lexists(name))
 
 
 def list_contents(folder: Path) -> list[Path]:

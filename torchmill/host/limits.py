@@ -212,14 +212,10 @@ def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Pa
         fields = left.split(" ")
         if kind not in {"cgroup", "cgroup2"} or len(fields) < 5:  # noqa: PLR2004 - proc(5) counts them
             continue
-        base, point = (_unescape(field) for field in fields[3:5])
+        # a path as it is: mountinfo writes a blank as a backslash and 040
+        base, point = (_OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields[3:5])
         controllers = frozenset(options.rpartition(" ")[2].split(","))
         yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
-
-
-def _unescape(field: str) -> str:
-    """Return a path as it is: mountinfo writes a blank as a backslash and 040."""
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +247,8 @@ class LimitMeter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._granted = _slurm_memory(environ)
-        self._granted_cores = _slurm_cores(environ)
+        count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
+        self._granted_cores = [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
         self._memory = _Limits(lambda: memory_limits(root), clock)
         self._cores = _Limits(lambda: core_limits(root), clock)
 
@@ -350,11 +347,6 @@ def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
         if each and count:  # 0 is all of the machine
             found.append(LimitReading(name, each * count * 2**20))
     return found
-
-
-def _slurm_cores(environ: Mapping[str, str]) -> list[CpuQuota]:
-    count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
-    return [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
 
 
 def _slurm_number(environ: Mapping[str, str], name: str) -> int:
