@@ -106,10 +106,10 @@ def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, s
 
     There are none where the make on its PATH would not understand them.
     """
-    flags = makeflags(environ.get("MAKEFLAGS", ""), fifo)
-    if flags is None or not _make_takes_fifo(environ.get("PATH")):
-        return {}
-    return {"MAKEFLAGS": flags}
+    flags, make = makeflags(environ.get("MAKEFLAGS", ""), fifo), shutil.which("make", path=environ.get("PATH"))
+    match = _VERSION.search(program_output(make, "--version")) if make else None
+    takes_fifo = make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
+    return {} if flags is None or not takes_fifo else {"MAKEFLAGS": flags}
 
 
 def makeflags(users: str, fifo: Path) -> str | None:
@@ -121,13 +121,6 @@ def makeflags(users: str, fifo: Path) -> str | None:
         return None
     options, dashes, variables = users.partition("-- ")  # what follows them are no options
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
-
-
-def _make_takes_fifo(path: str | None) -> bool:
-    """Tell whether the make on a PATH takes a fifo; where there is none, none can fail."""
-    make = shutil.which("make", path=path)
-    match = _VERSION.search(program_output(make, "--version")) if make else None
-    return make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
 
 
 def _open_fifo(fifo: Path) -> int | None:

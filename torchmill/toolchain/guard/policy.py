@@ -226,16 +226,12 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
         return 0  # those that ask come first: more is known of them
     idle = state.cores - max(_busy(state.running), state.tokens)
     unseen = max(0, state.tokens - len(state.running))  # they have still to take what they need
-    return max(0, min(int(idle), _free(state) // typical - unseen))
+    free = state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
+    return max(0, min(int(idle), free // typical - unseen))
 
 
 def _busy(running: Sequence[UnitTicket]) -> float:
     return sum(one.unit.weight for one in running if not one.paused)
-
-
-def _free(state: PolicyInput) -> int:
-    """Return the bytes that nobody is expected to take."""
-    return state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
 
 
 def _relief(state: PolicyInput) -> Iterator[Decision]:
