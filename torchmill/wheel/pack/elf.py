@@ -210,9 +210,7 @@ class ElfImage:
         if table is None:
             return
         names = self.sections[table.link].offset
-        for row in struct.iter_unpack(
-            self.byte_order + self.layout.symbol, self.data[table.offset : table.offset + table.size]
-        ):
+        for row in struct.iter_unpack(self.byte_order + self.layout.symbol, self.data[table.offset : table.end]):
             name, info, section = (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
             if name and (section or info >> 4 != WEAK):
                 yield self._text(names + name), bool(section)

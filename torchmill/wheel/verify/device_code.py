@@ -207,15 +207,12 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             yield Fatbin(start, code, stop, tuple(_pieces(image, code, stop)))
             start = stop
             image.release()
-        elif zeros := _zeros(image.data[start : min(end, start + LONGEST_LOOK_BYTES)]):
-            start += zeros
         else:
-            raise ValueError(f"no fatbin begins at {start:#x}")
-
-
-def _zeros(data: bytes) -> int:
-    """Return how many bytes of padding some bytes begin with."""
-    return (len(data) - len(data.lstrip(b"\0"))) // PADDING_BYTES * PADDING_BYTES
+            ahead = image.data[start : min(end, start + LONGEST_LOOK_BYTES)]
+            zeros = len(ahead) - len(ahead.lstrip(b"\0"))
+            if zeros < PADDING_BYTES:
+                raise ValueError(f"no fatbin begins at {start:#x}")
+            start += zeros // PADDING_BYTES * PADDING_BYTES
 
 
 def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
