@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import io
 import json
 import os
@@ -12,11 +10,10 @@ import shutil
 import struct
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.message import Message
-from email.parser import HeaderParser
 from importlib.metadata import EntryPoint, PathDistribution
 from pathlib import Path
 from types import ModuleType
@@ -273,7 +270,7 @@ def compose_recipe(
         *requirements.compiled_requirements(conda, package.name, wheel.manifest),
         *requirements.wheel_requirements(facts, wheel.requires, target),
     ]
-    headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
+    headers = wheel_file.parse_headers(wheel.metadata)
     license_ = _license(conda, headers)
     return CondaRecipe(
         name=name,
@@ -420,14 +417,12 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     (staged.dist_info / "INSTALLER").write_text("conda\n", encoding="utf-8")
     record = staged.dist_info / "RECORD"
     record.unlink(missing_ok=True)
-    table = io.StringIO(newline="")
-    rows = csv.writer(table, lineterminator="\n")
+    rows: list[Sequence[object]] = []
     for file in sorted(_files(prefix)):
-        with file.open("rb") as data:
-            digest = wheel_writer.record_digest(hashlib.file_digest(data, "sha256").digest())
-        rows.writerow([Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size])
-    rows.writerow([record.relative_to(staged.root).as_posix(), "", ""])
-    record.write_text(table.getvalue(), encoding="utf-8", newline="\n")
+        digest = wheel_writer.record_digest(bytes.fromhex(hash_file(file)))
+        rows.append((Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size))
+    rows.append((record.relative_to(staged.root).as_posix(), "", ""))
+    record.write_text(wheel_writer.format_record(rows), encoding="utf-8", newline="\n")
 
 
 def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:

@@ -101,6 +101,13 @@ def record_digest(sha256: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
+def format_record(rows: Iterable[Sequence[object]]) -> str:
+    """Return RECORD with these rows: path, digest, size."""
+    table = io.StringIO(newline="")
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue()
+
+
 def _scan_files(tree: Path) -> Iterator[MemberSource]:
     for path in tree.rglob("*"):
         status = path.lstat()
@@ -113,14 +120,9 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 
 
 def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
-    table = io.StringIO(newline="")
-    rows = csv.writer(table, lineterminator="\n")
     archive = ZipWriter(sink, timestamp())
     dist_info = staging.find_dist_info(tree, str(tree)).name
-    for name, content in compressor.add_files(archive, _list_members(tree, unstaged, dist_info)):
-        rows.writerow([name, record_digest(content.sha256), content.size])
-    rows.writerow([f"{dist_info}/RECORD", "", ""])
-    compressor.add_bytes(archive, f"{dist_info}/RECORD", table.getvalue().encode())
+    compressor.add_recorded(archive, _list_members(tree, unstaged, dist_info), f"{dist_info}/RECORD")
     archive.close()
 
 
@@ -277,6 +279,13 @@ class Compressor:
                     archive.add(member, data)
                     self.copied_bytes += len(data) if cached else 0
                     yield member.name, content
+
+    def add_recorded(
+        self, archive: ZipWriter, files: Sequence[MemberSource], record: str, rows: Iterable[Sequence[object]] = ()
+    ) -> None:
+        """Add the files, then RECORD under the name `record`: `rows` of what is there already, and theirs."""
+        added = [(name, record_digest(each.sha256), each.size) for name, each in self.add_files(archive, files)]
+        self.add_bytes(archive, record, format_record([*rows, *added, (record, "", "")]).encode())
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
