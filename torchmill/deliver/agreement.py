@@ -255,8 +255,6 @@ class _AnotherKindError(Exception):
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
-    from torchmill.wheel import statement
-
     types = document.get("_type"), document.get("predicateType")
     if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
         raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance")
