@@ -25,7 +25,7 @@ from typing import IO, cast
 
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import SourceError, TorchmillError
-from torchmill.core.files import hash_file, is_of_system, report_unwritable
+from torchmill.core.files import is_of_system, report_unwritable
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -56,14 +56,6 @@ def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: boo
     top.rename(folder)
     shutil.rmtree(root, ignore_errors=True)
     return commit
-
-
-def require_digest(file: Path, sha256: str) -> None:
-    """Raise SourceError where a file has another sha256 than the user gave; "": none was given."""
-    if sha256 and (actual := hash_file(file)) != sha256.lower():
-        raise SourceError(
-            f"{file} has the sha256 {actual}, not {sha256} as you gave: get the right one", code="wrong-digest"
-        )
 
 
 @contextlib.contextmanager

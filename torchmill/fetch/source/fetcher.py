@@ -117,10 +117,8 @@ def _fetch(
         from torchmill.fetch.source import apt
 
         return apt.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
-    if request.origin == PYPI:
-        from torchmill.fetch.source import local
-
-        return local.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
+    if request.origin == PYPI:
+        return local.fetch_pypi(request, slot, progress)
     return local.fetch_local(request, request.origin, slot, progress)

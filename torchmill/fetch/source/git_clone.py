@@ -190,9 +190,11 @@ class GitTransport:
 
         Raises NetworkError or SourceError.
         """
-        url, listing = self._first(urls, lambda url: _list_refs(url, patterns))
-        pairs = (line.split("\t", 1) for line in listing.splitlines())
-        return url, {name: commit for commit, name in pairs}
+        url, listing = self._first(
+            urls, lambda url: _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
+        )
+        pairs = (line.partition("\t") for line in listing.splitlines())
+        return url, {name: commit for commit, _, name in pairs if is_commit(commit)}
 
     def obtain(
         self, repository: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()
@@ -277,12 +279,6 @@ class GitTransport:
 def _git(*arguments: str) -> str:
     """Return the output of git outside of any repository. Raises CommandError."""
     return process.capture(["git", *arguments], env=git_environment(os.environ))
-
-
-def _list_refs(url: str, patterns: Sequence[str]) -> str:
-    """Return the lines of a repository's refs that match. Raises CommandError, SilentError."""
-    text = _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
-    return "\n".join(line for line in text.splitlines() if is_commit(line.partition("\t")[0]))
 
 
 def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:

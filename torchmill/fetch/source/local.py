@@ -22,7 +22,7 @@ from torchmill.core.urls import hide_password
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file
 from torchmill.fetch.package_index import IndexFile
-from torchmill.fetch.source.archive import SUFFIXES, require_digest, unpack_archive
+from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
 from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
 
@@ -114,9 +114,14 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
                 f"{name} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
                 code="unknown-archive-type",
             )
-        require_digest(path, request.sha256)
+        actual = hash_file(path)
+        if request.sha256 and actual != request.sha256.lower():
+            raise SourceError(
+                f"{path} has the sha256 {actual}, not {request.sha256} as you gave: get the right one",
+                code="wrong-digest",
+            )
         commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
-        return LocalOrigin(f"{name} (sha256 {hash_file(path)})", commit if is_commit(commit) else None)
+        return LocalOrigin(f"{name} (sha256 {actual})", commit if is_commit(commit) else None)
     if path.is_dir() and request.sha256:
         raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
