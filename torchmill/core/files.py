@@ -288,20 +288,15 @@ def delete_paths(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            if path.is_dir() and not path.is_symlink():
-                _delete_folder(path)
-            else:
+            if not path.is_dir() or path.is_symlink():
                 path.unlink()
-
-
-def _delete_folder(folder: Path) -> None:
-    """Delete a folder; where two do so at a time, each goes on behind the other."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():  # something in it may be deleted only by who may write to the folder it is in
-        for inner, _, _ in os.walk(folder):
-            with contextlib.suppress(OSError):
-                Path(inner).chmod(0o700)
-        shutil.rmtree(folder)
+                continue
+            shutil.rmtree(path, ignore_errors=True)  # where two do so at a time, each goes on behind the other
+            if path.exists():  # something in it may be deleted only by who may write to the folder it is in
+                for inner, _, _ in os.walk(path):
+                    with contextlib.suppress(OSError):
+                        Path(inner).chmod(0o700)
+                shutil.rmtree(path)
 
 
 def trim_folder(folder: Path, limit: int) -> int:
