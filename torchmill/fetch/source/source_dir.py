@@ -10,9 +10,8 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torchmill.config.model import Facts, Package, Release, Source
 from torchmill.core.errors import ConfigError, SourceError
@@ -368,12 +367,9 @@ def read_record(folder: Path) -> FetchRecord | None:
 
 def write_record(folder: Path, record: FetchRecord) -> None:
     """Write a record into the folder of a source."""
-    values: dict[str, Any] = {
-        field.name: getattr(record.source, field.name) for field in fields(Source) if field.name != "path"
-    }
-    values["submodules"] = dict(record.source.submodules)
-    values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
-    values["contents"] = record.contents
+    asked, fingerprint = dict(record.asked), asdict(record.fingerprint)
+    values = asdict(record.source) | {"asked": asked, "fingerprint": fingerprint, "contents": record.contents}
+    del values["path"]
     write_atomically(folder / RECORD, json.dumps(values, indent=2) + "\n")
 
 
