@@ -29,12 +29,9 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
     A forward-compatibility library is passed over: `compat` names its folder.
     """
     folders = [folder for folder in _searched(environ, root) if not _is_compat(root, folder)]
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        for folder in folders:
-            library = _below(root, folder) / name
-            if match := _LIBRARY.fullmatch(real_path(library).name):
-                return match[1]
-    return None
+    libraries = (_below(root, folder) / name for name in ("libcuda.so.1", "libnvidia-ml.so.1") for folder in folders)
+    matches = (_LIBRARY.fullmatch(real_path(library).name) for library in libraries)
+    return next((match[1] for match in matches if match), None)
 
 
 def kernel_driver_version(root: Path) -> str | None:

@@ -178,19 +178,13 @@ def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]
         if version == 1 and controller not in controllers:
             continue
         group = groups.get(controller if version == 1 else "")
-        below = _relative_parts(group, base) if group is not None else None
-        if below is not None:
+        if group is None:
+            continue
+        # the way from the group that is mounted; where its path is another namespace's, or its names are not to
+        # be seen, the mount itself is what is left
+        below = group.relative_to(base).parts if group.is_relative_to(base) else ()
+        if ".." not in below:  # what lies outside of the namespace begins with that
             yield version, [point.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
-
-
-def _relative_parts(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
-    """Return the way from the group that is mounted to a process's own; None where there is no such way.
-
-    Both are told as a namespace sees them, in which what lies outside begins with "..".
-    """
-    inside = group.relative_to(base).parts if group.is_relative_to(base) else ()
-    # the path is another namespace's, or its names are not to be seen: the mount itself is what is left
-    return None if ".." in inside else inside
 
 
 def _groups(root: Path) -> dict[str, PurePosixPath]:
