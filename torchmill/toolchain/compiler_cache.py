@@ -116,21 +116,17 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
-        variables["CCACHE_EXTRAFILES"] = str(_identities(site))
+        # a file that says which compilers these are, whatever their paths are: ccache reads all of it
+        compilers = compiler_identity.chosen_compilers(site.environ)
+        text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
+        file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not file.is_file() or file.read_bytes() != text.encode("ascii"):
+            files.write_atomically(file, text)
+        variables["CCACHE_EXTRAFILES"] = str(file)
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
         site.log.unlink(missing_ok=True)
     return CompilerCache("ccache", program.path, program.version, variables, shared)
-
-
-def _identities(site: CacheSite) -> Path:
-    """Return a file that says which compilers these are, whatever their paths are: ccache reads all of it."""
-    compilers = compiler_identity.chosen_compilers(site.environ)
-    text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
-    file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not file.is_file() or file.read_bytes() != text.encode("ascii"):
-        files.write_atomically(file, text)
-    return file
 
 
 def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:

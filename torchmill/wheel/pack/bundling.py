@@ -82,11 +82,8 @@ class LibrarySearch:
 
 
 def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
-    for path in candidates:
-        info = elf.read_elf(path)
-        if info is not None and info.runs_on(machine):
-            return path
-    return None
+    found = ((path, elf.read_elf(path)) for path in candidates)
+    return next((path for path, info in found if info is not None and info.runs_on(machine)), None)
 
 
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:

@@ -81,16 +81,6 @@ def pack_wheel(
     return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 
-def _list_members(tree: Path, unstaged: Iterable[MemberSource], dist_info: str) -> list[MemberSource]:
-    """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
-
-    Files in the tree replace `unstaged` ones of the same name.
-    """
-    files = {file.name: file for file in (*unstaged, *_scan_files(tree))}
-    files.pop(f"{dist_info}/RECORD", None)
-    return sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
-
-
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
     """Return a file as a member: of its permissions, only whether it is a program."""
     return MemberSource(name, path, status.st_size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
@@ -122,7 +112,10 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
     archive = ZipWriter(sink, timestamp())
     dist_info = staging.find_dist_info(tree, str(tree)).name
-    compressor.add_recorded(archive, _list_members(tree, unstaged, dist_info), f"{dist_info}/RECORD")
+    # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
+    files = {file.name: file for file in (*unstaged, *_scan_files(tree)) if file.name != f"{dist_info}/RECORD"}
+    members = sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
+    compressor.add_recorded(archive, members, f"{dist_info}/RECORD")
     archive.close()
 
 

@@ -163,8 +163,9 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(archive.extract(name, folder))
-            if elf.is_elf(path) and f"PyInit_{match['module']}" not in elf.defined_symbols(path):
-                yield f"{name} has no PyInit_{match['module']}: it is not an extension module of that name"
+            entry = ENTRY_PREFIX + match["module"]
+            if elf.is_elf(path) and entry not in elf.defined_symbols(path):
+                yield f"{name} has no {entry}: it is not an extension module of that name"
 
 
 def _read_needs(wheel: Path) -> DeclaredNeeds | None:
@@ -226,7 +227,10 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
         return []
     own = [site / name for name in names if elf.is_elf(site / name)]
     files = {path: info for path in own if (info := elf.read_elf(path)) is not None}
-    loadable = _loadable_libraries(site, own)
+    # what can be loaded with the wheel: its own libraries, and those of other packages
+    nvidia = site / NVIDIA_FOLDER
+    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
+    loadable = {path.name: path for path in (*others, *own)}
     target = bundling.platform_target(platform_tag)
     return [
         *(clause for path in files for clause in _unresolved(site, path, files[path], loadable, target)),
@@ -271,13 +275,6 @@ def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
                     copy.write(magic)
                     shutil.copyfileobj(member, copy)
                 yield path
-
-
-def _loadable_libraries(site: Path, own: Iterable[Path]) -> dict[str, Path]:
-    """Return the libraries that can be loaded with the wheel: its own, and those of other packages."""
-    nvidia = site / NVIDIA_FOLDER
-    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
-    return {path.name: path for path in (*others, *own)}
 
 
 def _unresolved(
