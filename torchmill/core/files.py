@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 import time
 import zlib
@@ -87,21 +86,9 @@ def _is_abandoned(path: Path) -> bool:
         with contextlib.suppress(OSError):
             return time.time() - path.lstat().st_mtime > _DAY
         return False
-    return int(number) != os.getpid() and not _process_exists(int(number))
+    import psutil
 
-
-def _process_exists(number: int) -> bool:
-    if sys.platform == "win32":  # where a signal would end it
-        import psutil
-
-        return psutil.pid_exists(number)
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True
+    return int(number) != os.getpid() and not psutil.pid_exists(int(number))
 
 
 @functools.cache
