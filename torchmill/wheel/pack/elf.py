@@ -129,7 +129,10 @@ class ElfImage:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Return the program headers."""
-        return tuple(map(self._segment, self._table(self.layout.segment, self.header[4], self.header[9])))
+        rows = self._table(self.layout.segment, self.header[4], self.header[9])
+        if not self.is_64:  # the flags come late
+            rows = [(*row[:1], row[6], *row[1:6], *row[7:]) for row in rows]
+        return tuple(Segment(*row[:4], *row[5:]) for row in rows)  # without the physical address
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -227,13 +230,6 @@ class ElfImage:
     def _table(self, layout: str, start: int, count: int) -> list[tuple[int, ...]]:
         size = struct.calcsize(self.byte_order + layout)
         return [self.unpack(layout, start + number * size) for number in range(count)]
-
-    def _segment(self, row: tuple[int, ...]) -> Segment:
-        if self.is_64:
-            kind, flags, offset, address, _, size, memory, align = row
-        else:
-            kind, offset, address, _, size, memory, flags, align = row
-        return Segment(kind, flags, offset, address, size, memory, align)
 
     def _text(self, start: int) -> str:
         end = self.data.find(b"\0", start)
