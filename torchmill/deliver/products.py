@@ -40,11 +40,8 @@ class Product:
 
 def find_unchanged(files: Iterable[Path], parts: ProductParts, stat_cache: StatCache) -> Path | None:
     """Return the file that was made of just these parts and is as it was then; None where there is none."""
-    for file in files:
-        record = dist_files.read_manifest(file)
-        if dict(parts) in _made_of(record) and stat_cache.digest(file) == record.get("sha256"):
-            return file
-    return None
+    same = ((file, record) for file in files if dict(parts) in _made_of(record := dist_files.read_manifest(file)))
+    return next((file for file, record in same if stat_cache.digest(file) == record.get("sha256")), None)
 
 
 def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[str, Any]) -> None:

@@ -256,7 +256,11 @@ class LimitMeter:
 
     def readings(self, used: int = 0) -> list[LimitReading]:
         """Return every limit on memory as it stands; `used` counts against grants that nobody measures."""
-        return [_physical(), *(replace(one, used=used) for one in self._granted), *self._memory.read()]
+        import psutil
+
+        seen = psutil.virtual_memory()
+        physical = LimitReading("physical memory", seen.total, seen.total - seen.available)
+        return [physical, *(replace(one, used=used) for one in self._granted), *self._memory.read()]
 
     def quotas(self) -> list[CpuQuota]:
         """Return every limit on processors as it stands."""
@@ -318,13 +322,6 @@ class _Limits(Generic[_T]):
             return [found for read in self._readers if (found := read()) is not None]
         except OSError:
             return None
-
-
-def _physical() -> LimitReading:
-    import psutil
-
-    seen = psutil.virtual_memory()
-    return LimitReading("physical memory", seen.total, seen.total - seen.available)
 
 
 def _affinity() -> CpuQuota:

@@ -187,8 +187,9 @@ class GithubReleases(PublishTarget):
     def upload(self, file: UploadFile) -> None:
         """Upload a file to its release, which is made as a draft where there is none."""
         tag = self._tag(file)
-        release = self.found.get(tag) or self._draft(tag)
-        self.found[tag] = release
+        if (release := self.found.get(tag)) is None:
+            fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
+            release = self.found[tag] = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
         if (broken := self.broken.pop(file.name, None)) is not None:
             self.api.call("DELETE", f"/repos/{self.repository}/releases/assets/{broken}")
         address = str(release["upload_url"]).partition("{")[0]  # a template of RFC 6570
@@ -217,11 +218,6 @@ class GithubReleases(PublishTarget):
     def _assets(self, release: int) -> list[Mapping[str, Any]]:
         path = f"/repos/{self.repository}/releases/{release}/assets"
         return list(self.api.pages(path, f"{self.name}: the release is gone: run the command again"))
-
-    def _draft(self, tag: str) -> Release:
-        fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
-        draft: Release = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
-        return draft
 
     def _digest(self, asset: Mapping[str, Any]) -> str:
         """Return an asset's sha256: as GitHub says, or of its bytes where it says none (before June 2025)."""

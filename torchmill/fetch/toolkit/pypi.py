@@ -247,16 +247,13 @@ def _library(
     fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]
     if not fitting:
         has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
-        raise AbsentFromIndexError(f"it has {_near(request.version, has) or f'none for {request.arch}'}", has)
+        same = [one for one in has if version_begins(one, request.version.partition(".")[0])]
+        # those of the same major version, or the oldest and the newest
+        near = ", ".join(same) or " to ".join(dict.fromkeys((*has[:1], *has[-1:]))) or f"none for {request.arch}"
+        raise AbsentFromIndexError(f"it has {near}", has)
     found = fitting[-1]
     exact = ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch)
     return exact, [found]
-
-
-def _near(version: str, has: Sequence[str]) -> str:
-    """Return versions in words: those of the same major version, or the oldest and the newest."""
-    same = [one for one in has if version_begins(one, version.partition(".")[0])]
-    return ", ".join(same) if same else " to ".join(dict.fromkeys((*has[:1], *has[-1:])))
 
 
 def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:

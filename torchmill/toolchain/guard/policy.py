@@ -251,9 +251,12 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     enough = soon >= TIGHT * kept + (moving[0].growth if moving else 0)
     if enough and not empty:
         return
-    ended = set()
-    if empty and (room < 0 or not moving):
-        ended = {one.number for one in _youngest(oldest_first[1:], kept - soon - state.ending)}
+    ended: set[int] = set()
+    wanted = kept - soon - state.ending if empty and (room < 0 or not moving) else 0
+    for one in reversed(oldest_first[1:]):  # the youngest, until so many bytes come of them
+        if wanted > 0:
+            ended.add(one.number)
+            wanted -= one.used
     halted = _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
     yield from (Rerun(number) for number in ended)
     yield from (Pause(one.number) for one in halted if one.number not in ended)
@@ -287,15 +290,6 @@ def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> 
         else:
             halted.append(one)
     return halted
-
-
-def _youngest(oldest_first: Sequence[UnitTicket], wanted: float) -> Iterator[UnitTicket]:
-    """Yield units until so many bytes come of them."""
-    for one in reversed(oldest_first):
-        if wanted <= 0:
-            return
-        wanted -= one.used
-        yield one
 
 
 def _resumed(state: PolicyInput) -> Iterator[Resume]:
