@@ -162,8 +162,7 @@ def capture(
 
     Raise CommandError where it fails, HostError where it cannot be started, or has not ended after `seconds`.
     """
-    with _startable(argv, cwd):
-        process = _start(argv, cwd, env, stderr=subprocess.PIPE)
+    process = _start(argv, cwd, env, stderr=subprocess.PIPE)
     try:
         stdout, stderr = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -198,8 +197,7 @@ def stream(
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with interrupt_on_sigterm():
-        with _startable(argv, cwd):
-            process = _start(argv, cwd, env)
+        process = _start(argv, cwd, env)
         try:
             for line in until_silent(_lines(process), waits_for) if waits_for else process.stdout or ():
                 log.write(line)
@@ -243,35 +241,30 @@ def _ended(returncode: int) -> str:
         return f"was killed by signal {-returncode}"
 
 
-@contextlib.contextmanager
-def _startable(argv: Sequence[str], cwd: Path | None) -> Iterator[None]:
-    """Translate what the system says when a program cannot be started."""
+def _start(
+    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
+) -> subprocess.Popen[str]:
+    """Start a program, and translate what the system says when it cannot be started."""
+    windows = sys.platform == "win32"
     try:
-        yield
+        return subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            encoding="utf-8",
+            errors="replace",
+            process_group=None if windows else 0,
+            creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
+        )
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
             raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
         raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
     except OSError as error:  # not executable, or made for another machine
         raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine") from None
-
-
-def _start(
-    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
-) -> subprocess.Popen[str]:
-    windows = sys.platform == "win32"
-    return subprocess.Popen(
-        list(argv),
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        encoding="utf-8",
-        errors="replace",
-        process_group=None if windows else 0,
-        creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
-    )
 
 
 @contextlib.contextmanager
