@@ -32,12 +32,9 @@ def serving_magma(
     there: Mapping[str, ProvisionedFolder], request: ToolkitRequest, unserved: Unserved
 ) -> ProvisionedFolder | None:
     """Return the installed MAGMA that is requested and serves the capabilities, or None."""
-    names = [
-        one.name
-        for one in provisioned.provisioned_magma(there, request.cuda or "")
-        if one.version == request.version and not unserved(one.code, request.capabilities)
-    ]
-    return there[names[0]] if names else None
+    every = provisioned.provisioned_magma(there, request.cuda or "")
+    fitting = (one for one in every if one.version == request.version)
+    return next((there[one.name] for one in fitting if not unserved(one.code, request.capabilities)), None)
 
 
 def name_magma(request: ToolkitRequest, folder: Path, unserved: Unserved, whose: str) -> str:
