@@ -132,8 +132,7 @@ def _refuse_others(
         lies = out / one.name
         if there.get(one.name, one.sha256) != one.sha256:
             raise DeliveryError(
-                f"{lies} exists and differs from {one.path}; whoever has installed it would not get "
-                f"the new one: "
+                f"{lies} exists and differs from {one.path}; whoever has installed it would not get the new one: "
                 "remove it from the channel, or write another channel",
                 code="package-exists",
             )

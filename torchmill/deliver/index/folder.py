@@ -329,9 +329,8 @@ def _require_untouched(out: Path, found: Mapping[str, str], before: IndexState, 
     ]
     if changed:
         raise DeliveryError(
-            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have it "
-            f"written again, or name "
-            "another folder with --out",
+            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have it written "
+            "again, or name another folder with --out",
             code="changed-by-hand",
         )
 

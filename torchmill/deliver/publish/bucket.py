@@ -7,7 +7,7 @@ import hashlib
 import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torchmill.core.errors import DeliveryError, HostError, NetworkError
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
@@ -27,7 +27,7 @@ class BucketTarget(PublishTarget):
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
 
     @classmethod
-    def from_address(cls, bucket: str, path: str) -> BucketTarget:
+    def from_address(cls, bucket: str, path: str) -> Self:
         """Return a bucket. Raises HostError where boto3 is missing."""
         try:
             import boto3
@@ -101,9 +101,8 @@ class BucketTarget(PublishTarget):
         except BotoCoreError as error:
             words = str(error).partition("\n")[0]
             raise NetworkError(
-                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, "
-                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the "
-                "command again to go on",
+                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+                "AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command again to go on",
                 code="host-unreachable",
             ) from None
 

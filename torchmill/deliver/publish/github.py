@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import requests
@@ -142,7 +142,7 @@ class GithubReleases(PublishTarget):
     broken: dict[str, int] = field(default_factory=dict)  # asset of which only a part came -> its id
 
     @classmethod
-    def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> GithubReleases:
+    def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> Self:
         """Return the releases of a repository, with the token of the environment. Raises ConfigError."""
         token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
         if not token:

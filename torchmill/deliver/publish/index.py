@@ -14,7 +14,7 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 from urllib.parse import urlsplit
 
 import requests
@@ -54,7 +54,7 @@ class IndexTarget(PublishTarget):
     takes_documents: ClassVar[bool] = False
 
     @classmethod
-    def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> IndexTarget:
+    def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> Self:
         """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
         section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
         upload, *said = _section(section, environ) if section else (to, "", "")

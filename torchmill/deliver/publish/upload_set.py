@@ -92,9 +92,8 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
     if others:
         told = "; ".join(f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others)
         raise DeliveryError(
-            f"{place} has a different file of the same name, which is never replaced: {told}: give "
-            f"the new one a "
-            "new version or label, or remove the old one yourself",
+            f"{place} has a different file of the same name, which is never replaced: {told}: give the new one "
+            "a new version or label, or remove the old one yourself",
             code="file-exists",
         )
     return [file for file in every if file.name not in there]
