@@ -1,7 +1,5 @@
 """Write files atomically, hash them, read JSON objects strictly, and delete folders safely."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools

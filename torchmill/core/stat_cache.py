@@ -3,8 +3,6 @@
 A memory that is lost, or does not fit, costs time and nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

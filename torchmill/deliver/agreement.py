@@ -1,7 +1,5 @@
 """Whether a wheel, its manifest, its statement and its SBOM agree, field by field."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """Make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Products made from a verified wheel: find the wheel, parse options, reuse an unchanged product."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find the CUDA toolkits of a machine, also those of environment modules, and their parts."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The memory and processors that this process may use: physical, control groups, ulimit, Slurm."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

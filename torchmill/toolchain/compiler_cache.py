@@ -1,7 +1,5 @@
 """Set up the compiler cache of a build: ccache or sccache, local and shared."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re
@@ -79,6 +77,23 @@ class CacheHits:
             times = "once" if self.failures == 1 else f"{self.failures} times"
             text += f"; {self.shared or 'the shared cache'} failed {times}"
         return text
+
+
+@dataclass(frozen=True, slots=True)
+class CcacheProgram:
+    """A ccache of this machine."""
+
+    path: str
+    version: str | None
+    features: frozenset[str]  # "http-storage"; none before 4.4
+
+    def supports(self, remote: RemoteCache) -> bool:
+        """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
+        return f"{remote.scheme}-storage" in self.features
+
+    def __str__(self) -> str:
+        """Return "ccache 4.7.5"."""
+        return f"ccache {self.version}" if self.version else "ccache"
 
 
 def set_up_cache(site: CacheSite) -> CompilerCache:
@@ -205,23 +220,6 @@ _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED = ("remote_storage_hit", "secondary_storage_hit")
 _SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
-
-
-@dataclass(frozen=True, slots=True)
-class CcacheProgram:
-    """A ccache of this machine."""
-
-    path: str
-    version: str | None
-    features: frozenset[str]  # "http-storage"; none before 4.4
-
-    def supports(self, remote: RemoteCache) -> bool:
-        """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
-        return f"{remote.scheme}-storage" in self.features
-
-    def __str__(self) -> str:
-        """Return "ccache 4.7.5"."""
-        return f"ccache {self.version}" if self.version else "ccache"
 
 
 def probe_ccache(path: str) -> CcacheProgram:

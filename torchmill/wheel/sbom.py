@@ -1,7 +1,5 @@
 """The SBOM of a wheel, as CycloneDX 1.6: what is in it, what it requires, what it was built with."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import csv

@@ -1,7 +1,5 @@
 """Slim a wheel, under a version of its own, or a package in an environment: without code for other GPUs."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

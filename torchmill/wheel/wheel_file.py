@@ -1,7 +1,5 @@
 """Read a wheel file: its name, METADATA and digest, and whether its tags and RECORD are true."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """`invoke status` lists what is stored and how big it is; `invoke clean` removes what its filters choose."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Write a conda channel from the packages in dist/conda/."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

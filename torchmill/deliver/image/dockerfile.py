@@ -1,7 +1,5 @@
 """Blocks of Dockerfiles (no block needs BuildKit), and the folder that they are written to."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Dockerfiles of builders, dev containers and small runtime images, and the wheels that go into the last."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What image is wanted: what a user said, checked against the facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

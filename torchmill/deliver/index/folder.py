@@ -4,8 +4,6 @@ Files appear before the pages that name them, pages are changed before files go,
 a run will write is noted before it starts: a run that was stopped is gone on with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The pages of a static package index: contents, layout, yanked versions (PEP 503, 592, 658, 691)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import posixpath

@@ -1,7 +1,5 @@
 """A bucket of S3, or of a store that speaks like it: boto3 brings files there."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import mimetypes

@@ -1,7 +1,5 @@
 """Upload wheels to a GitHub release by its REST API."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A package index that takes uploads: twine brings them, with its own configuration."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

@@ -3,8 +3,6 @@
 Its last line of stdout is a JSON object that says how a failed upload ended: {"kind", "status", "text"}.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The files to publish, what a target of them is and has already; a folder as a target."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time

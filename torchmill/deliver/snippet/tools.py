@@ -1,7 +1,5 @@
 """Snippets for uv, Poetry, PDM, pip and pixi: requirements (PEP 508), sources and TOML."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run an apt of our own, which changes nothing of the system: lists, packages, and `--from debian`."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

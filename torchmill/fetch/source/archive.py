@@ -4,8 +4,6 @@ Not shutil.unpack_archive: of a zip it loses links and modes. Not tarfile's filt
 let links longer than a path may be lead out of the folder (CVE-2025-4517).
 """
 
-from __future__ import annotations
-
 import bz2
 import calendar
 import contextlib

@@ -1,7 +1,5 @@
 """Clone a release: a shallow fetch of one commit with its pinned submodules, resumable and verified."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -87,7 +85,7 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
     )
 
 
-def _resolve_commit(request: SourceRequest, transport: GitTransport) -> tuple[str, tuple[str, ...], str]:
+def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[str, tuple[str, ...], str]:
     """Return the commit of the requested tag or ref, how to ask for it, and the URL that answered.
 
     How to ask for it: by these refs; by its id where there are none. Raises SourceError where the

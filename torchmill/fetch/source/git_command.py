@@ -1,7 +1,5 @@
 """Run git, find repositories, read them, and explain git's errors."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

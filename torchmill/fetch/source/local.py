@@ -1,7 +1,5 @@
 """`--from PATH|URL` copies a folder, or unpacks an archive; `--from pypi` takes that of the package index."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Mapping

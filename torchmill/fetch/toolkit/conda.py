@@ -1,7 +1,5 @@
 """CUDA toolkits from conda channels, resolved and unpacked by py-rattler."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re
@@ -111,7 +109,7 @@ def _fill(
         store.add_driver_stub(folder)
 
 
-def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
+def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> "list[RepoDataRecord] | str":
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
     from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
@@ -151,7 +149,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     return sorted(chosen, key=lambda record: record.name.normalized)
 
 
-def _piece(record: RepoDataRecord) -> ProviderPackage:
+def _piece(record: "RepoDataRecord") -> ProviderPackage:
     digest = record.sha256.hex() if record.sha256 else ""
     version, size = str(record.version), record.size or 0
     return ProviderPackage(PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size)

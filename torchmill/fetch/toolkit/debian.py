@@ -1,7 +1,5 @@
 """CUDA toolkits and compilers from Debian's and Ubuntu's packages, unpacked without installing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """MAGMA: where the files of its packages go, and what code its library holds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

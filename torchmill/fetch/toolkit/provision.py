@@ -1,7 +1,5 @@
 """Install a toolkit, a library or a compiler into the user's cache, or complete one that lacks parts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

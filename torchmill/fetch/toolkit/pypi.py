@@ -1,7 +1,5 @@
 """CUDA toolkits and libraries from NVIDIA's wheels on the package index."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

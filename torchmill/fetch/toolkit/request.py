@@ -1,7 +1,5 @@
 """What is requested of a toolkit provider, what it answers, and which providers may have it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Place downloads and toolkits in the user's cache, each complete or not at all, with the links they need."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Compile the gate, and place it before the compilers of a build."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """How much memory and time a unit is expected to need: its history, facts, and what similar units needed."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3

@@ -6,8 +6,6 @@ since 13, and nvcc --jobserver; each goes on with its one job where there is no 
 the policy to say (`policy.spare_tokens`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -6,8 +6,6 @@ end and make room, and what ends before the oldest wants its memory; and where e
 youngest are ended, and run again. Bytes and seconds throughout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

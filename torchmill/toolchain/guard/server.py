@@ -1,7 +1,5 @@
 """The guard's main loop: gates, memory, records."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

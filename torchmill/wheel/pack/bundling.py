@@ -4,8 +4,6 @@ Libraries are found as the loader of this machine finds them (`LibrarySearch`). 
 name, and some come from packages of PyPI that the wheel requires, instead of being bundled.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -106,6 +104,21 @@ def parse_ldconfig(listing: str) -> Iterator[tuple[str, Path]]:
     for line in listing.splitlines():
         if match := LDCONFIG_LINE.fullmatch(line):
             yield match["name"], Path(match["path"])
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformTarget:
+    """A manylinux or musllinux tag and its policy."""
+
+    tag: str
+    arch: str
+    version: tuple[int, int]  # of the C library
+    policy: Policy
+    covered: bool  # the policy is at least as new as the tag
+
+    def on_system(self, library: str) -> bool:
+        """Tell whether every system of the tag has `library`."""
+        return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,21 +340,6 @@ class SystemNeeds:
     libraries: frozenset[str]
     versions: Mapping[str, frozenset[str]]  # library -> symbol versions
     symbols: frozenset[str] = frozenset()  # undefined ones, read only where the policy forbids some
-
-
-@dataclass(frozen=True, slots=True)
-class PlatformTarget:
-    """A manylinux or musllinux tag and its policy."""
-
-    tag: str
-    arch: str
-    version: tuple[int, int]  # of the C library
-    policy: Policy
-    covered: bool  # the policy is at least as new as the tag
-
-    def on_system(self, library: str) -> bool:
-        """Tell whether every system of the tag has `library`."""
-        return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
 
 def platform_target(tag: str) -> PlatformTarget:

@@ -4,8 +4,6 @@ Files are mapped into memory: only the pages that are read are loaded, and the s
 only where it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

@@ -4,8 +4,6 @@ A few dozen of ten thousand files are edited. Writing the others to disk only to
 more than anything else that is done with them, so they stay in the raw wheel until it is packed.
 """
 
-from __future__ import annotations
-
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence

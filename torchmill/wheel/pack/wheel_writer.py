@@ -5,8 +5,6 @@ time. A cached member is a file named by codec and content, from which the next 
 copies. One that is missing, truncated, changed or unreadable is compressed again: only time depends on it.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import csv
@@ -109,7 +107,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
             yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
-def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
+def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]) -> None:
     archive = ZipWriter(sink, timestamp())
     dist_info = staging.find_dist_info(tree, str(tree)).name
     # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
@@ -194,7 +192,7 @@ class MemberCache:
         finally:
             fresh.discard()
 
-    def _digest(self, content: bytes) -> hashlib._Hash:
+    def _digest(self, content: bytes) -> "hashlib._Hash":
         """Return a digest that also detects a member under the name of another."""
         return hashlib.sha256(self.codec.encode() + content)
 

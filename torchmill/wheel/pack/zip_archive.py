@@ -6,8 +6,6 @@ one deflate stream and any number of threads gives the same bytes. Sizes above 4
 65535, get ZIP64 records. Data descriptors, comments and encryption are never written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """Install a wheel in a clean virtual environment and run its checks there."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ with a header. Fatbins lie one after the other in a section of the library. They
 cuobjdump must be installed and refuses code that is too old or too new for it.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

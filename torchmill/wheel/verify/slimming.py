@@ -3,8 +3,6 @@
 This reads both files anew, and uses nothing of what was planned.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Check a wheel without running it: name, tags, METADATA, RECORD, libraries, and its sibling wheels."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

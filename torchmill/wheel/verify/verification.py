@@ -1,7 +1,5 @@
 """Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
