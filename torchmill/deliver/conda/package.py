@@ -19,7 +19,6 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
@@ -257,7 +256,9 @@ def compose_recipe(
         *requirements.wheel_requirements(facts, wheel.requires, target),
     ]
     headers = wheel_file.parse_headers(wheel.metadata)
-    license_ = _license(conda, headers)
+    said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
+    first = said.partition("\n")[0].strip()  # some have the whole text there
+    license_ = conda.licenses.get(first, first) if first not in {"", UNKNOWN} else None
     return CondaRecipe(
         name=name,
         version=version,
@@ -298,12 +299,6 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
     version = libraries.get("cudnn") if isinstance(libraries, Mapping) else None
     official = cell.release.cuda_official.get(cell.build.cuda)
     return version or (official.cudnn if official else None)
-
-
-def _license(conda: CondaFacts, headers: Message) -> str | None:
-    text = str(headers.get("License-Expression") or headers.get("License") or "").strip()
-    first = text.partition("\n")[0].strip()  # some have the whole text there
-    return conda.licenses.get(first, first) if first and first != UNKNOWN else None
 
 
 def _about(headers: Message, license_: str | None, repository: str, wheel: Distribution) -> dict[str, Any]:
