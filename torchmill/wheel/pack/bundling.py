@@ -379,17 +379,15 @@ def system_needs(
 
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
     """Return a clause for each need that the target's tag does not promise."""
-    return [problem for each in needs for problem in _file_problems(target, each)]
-
-
-def _file_problems(target: PlatformTarget, needs: SystemNeeds) -> Iterator[str]:
-    for library in sorted(target.policy.whitelist & set(needs.versions)):
-        for version in sorted(needs.versions[library]):
-            if _is_too_new(target, version):
-                yield f"{needs.file} needs {version} of {library}, which is newer than {target.tag}"
-    for library in sorted(needs.libraries & set(target.policy.blacklist)):
-        for symbol in sorted(needs.symbols & target.policy.blacklist[library]):
-            yield f"{needs.file} uses {symbol} of {library}, which {target.tag} does not promise"
+    found = []
+    for each in needs:
+        for library in sorted(target.policy.whitelist & set(each.versions)):
+            too_new = (version for version in sorted(each.versions[library]) if _is_too_new(target, version))
+            found += [f"{each.file} needs {one} of {library}, which is newer than {target.tag}" for one in too_new]
+        for library in sorted(each.libraries & set(target.policy.blacklist)):
+            used = sorted(each.symbols & target.policy.blacklist[library])
+            found += [f"{each.file} uses {one} of {library}, which {target.tag} does not promise" for one in used]
+    return found
 
 
 def first_problems(problems: Sequence[str]) -> str:

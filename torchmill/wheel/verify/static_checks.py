@@ -239,16 +239,13 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
 
 def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
     """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
-    plain = tag.startswith(bundling.PLAIN_LINUX_PREFIX)
-    arch = tag.removeprefix(bundling.PLAIN_LINUX_PREFIX) if plain else bundling.platform_target(tag).arch
+    target = None if tag.startswith(bundling.PLAIN_LINUX_PREFIX) else bundling.platform_target(tag)
+    arch = target.arch if target else tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
     for path, info in files.items():
         if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
-    if not plain:
-        yield from _policy_contradictions(root, files, bundling.platform_target(tag))
-
-
-def _policy_contradictions(root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget) -> Iterator[str]:
+    if target is None:
+        return
     own = {path.name for path in files}
     libc, pattern = _OTHER_LIBC[target.tag.partition("linux")[0] + "linux"]
     for path, info in files.items():
