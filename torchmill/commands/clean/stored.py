@@ -234,8 +234,7 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     """Yield the index, the channel or the images: what was written for others goes by hand alone."""
-    layout = place.layout
-    folder = {"index": layout.index, "channel": layout.channel, "images": layout.images}[kind]
+    folder: Path = getattr(place.layout, kind)
     if folder.is_dir():
         yield stored(kind, str(folder), folder)
 

@@ -162,13 +162,10 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
         listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
         # first: who is stopped goes on later
         files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
-        for path in sorted(filter(Path.is_file, stage.rglob("*")), key=_order):
+        # packages first, then shards, then the files that name them
+        every = ((not one.name.endswith(SUFFIXES), "repodata" in one.name, one) for one in stage.rglob("*"))
+        for _, _, path in sorted(each for each in every if each[-1].is_file()):
             place = out / path.relative_to(stage)
             if not (place.name.endswith(SUFFIXES) and place.is_file()):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
-
-
-def _order(path: Path) -> tuple[bool, bool, str]:
-    """Sort packages first, then shards, then the files that name them."""
-    return not path.name.endswith(SUFFIXES), "repodata" in path.name, str(path)
