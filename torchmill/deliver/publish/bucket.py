@@ -1,14 +1,13 @@
 """A bucket of S3, or of a store that speaks like it: boto3 brings files there."""
 
 import base64
-import hashlib
 import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from torchmill.core.errors import DeliveryError, HostError, NetworkError
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 
 # bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
 LARGEST = 5 * 2**30
@@ -64,11 +63,8 @@ class BucketTarget(PublishTarget):
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
-        digest = hashlib.sha256()
         body = self._call("get_object", Key=self.prefix + file.name)["Body"]
-        for chunk in body.iter_chunks(1 << 20):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return digest_parts(body.iter_chunks(1 << 20))[0]
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file, on the condition that there is none of its name; S3 checks its digest."""

@@ -1,6 +1,5 @@
 """Upload wheels to a GitHub release by its REST API."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import requests
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.urls import redact_url
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
@@ -222,7 +221,4 @@ class GithubReleases(PublishTarget):
         kind, _, said = str(asset.get("digest") or "").partition(":")
         if kind == "sha256":
             return said
-        digest = hashlib.sha256()
-        for chunk in self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}"):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return digest_parts(self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}"))[0]

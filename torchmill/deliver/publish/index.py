@@ -1,7 +1,6 @@
 """A package index that takes uploads: twine brings them, with its own configuration."""
 
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -22,7 +21,7 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
 from torchmill.fetch.download import read_chunks
 
@@ -118,22 +117,18 @@ class IndexTarget(PublishTarget):
 
     def _read_back(self, session: requests.Session, file: package_index.IndexFile) -> tuple[str, int]:
         """Return the sha256 of what the index has for a file, and how many bytes that is."""
-        digest, size = hashlib.sha256(), 0
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
             with contextlib.closing(read_chunks(asked, file.url, {})) as chunks:
                 next(chunks)
-                for chunk in cast("Iterator[bytes]", chunks):
-                    digest.update(chunk)
-                    size += len(chunk)
+                return digest_parts(cast("Iterator[bytes]", chunks))
         except (*package_index.READ_ERRORS, SourceError) as error:
             raise NetworkError(
                 f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "
                 f"{urls.redact_url(self.simple)} lists no sha256 and size for it: try again",
                 code="index-unreadable",
             ) from None
-        return digest.hexdigest(), size
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
@@ -195,12 +190,8 @@ class IndexTarget(PublishTarget):
 
 def _hash_start(file: UploadFile, size: int) -> str:
     """Return the sha256 of the first bytes of a file."""
-    digest = hashlib.sha256()
     with file.path.open("rb") as content:
-        while size > 0 and (chunk := content.read(min(size, 1 << 20))):
-            digest.update(chunk)
-            size -= len(chunk)
-    return digest.hexdigest()
+        return digest_parts(content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20))[0]
 
 
 def _server(url: str) -> str:
