@@ -7,6 +7,7 @@ the policy to say (`policy.spare_tokens`).
 """
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -153,12 +154,8 @@ def _in_use(fifo: Path) -> bool:
         return True  # nothing says so
     path = str(fifo.resolve())
     ours = {str(os.getpid()), str(os.getppid())}
-    for process in os.listdir("/proc"):  # noqa: PTH208 - names alone, and fast
-        if process.isdigit() and process not in ours:
-            folder = f"/proc/{process}/fd/"
-            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-                for descriptor in os.listdir(folder):  # noqa: PTH208
-                    with contextlib.suppress(OSError):
-                        if os.readlink(folder + descriptor) == path:  # noqa: PTH115
-                            return True
+    for link in glob.iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - names alone, and fast
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if link.split("/")[2] not in ours and os.readlink(link) == path:  # noqa: PTH115
+                return True
     return False

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -262,14 +261,9 @@ def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue
         with archive.open(info) as member:
-            magic = member.read(len(elf.ELF_MAGIC))
-            if magic == elf.ELF_MAGIC:
-                path = root / info.filename
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as copy:
-                    copy.write(magic)
-                    shutil.copyfileobj(member, copy)
-                yield path
+            is_library = member.read(len(elf.ELF_MAGIC)) == elf.ELF_MAGIC
+        if is_library:
+            yield Path(archive.extract(info, root))
 
 
 def _unresolved(
