@@ -321,10 +321,8 @@ def report_unwritable(where: Path, wanted: int = 0) -> Iterator[None]:
         if (refusal := read_refusal(str(error), where, wanted)) is None:
             raise
         raise refusal from None
-    except (ConnectionError, TimeoutError):
-        raise
     except OSError as error:
-        if not is_of_system(error):
+        if isinstance(error, ConnectionError | TimeoutError) or not is_of_system(error):
             raise
         raise machine_error(error, where, wanted) from None
 
