@@ -17,12 +17,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from packaging.tags import Tag, parse_tag
-from packaging.utils import (
-    InvalidWheelFilename,
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from torchmill.core.errors import DeliveryError

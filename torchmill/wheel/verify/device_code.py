@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, starmap
 from pathlib import Path
 
-from torchmill.config.arch_list import (
-    ArchTarget,
-    capability_key,
-    format_arch_list,
-    is_plain_target,
-    parse_arch_list,
-)
+from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import BuildError
 from torchmill.core.units import format_bytes
