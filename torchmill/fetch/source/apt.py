@@ -59,18 +59,22 @@ class AptArchive:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePackage:
-    """A source package that the archive lists."""
-
+class _ListedPackage:
     name: str
-    version: str  # Debian's, "1.13.1+dfsg-4"
-    tarball: str  # the upstream part's file name
-    sha256: str
+    version: str  # Debian's, "1.13.1+dfsg-4", "11.8.89~11.8.0-5~deb12u1"
 
     @property
     def upstream(self) -> str:
-        """Return the version that its authors gave it: "1.13.1"."""
+        """Return the version that its authors gave it: "1.13.1", "11.8.89~11.8.0"."""
         return upstream_version(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePackage(_ListedPackage):
+    """A source package that the archive lists."""
+
+    tarball: str  # the upstream part's file name
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,22 +297,15 @@ _NAME = re.compile(r"[^\s:(\[<]+")
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryPackage:
+class BinaryPackage(_ListedPackage):
     """A binary package that the archive lists."""
 
-    name: str
-    version: str  # Debian's, "11.8.89~11.8.0-5~deb12u1"
     made_from: str  # the name of its source package
     depends: tuple[tuple[str, ...], ...]  # names; of each group one is needed
     glibc: str | None  # the oldest that it is known to run with
     file: str
     size: int  # bytes
     sha256: str
-
-    @property
-    def upstream(self) -> str:
-        """Return the version that its authors gave it: "11.8.89~11.8.0"."""
-        return upstream_version(self.version)
 
 
 def apt_settings(apt: Apt, architecture: str) -> dict[str, object]:
