@@ -68,7 +68,8 @@ def test_names_that_no_folder_takes_are_told(torch_wheel: Path, tmp_path: Path, 
         for name in more:
             archive.writestr(name, archive.read(library))
     (clause,) = static_checks.tag_problems(strange)
-    assert clause.startswith("its libraries cannot be extracted (File ")
+    why = "File name too long" if more[0] != "tinytorch/x.so" else "Not a directory"
+    assert clause == f"its libraries cannot be extracted ({why}): see the names of its members"
 
 
 @tiny.needs_compiler

@@ -1,7 +1,5 @@
 """Progress bars and tables: moving on a terminal, a line now and then in a log."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -39,10 +37,10 @@ class ThrottledOutput:
 class ProgressDisplay:
     """Where bars are shown: they move where there is a `live` display, else lines say how far they are."""
 
-    def __init__(self, file: TextIO, clock: Clock = time.monotonic, live: Progress | None = None) -> None:
+    def __init__(self, file: TextIO, clock: Clock = time.monotonic, live: "Progress | None" = None) -> None:
         self._file, self._clock, self._live = file, clock, live
 
-    def task(self, title: str, total: int | None = None) -> ProgressBar:
+    def task(self, title: str, total: int | None = None) -> "ProgressBar":
         """Begin a bar."""
         return ProgressBar(ThrottledOutput(self._file, self._clock), title, total, self._live)
 
@@ -50,7 +48,7 @@ class ProgressDisplay:
 class ProgressBar:
     """One thing that takes long: a bar that moves, or a line at its beginning, now and then, at its end."""
 
-    def __init__(self, out: ThrottledOutput, title: str, total: int | None, live: Progress | None) -> None:
+    def __init__(self, out: ThrottledOutput, title: str, total: int | None, live: "Progress | None") -> None:
         self._out, self._title, self._total, self._live = out, title, total, live
         self._last = ""
         if live is not None:

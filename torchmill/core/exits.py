@@ -1,7 +1,5 @@
 """How a command ends: whatever is raised becomes one message and an exit code, never a traceback."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

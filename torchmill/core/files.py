@@ -1,7 +1,5 @@
 """Write files atomically, hash them, read JSON objects strictly, and delete folders safely."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools
@@ -11,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tempfile
 import time
 import zlib
@@ -88,21 +85,9 @@ def _is_abandoned(path: Path) -> bool:
         with contextlib.suppress(OSError):
             return time.time() - path.lstat().st_mtime > _DAY
         return False
-    return int(number) != os.getpid() and not _process_exists(int(number))
+    import psutil
 
-
-def _process_exists(number: int) -> bool:
-    if sys.platform == "win32":  # where a signal would end it
-        import psutil
-
-        return psutil.pid_exists(number)
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        return True
-    return True
+    return int(number) != os.getpid() and not psutil.pid_exists(int(number))
 
 
 @functools.cache
@@ -258,13 +243,9 @@ def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
     moved = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            moved.append(path.rename(_free_name(path)))
+            names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
+            moved.append(path.rename(next(name for name in names if not os.path.lexists(name))))
     return moved
-
-
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{DELETED_NAME}{os.getpid()}-{number}-{path.name}") for number in count())
-    return next(name for name in names if not os.path.lexists(name))
 
 
 def list_contents(folder: Path) -> list[Path]:
@@ -293,20 +274,15 @@ def delete_paths(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            if path.is_dir() and not path.is_symlink():
-                _delete_folder(path)
-            else:
+            if not path.is_dir() or path.is_symlink():
                 path.unlink()
-
-
-def _delete_folder(folder: Path) -> None:
-    """Delete a folder; where two do so at a time, each goes on behind the other."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():  # something in it may be deleted only by who may write to the folder it is in
-        for inner, _, _ in os.walk(folder):
-            with contextlib.suppress(OSError):
-                Path(inner).chmod(0o700)
-        shutil.rmtree(folder)
+                continue
+            shutil.rmtree(path, ignore_errors=True)  # where two do so at a time, each goes on behind the other
+            if path.exists():  # something in it may be deleted only by who may write to the folder it is in
+                for inner, _, _ in os.walk(path):
+                    with contextlib.suppress(OSError):
+                        Path(inner).chmod(0o700)
+                shutil.rmtree(path)
 
 
 def trim_folder(folder: Path, limit: int) -> int:
@@ -346,10 +322,8 @@ def report_unwritable(where: Path, wanted: int = 0) -> Iterator[None]:
         if (refusal := read_refusal(str(error), where, wanted)) is None:
             raise
         raise refusal from None
-    except (ConnectionError, TimeoutError):
-        raise
     except OSError as error:
-        if not is_of_system(error):
+        if isinstance(error, ConnectionError | TimeoutError) or not is_of_system(error):
             raise
         raise machine_error(error, where, wanted) from None
 

@@ -3,8 +3,6 @@
 A folder's lock is never removed, whatever else is: all who open it must mean the same file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator
@@ -87,7 +85,7 @@ def last_taken(folder: Path) -> float:
         return 0.0
 
 
-def _try_lock(folder: Path, patience: float = 0.0) -> FileLock | None:
+def _try_lock(folder: Path, patience: float = 0.0) -> "FileLock | None":
     """Return the folder's lock, taken; None where another run holds it for longer than `patience` seconds.
 
     Raises HostError where nothing can be locked: another user's folder, a full disk.

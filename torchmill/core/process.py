@@ -162,8 +162,7 @@ def capture(
 
     Raise CommandError where it fails, HostError where it cannot be started, or has not ended after `seconds`.
     """
-    with _startable(argv, cwd):
-        process = _start(argv, cwd, env, stderr=subprocess.PIPE)
+    process = _start(argv, cwd, env, stderr=subprocess.PIPE)
     try:
         stdout, stderr = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -198,8 +197,7 @@ def stream(
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with interrupt_on_sigterm():
-        with _startable(argv, cwd):
-            process = _start(argv, cwd, env)
+        process = _start(argv, cwd, env)
         try:
             for line in until_silent(_lines(process), waits_for) if waits_for else process.stdout or ():
                 log.write(line)
@@ -208,7 +206,9 @@ def stream(
             process.wait()
         except KeyboardInterrupt:
             log.write(_stop(process, reads=not waits_for))
-            raise _interrupted(argv) from None
+            raise InterruptedBuildError(
+                f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
+            ) from None
         except BaseException:
             _stop(process, reads=not waits_for)  # nothing goes on compiling behind an error of ours
             raise
@@ -244,12 +244,6 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
             yield from lines
 
 
-def _interrupted(argv: Sequence[str]) -> InterruptedBuildError:
-    return InterruptedBuildError(
-        f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there"
-    )
-
-
 def _shown(argv: Sequence[str]) -> str:
     """Return the command as a shell takes it, shortened: whole, it is in the log."""
     line = shlex.join(argv)
@@ -265,35 +259,30 @@ def _ended(returncode: int) -> str:
         return f"was killed by signal {-returncode}"
 
 
-@contextlib.contextmanager
-def _startable(argv: Sequence[str], cwd: Path | None) -> Iterator[None]:
-    """Translate what the system says when a program cannot be started."""
+def _start(
+    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
+) -> subprocess.Popen[str]:
+    """Start a program, and translate what the system says when it cannot be started."""
+    windows = sys.platform == "win32"
     try:
-        yield
+        return subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            encoding="utf-8",
+            errors="replace",
+            process_group=None if windows else 0,
+            creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
+        )
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
             raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None
         raise HostError(f"`{argv[0]}` is not on PATH: install it (`invoke deps` names the package)") from None
     except OSError as error:  # not executable, or made for another machine
         raise HostError(f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine") from None
-
-
-def _start(
-    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
-) -> subprocess.Popen[str]:
-    windows = sys.platform == "win32"
-    return subprocess.Popen(
-        list(argv),
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        encoding="utf-8",
-        errors="replace",
-        process_group=None if windows else 0,
-        creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
-    )
 
 
 @contextlib.contextmanager
@@ -321,8 +310,11 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True) -> str:
 
 def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
     """Ask the group to end until its leader has; return what was still said."""
-    for send, patience in ((_interrupt, INTERRUPT_TIMEOUT_SECONDS), (_terminate, 5.0), (_kill, 5.0)):
-        send(process)
+    for number, patience in ((signal.SIGINT, INTERRUPT_TIMEOUT_SECONDS), (signal.SIGTERM, 5.0), (None, 5.0)):
+        if number is None:
+            _kill(process)
+        else:
+            _signal_group(process, number)
         try:
             # reads on while it waits: a full pipe would keep the program from ending
             if reads:
@@ -333,20 +325,6 @@ def _ended_politely(process: subprocess.Popen[str], *, reads: bool) -> str:
         except KeyboardInterrupt:  # asked twice: no more patience
             continue
     return ""
-
-
-def _interrupt(process: subprocess.Popen[str]) -> None:
-    if sys.platform == "win32":
-        process.send_signal(signal.CTRL_BREAK_EVENT)
-    else:
-        _signal_group(process, signal.SIGINT)
-
-
-def _terminate(process: subprocess.Popen[str]) -> None:
-    if sys.platform == "win32":
-        process.terminate()
-    else:
-        _signal_group(process, signal.SIGTERM)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
@@ -362,8 +340,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.kill()
 
 
-if sys.platform != "win32":
-
-    def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    if sys.platform == "win32":
+        process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
+    else:
         with contextlib.suppress(ProcessLookupError):  # all gone already
             os.killpg(process.pid, number)

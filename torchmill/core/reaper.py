@@ -4,8 +4,6 @@ Compilers have a guard for that, containers a watchdog; this is for everything e
 being made, pip, git, and what they start.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

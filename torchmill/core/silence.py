@@ -1,7 +1,5 @@
 """How long what others send may stay away: told after 15 seconds, ended after 60."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

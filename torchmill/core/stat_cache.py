@@ -3,8 +3,6 @@
 A memory that is lost, or does not fit, costs time and nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -119,7 +117,8 @@ def stat_file(path: Path | str) -> FileStat | None:
         seen = os.stat(path)  # noqa: PTH116 (a thousand times)
     except OSError:
         return None
-    return FileStat(stat_fields(seen), changed_at_ns(seen))
+    # what changes when a file does: nobody sets back size, both times and number at once
+    return FileStat(f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}", changed_at_ns(seen))
 
 
 def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileStat:
@@ -143,11 +142,6 @@ def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileSta
         for name in sorted(found):
             whole.update(os.fsencode(f"{name}\0") + found[name])
     return FileStat(whole.hexdigest(), newest)
-
-
-def stat_fields(seen: os.stat_result) -> str:
-    """Return what changes when a file does: nobody sets back size, both times and number at once."""
-    return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}"
 
 
 def changed_at_ns(seen: os.stat_result) -> int:

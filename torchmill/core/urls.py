@@ -1,7 +1,5 @@
 """URLs that users pass: checked before use, and shown without secrets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from urllib.parse import SplitResult, urlsplit, urlunsplit

@@ -1,9 +1,7 @@
 """Whether a wheel, its manifest, its statement and its SBOM agree, field by field."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ class Reference:
 
     name: str  # says what it should be: "the manifest"
     complete: bool = True  # else only fields that both have count: another release may write other ones
+    documents: Mapping[str, bytes] = field(default_factory=dict)  # that follow from it, by suffix
 
 
 def document_differences(found: Any, expected: Any, reference: Reference, path: str = "") -> list[str]:
@@ -107,14 +106,6 @@ class AgreementCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedDocuments:
-    """What follows from a manifest."""
-
-    documents: Mapping[str, bytes]  # by suffix
-    reference: Reference
-
-
-@dataclass(frozen=True, slots=True)
 class AgreementVerdict:
     """All checks of one wheel."""
 
@@ -170,7 +161,7 @@ def examine_wheel(wheel: Path, original: Path | None = None) -> AgreementVerdict
     return AgreementVerdict(wheel, tuple(checks))
 
 
-def _check_manifest(found: Distribution) -> tuple[AgreementCheck, ExpectedDocuments | None]:
+def _check_manifest(found: Distribution) -> tuple[AgreementCheck, Reference | None]:
     """Return the check of a wheel's manifest, and what follows from a sound one."""
     name = "manifest"
     manifest, problems = _read(dist_files.manifest_path(found.path), "build the wheel again")
@@ -192,7 +183,7 @@ def _check_manifest(found: Distribution) -> tuple[AgreementCheck, ExpectedDocume
     try:
         ours = manifest.get("builder", {}).get("torchmill") == statement.suite_version()
         documents = dist_files.compose_documents(manifest, found.path)
-        return check, ExpectedDocuments(documents, Reference("the manifest", complete=ours))
+        return check, Reference("the manifest", complete=ours, documents=documents)
     except DAMAGED as error:
         return AgreementCheck(name, "", (_describe_damage(error),)), None
 
@@ -222,7 +213,7 @@ def _check_document(
     name: str,
     suffix: str,
     found: Distribution,
-    expected: ExpectedDocuments | None,
+    expected: Reference | None,
     read: Callable[[Distribution, Mapping[str, Any]], tuple[str, Iterable[str]]],
 ) -> AgreementCheck:
     """Return the check of a document: against the manifest, and the wheel where that does not say enough.
@@ -242,8 +233,8 @@ def _check_document(
         if expected is None:
             return AgreementCheck(name, summary, tuple(not_of_wheel))
         composed = parse_json_object(expected.documents[suffix])
-        wrong = document_differences(document, composed, expected.reference)
-        return AgreementCheck(name, summary, tuple(wrong if expected.reference.complete else [*wrong, *not_of_wheel]))
+        wrong = document_differences(document, composed, expected)
+        return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
     except _AnotherKindError as error:
         return AgreementCheck(name, "", (str(error),))
     except DAMAGED as error:  # a document may say anything
@@ -255,8 +246,6 @@ class _AnotherKindError(Exception):
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
-    from torchmill.wheel import statement
-
     types = document.get("_type"), document.get("predicateType")
     if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
         raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance")

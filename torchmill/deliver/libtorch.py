@@ -1,7 +1,5 @@
 """Make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -209,7 +207,11 @@ def _make_archive(found: VerifiedWheel, parts: ProductParts) -> Path:
         archive = scratch / archive_name(package.import_name, plan.version, system, arch, abi)
         top, members = f"lib{package.import_name}", layout.cache / "members"
         sha256 = write_zip(archive, top, cxx_files(root), _texts(found), members)
-        printed = try_archive(archive, package.checks, _cuda_home(found), consumer, output)
+        home = None
+        if plan.toolkit is not None:
+            host = measurement.measure_host(layout.root)
+            home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
+        printed = try_archive(archive, package.checks, home, consumer, output)
         place = layout.dist / archive.name
         shutil.move(archive, place)
         products.write_record(place, parts, sha256, {"consumer": printed})
@@ -222,10 +224,3 @@ def _texts(found: VerifiedWheel) -> dict[str, str]:
     """Return the two files by which an official archive says what it is."""
     commit = found.manifest.get("commit")
     return {"build-version": f"{found.plan.version}\n"} | ({"build-hash": f"{commit}\n"} if commit else {})
-
-
-def _cuda_home(found: VerifiedWheel) -> str | None:
-    if found.plan.toolkit is None:
-        return None
-    host = measurement.measure_host(found.layout.root)
-    return cuda_toolkit.cuda_placeholders(found.plan, host).get("cuda_home", "/usr/local/cuda")

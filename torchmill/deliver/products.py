@@ -1,7 +1,5 @@
 """Products made from a verified wheel: find the wheel, parse options, reuse an unchanged product."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +38,8 @@ class Product:
 
 def find_unchanged(files: Iterable[Path], parts: ProductParts, stat_cache: StatCache) -> Path | None:
     """Return the file that was made of just these parts and is as it was then; None where there is none."""
-    for file in files:
-        record = dist_files.read_manifest(file)
-        if dict(parts) in _made_of(record) and stat_cache.digest(file) == record.get("sha256"):
-            return file
-    return None
+    same = ((file, record) for file in files if dict(parts) in _made_of(record := dist_files.read_manifest(file)))
+    return next((file for file, record in same if stat_cache.digest(file) == record.get("sha256")), None)
 
 
 def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[str, Any]) -> None:

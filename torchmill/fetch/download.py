@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, report_unwritable
 from torchmill.core.silence import SilentError, silence_limit, until_silent
@@ -19,8 +20,6 @@ from torchmill.core.urls import hide_password, host_of
 
 if TYPE_CHECKING:
     import requests
-
-    from torchmill.core.console import ProgressBar
 
 _CHUNK_BYTES = 1 << 18
 _CONNECT_TIMEOUT_SECONDS = 5.0

@@ -97,9 +97,9 @@ def _page(index: str, project: str) -> str:
 
 def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
     """Return the files that a project's page in HTML lists; its links are relative to its own address."""
-    page = _Links(url)
+    page = _Links()
     page.feed(html)
-    return tuple(page.files)
+    return tuple(_from_json(page.entries, url))
 
 
 def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[Version, IndexFile]]:
@@ -113,43 +113,29 @@ def source_archives(files: Iterable[IndexFile], project: str) -> Iterator[tuple[
 
 def _from_json(entries: Iterable[Mapping[str, Any]], base: str) -> Iterable[IndexFile]:
     for entry in entries:
+        url, fragment = urldefrag(urljoin(base, entry["url"]))
         yield IndexFile(
             name=entry["filename"],
-            url=urldefrag(urljoin(base, entry["url"])).url,
+            url=url,
             requires_python=entry.get("requires-python") or None,
             uploaded=entry.get("upload-time"),
             yanked=bool(entry.get("yanked")),
-            sha256=entry.get("hashes", {}).get("sha256") or _fragment(entry["url"]),
+            sha256=entry.get("hashes", {}).get("sha256") or parse_qs(fragment).get("sha256", [None])[0],
             size=entry.get("size"),
         )
 
 
-def _fragment(link: str) -> str | None:
-    """Return the sha256 at the end of a link."""
-    return parse_qs(urldefrag(link).fragment).get("sha256", [None])[0]
-
-
 class _Links(HTMLParser):
-    """Collect the links of a page; a mirror may give the upload time in data-upload-time."""
+    """Collect the links of a page as JSON says them; a mirror may give the upload time in data-upload-time."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.base = base
-        self.files: list[IndexFile] = []
+        self.entries: list[dict[str, Any]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note the file that a link leads to."""
         attributes = dict(attrs)
-        if tag != "a" or not attributes.get("href"):
-            return
-        url = urldefrag(urljoin(self.base, attributes["href"] or "")).url
-        self.files.append(
-            IndexFile(
-                name=unquote(url.rpartition("/")[2]),
-                url=url,
-                requires_python=attributes.get("data-requires-python") or None,
-                uploaded=attributes.get("data-upload-time"),
-                yanked="data-yanked" in attributes,
-                sha256=_fragment(attributes["href"] or ""),
-            )
-        )
+        if tag == "a" and (link := attributes.get("href")):
+            about = {key: attributes.get(f"data-{key}") for key in ("requires-python", "upload-time")}
+            name = unquote(urldefrag(link).url.rpartition("/")[2])
+            self.entries.append({"filename": name, "url": link, "yanked": "data-yanked" in attributes, **about})

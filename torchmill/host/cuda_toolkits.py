@@ -1,7 +1,5 @@
 """Find the CUDA toolkits of a machine, also those of environment modules, and their parts."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -44,36 +42,31 @@ def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _module_home(file: Path, name: str) -> Path | None:
     """Return the toolkit's folder by a variable that a module sets, or by the folder that it puts on PATH."""
     text = read_text(file)
-    variables = dict(_lua(text, name) if file.suffix == ".lua" else _tcl(text))
+    variables = _lua(text, name) if file.suffix == ".lua" else _tcl(text)
     home = next((variables[name] for name in _HOMES if name in variables), None)
     if home is None and variables.get("PATH", "").endswith("/bin"):
         home = variables["PATH"].removesuffix("/bin")
     return Path(home) if home and Path(home).is_absolute() else None
 
 
-def _tcl(text: str) -> Iterator[tuple[str, str]]:
+def _tcl(text: str) -> dict[str, str]:
     known: dict[str, str] = {}
+    found: dict[str, str] = {}
     for command, name, value in _TCL.findall(text):
         filled = re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), value.strip('"{}'))
-        if "$" in filled or "[" in filled:
-            continue
-        if command == "set":
-            known[name] = filled
-        else:
-            yield name, filled
+        if "$" not in filled and "[" not in filled:
+            (known if command == "set" else found)[name] = filled
+    return found
 
 
-def _lua(text: str, module: str) -> Iterator[tuple[str, str]]:
+def _lua(text: str, module: str) -> dict[str, str]:
     name, _, version = module.partition("/")
     known = {"myModuleVersion()": version, "myModuleName()": name, "myModuleFullName()": module}
+    found: dict[str, str] = {}
     for _, variable, value, local, expression in _LUA.findall(text):
-        filled = _lua_value(value or expression, known)
-        if filled is None:
-            continue
-        if local:
-            known[local] = filled
-        else:
-            yield variable, filled
+        if (filled := _lua_value(value or expression, known)) is not None:
+            (known if local else found)[local or variable] = filled
+    return found
 
 
 def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
@@ -81,14 +74,10 @@ def _lua_value(expression: str, known: Mapping[str, str]) -> str | None:
     if match := _LUA_JOINED.fullmatch(expression):
         parts = [_lua_value(part.strip(), known) for part in match[1].split(",")]
         return None if None in parts else "/".join(part for part in parts if part)
-    words = []
-    for word in (part.strip() for part in expression.split("..")):
-        quoted = re.fullmatch(r"([\"'])(.*)\1", word)
-        text = quoted[2] if quoted else known.get(word)
-        if text is None:
-            return None
-        words.append(text)
-    return "".join(words)
+    words = [part.strip() for part in expression.split("..")]
+    quoted = [re.fullmatch(r"([\"'])(.*)\1", word) for word in words]
+    texts = [match[2] if match else known.get(word) for word, match in zip(words, quoted, strict=True)]
+    return None if None in texts else "".join(filter(None, texts))
 
 
 _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
@@ -117,9 +106,8 @@ def find_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunPr
 
 def complete_toolkits(environ: Mapping[str, str], root: Path, home: Path, run: RunProgram) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
-    for one in toolkits_with_compiler(environ, root, home, run):
-        if exists(one.home / "include/cuda_runtime_api.h"):
-            yield one
+    every = toolkits_with_compiler(environ, root, home, run)
+    yield from (one for one in every if exists(one.home / "include/cuda_runtime_api.h"))
 
 
 def toolkits_with_compiler(

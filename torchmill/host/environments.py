@@ -109,7 +109,7 @@ def _has_pip(venv: Path) -> bool:
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
     """Return what is installed in an environment that `provide` filled for this; None where it did not."""
-    if not _is_made_for(venv, wanted):
+    if _read_stamp(venv)[:1] != [wanted]:
         return None
     return sorted(path.name for pattern in _PACKAGES for path in venv.glob(pattern))
 
@@ -117,10 +117,6 @@ def installed_distributions(venv: Path, wanted: str) -> list[str] | None:
 def is_as_filled(venv: Path, wanted: str) -> bool:
     """Tell whether an environment was filled for this, and no file of a package has changed since."""
     return _read_stamp(venv) == [wanted, _packages_stat(venv)]
-
-
-def _is_made_for(venv: Path, wanted: str) -> bool:
-    return _read_stamp(venv)[:1] == [wanted]
 
 
 def _read_stamp(venv: Path) -> list[str]:

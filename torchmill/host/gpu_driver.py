@@ -29,12 +29,9 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
     A forward-compatibility library is passed over: `compat` names its folder.
     """
     folders = [folder for folder in _searched(environ, root) if not _is_compat(root, folder)]
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        for folder in folders:
-            library = _below(root, folder) / name
-            if match := _LIBRARY.fullmatch(real_path(library).name):
-                return match[1]
-    return None
+    libraries = (_below(root, folder) / name for name in ("libcuda.so.1", "libnvidia-ml.so.1") for folder in folders)
+    matches = (_LIBRARY.fullmatch(real_path(library).name) for library in libraries)
+    return next((match[1] for match in matches if match), None)
 
 
 def kernel_driver_version(root: Path) -> str | None:
@@ -54,18 +51,13 @@ def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
     query = ("nvidia-smi", "--format=csv,noheader")
     said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
     if said.strip():
-        return tuple(_gpu(line) for line in said.splitlines() if line.strip())
+        rows = [[word.strip() for word in line.partition(",")] for line in said.splitlines() if line.strip()]
+        return tuple(Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows)
     files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
     models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
     found = tuple(Gpu(model[1]) for model in models if model)
     board = read_text(root / "proc/device-tree/model").rstrip("\0\n")
     return found or ((Gpu(board),) if "Jetson" in board else ())
-
-
-def _gpu(line: str) -> Gpu:
-    name, _, capability = line.partition(",")
-    capability = capability.strip()
-    return Gpu(name.strip(), capability if _CAPABILITY.fullmatch(capability) else None)
 
 
 def _is_compat(root: Path, folder: str) -> bool:

@@ -30,7 +30,8 @@ print(json.dumps([sys.implementation.name, version, sysconfig.get_paths()["inclu
 def installed_interpreters(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the CPythons found, "3.10" or "3.13t" to executable, oldest first; runs nothing."""
     found = _candidates(environ, home)
-    return {version: found[version][0] for version in sorted(found, key=_oldest_first)}
+    oldest_first = sorted(found, key=lambda one: (int(one.rstrip("t").partition(".")[2]), one.endswith("t")))
+    return {version: found[version][0] for version in oldest_first}
 
 
 def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
@@ -235,7 +236,3 @@ def _numbers(folder: Path) -> tuple[int, ...] | None:
     if len(numbers) == 1 and (packed := str(numbers[0])).startswith("3") and len(packed) > 1:
         return 3, int(packed[1:])
     return numbers if len(numbers) > 1 and numbers[0] == 3 else None  # noqa: PLR2004 (Python 3)
-
-
-def _oldest_first(version: str) -> tuple[int, bool]:
-    return int(version.rstrip("t").partition(".")[2]), version.endswith("t")

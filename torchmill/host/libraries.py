@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.dataclass import dataclass
-from torchmill.core.files import find_paths
+from torchmill.core.files import find_paths, is_file, read_text
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 
@@ -68,8 +68,8 @@ def header_version(name: str, folders: Iterable[Path]) -> str | None:
     """Return the first version that the headers of a library tell; "" where none does, None without any."""
     version = None
     for folder in folders:
-        texts = [_text(folder / file) for file in _HEADERS[name].files]
-        if found := [text for text in texts if text is not None]:
+        headers = [folder / file for file in _HEADERS[name].files]
+        if found := [read_text(file) for file in headers if is_file(file)]:
             version = parse_header_version(name, "\n".join(found))
         if version:
             break
@@ -95,10 +95,3 @@ def _folders(environ: Mapping[str, str], root: Path) -> Iterator[Path]:
     yield root / "opt/homebrew/include"
     yield from find_paths(root / "opt/homebrew/opt", "*/include")  # libomp is in no common folder
     yield from (root / "opt/intel/oneapi/mkl/latest/include", root / "opt/intel/mkl/include")
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None

@@ -1,7 +1,5 @@
 """The memory and processors that this process may use: physical, control groups, ulimit, Slurm."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -178,19 +176,13 @@ def _hierarchies(root: Path, controller: str) -> Iterator[tuple[int, list[Path]]
         if version == 1 and controller not in controllers:
             continue
         group = groups.get(controller if version == 1 else "")
-        below = _relative_parts(group, base) if group is not None else None
-        if below is not None:
+        if group is None:
+            continue
+        # the way from the group that is mounted; where its path is another namespace's, or its names are not to
+        # be seen, the mount itself is what is left
+        below = group.relative_to(base).parts if group.is_relative_to(base) else ()
+        if ".." not in below:  # what lies outside of the namespace begins with that
             yield version, [point.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
-
-
-def _relative_parts(group: PurePosixPath, base: PurePosixPath) -> tuple[str, ...] | None:
-    """Return the way from the group that is mounted to a process's own; None where there is no such way.
-
-    Both are told as a namespace sees them, in which what lies outside begins with "..".
-    """
-    inside = group.relative_to(base).parts if group.is_relative_to(base) else ()
-    # the path is another namespace's, or its names are not to be seen: the mount itself is what is left
-    return None if ".." in inside else inside
 
 
 def _groups(root: Path) -> dict[str, PurePosixPath]:
@@ -212,14 +204,10 @@ def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Pa
         fields = left.split(" ")
         if kind not in {"cgroup", "cgroup2"} or len(fields) < 5:  # noqa: PLR2004 - proc(5) counts them
             continue
-        base, point = (_unescape(field) for field in fields[3:5])
+        # a path as it is: mountinfo writes a blank as a backslash and 040
+        base, point = (_OCTAL.sub(lambda match: chr(int(match[1], 8)), field) for field in fields[3:5])
         controllers = frozenset(options.rpartition(" ")[2].split(","))
         yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
-
-
-def _unescape(field: str) -> str:
-    """Return a path as it is: mountinfo writes a blank as a backslash and 040."""
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +239,8 @@ class LimitMeter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._granted = _slurm_memory(environ)
-        self._granted_cores = _slurm_cores(environ)
+        count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
+        self._granted_cores = [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
         self._memory = _Limits(lambda: memory_limits(root), clock)
         self._cores = _Limits(lambda: core_limits(root), clock)
 
@@ -265,7 +254,11 @@ class LimitMeter:
 
     def readings(self, used: int = 0) -> list[LimitReading]:
         """Return every limit on memory as it stands; `used` counts against grants that nobody measures."""
-        return [_physical(), *(replace(one, used=used) for one in self._granted), *self._memory.read()]
+        import psutil
+
+        seen = psutil.virtual_memory()
+        physical = LimitReading("physical memory", seen.total, seen.total - seen.available)
+        return [physical, *(replace(one, used=used) for one in self._granted), *self._memory.read()]
 
     def quotas(self) -> list[CpuQuota]:
         """Return every limit on processors as it stands."""
@@ -329,13 +322,6 @@ class _Limits(Generic[_T]):
             return None
 
 
-def _physical() -> LimitReading:
-    import psutil
-
-    seen = psutil.virtual_memory()
-    return LimitReading("physical memory", seen.total, seen.total - seen.available)
-
-
 def _affinity() -> CpuQuota:
     if sys.platform == "linux":
         return CpuQuota("processors of this machine given to this process", len(os.sched_getaffinity(0)))
@@ -350,11 +336,6 @@ def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
         if each and count:  # 0 is all of the machine
             found.append(LimitReading(name, each * count * 2**20))
     return found
-
-
-def _slurm_cores(environ: Mapping[str, str]) -> list[CpuQuota]:
-    count = _slurm_number(environ, "SLURM_CPUS_ON_NODE")
-    return [CpuQuota("SLURM_CPUS_ON_NODE", count)] if count else []
 
 
 def _slurm_number(environ: Mapping[str, str], name: str) -> int:

@@ -24,18 +24,14 @@ def machines_of_binary(path: Path) -> frozenset[str]:
         return frozenset()
     if start.startswith(b"\x7fELF"):
         order = "<" if start[5] == 1 else ">"
-        return _known(_ELF, struct.unpack_from(f"{order}H", start, 18)[0])
-    if struct.unpack_from("<I", start)[0] == _THIN:
-        return _known(_MACH, struct.unpack_from("<I", start, 4)[0])
-    magic, count = struct.unpack_from(">II", start)
-    if magic == _FAT and count <= (len(start) - 8) // 20:  # a Java class has the same magic
-        kinds = (struct.unpack_from(">I", start, 8 + 20 * index)[0] for index in range(count))
-        return frozenset(_MACH[kind] for kind in kinds if kind in _MACH)
-    return frozenset()
-
-
-def _known(names: dict[int, str], number: int) -> frozenset[str]:
-    return frozenset({names[number]} if number in names else ())
+        names = [_ELF.get(struct.unpack_from(f"{order}H", start, 18)[0])]
+    elif struct.unpack_from("<I", start)[0] == _THIN:
+        names = [_MACH.get(struct.unpack_from("<I", start, 4)[0])]
+    else:
+        magic, count = struct.unpack_from(">II", start)
+        is_fat = magic == _FAT and count <= (len(start) - 8) // 20  # a Java class has the same magic
+        names = [_MACH.get(struct.unpack_from(">I", start, 8 + 20 * index)[0]) for index in range(count * is_fat)]
+    return frozenset(filter(None, names))
 
 
 SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}

@@ -1,7 +1,5 @@
 """The processor that a build is for: what its name means to the compiler, and what it demands of a machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -96,16 +96,13 @@ _CONDA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")
 def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
     """Return every installed package and its version."""
     if manager == "conda":
-        return _of_conda(Path(environ.get("CONDA_PREFIX", "")))
+        records = find_paths(Path(environ.get("CONDA_PREFIX", ""), "conda-meta"), "*.json")
+        matches = (_CONDA.fullmatch(path.stem) for path in records)
+        return {match["name"]: match["version"] for match in matches if match}
     rows = [line.split() for line in run(_LISTING[manager]).splitlines()]
     if manager == "brew":
         return {row[0]: row[-1] for row in rows if row}
     return {row[1]: row[2] for row in rows if row[:1] == ["installed"] and len(row) > 2}  # noqa: PLR2004
-
-
-def _of_conda(prefix: Path) -> dict[str, str]:
-    matches = (_CONDA.fullmatch(path.stem) for path in find_paths(prefix / "conda-meta", "*.json"))
-    return {match["name"]: match["version"] for match in matches if match}
 
 
 def system_codename() -> dict[str, str]:

@@ -1,7 +1,5 @@
 """The toolkits, libraries and compilers in the user's cache, by their records."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Set up the compiler cache of a build: ccache or sccache, local and shared."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re
@@ -81,6 +79,23 @@ class CacheHits:
         return text
 
 
+@dataclass(frozen=True, slots=True)
+class CcacheProgram:
+    """A ccache of this machine."""
+
+    path: str
+    version: str | None
+    features: frozenset[str]  # "http-storage"; none before 4.4
+
+    def supports(self, remote: RemoteCache) -> bool:
+        """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
+        return f"{remote.scheme}-storage" in self.features
+
+    def __str__(self) -> str:
+        """Return "ccache 4.7.5"."""
+        return f"ccache {self.version}" if self.version else "ccache"
+
+
 def set_up_cache(site: CacheSite) -> CompilerCache:
     """Return the cache of a build; what it has to do without is noted.
 
@@ -96,7 +111,7 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     path = site.host.tools.get("ccache")
     first = probe_ccache(path) if path else None
     if shared is not None and not (first is not None and first.supports(shared)):
-        if sccache.sccache_supports(shared):
+        if shared.scheme in sccache.KINDS:
             found = _sccache(site, shared)
             if first is None:
                 return found
@@ -116,21 +131,17 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
-        variables["CCACHE_EXTRAFILES"] = str(_identities(site))
+        # a file that says which compilers these are, whatever their paths are: ccache reads all of it
+        compilers = compiler_identity.chosen_compilers(site.environ)
+        text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
+        file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not file.is_file() or file.read_bytes() != text.encode("ascii"):
+            files.write_atomically(file, text)
+        variables["CCACHE_EXTRAFILES"] = str(file)
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
         site.log.unlink(missing_ok=True)
     return CompilerCache("ccache", program.path, program.version, variables, shared)
-
-
-def _identities(site: CacheSite) -> Path:
-    """Return a file that says which compilers these are, whatever their paths are: ccache reads all of it."""
-    compilers = compiler_identity.chosen_compilers(site.environ)
-    text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
-    file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not file.is_file() or file.read_bytes() != text.encode("ascii"):
-        files.write_atomically(file, text)
-    return file
 
 
 def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
@@ -209,23 +220,6 @@ _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED = ("remote_storage_hit", "secondary_storage_hit")
 _SILENT = tuple(f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout"))
-
-
-@dataclass(frozen=True, slots=True)
-class CcacheProgram:
-    """A ccache of this machine."""
-
-    path: str
-    version: str | None
-    features: frozenset[str]  # "http-storage"; none before 4.4
-
-    def supports(self, remote: RemoteCache) -> bool:
-        """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
-        return f"{remote.scheme}-storage" in self.features
-
-    def __str__(self) -> str:
-        """Return "ccache 4.7.5"."""
-        return f"ccache {self.version}" if self.version else "ccache"
 
 
 def probe_ccache(path: str) -> CcacheProgram:

@@ -4,8 +4,6 @@
 Each can stay as it is while what compiles becomes another: so all that is behind it is read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """A compiler cache that machines share: one setting for all tools."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field

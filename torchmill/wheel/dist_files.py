@@ -1,7 +1,5 @@
 """A verified wheel in dist/ and the files beside it: its manifest, its statement, its SBOM."""
 
-from __future__ import annotations
-
 import errno
 import glob
 import json

@@ -1,7 +1,5 @@
 """The SBOM of a wheel, as CycloneDX 1.6: what is in it, what it requires, what it was built with."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import csv
@@ -114,14 +112,13 @@ def _bundled_component(material: Material, hashes: Mapping[str, str]) -> Compone
     path, version = material.notes["path"], material.version or None
     digest = _sha256_hashes(material.digest["sha256"])
     ancestor = Component(name=material.name, version=version, purl=material.purl, hashes=digest)
-    role, place = (ROLE_PROPERTY, material.kind), (PATH_PROPERTY, path)
     return Component(
         name=path.rpartition("/")[2],
         version=version,
         bom_ref=f"{material.kind}:{path}",
         hashes=_sha256_hashes(hashes.get(path)),
         pedigree=Pedigree(ancestors=[ancestor]),
-        properties=[Property(name=name, value=value) for name, value in (role, place)],
+        properties=[Property(name=ROLE_PROPERTY, value=material.kind), Property(name=PATH_PROPERTY, value=path)],
     )
 
 
@@ -132,14 +129,13 @@ def _required_components(headers: Message) -> Iterator[Component]:
         equal = (clause.version for clause in requirement.specifier if clause.operator == "==")
         exact = [version for version in equal if "*" not in version]
         version = exact[0] if len(exact) == 1 else None
-        role, line_of_metadata = (ROLE_PROPERTY, "requires"), (REQUIRES_PROPERTY, line)
         yield Component(
             name=requirement.name,
             version=version,
             bom_ref=f"requires:{line}",
             purl=PackageURL("pypi", name=requirement.name, version=version),
             scope=ComponentScope.OPTIONAL if "extra" in str(requirement.marker) else ComponentScope.REQUIRED,
-            properties=[Property(name=name, value=value) for name, value in (role, line_of_metadata)],
+            properties=[Property(name=ROLE_PROPERTY, value="requires"), Property(name=REQUIRES_PROPERTY, value=line)],
         )
 
 

@@ -1,7 +1,5 @@
 """Leave out of libraries the code for GPUs that none of some GPUs runs."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

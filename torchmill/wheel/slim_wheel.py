@@ -1,7 +1,5 @@
 """Slim a wheel, under a version of its own, or a package in an environment: without code for other GPUs."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
@@ -211,8 +209,7 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
         (record,) = (each.filename for each in infos if DIST_INFO_RECORD.fullmatch(each.filename))
         rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode())) if row}
     changed, described = {each.name for each in staged.libraries}, record.removesuffix("RECORD")
-    table = io.StringIO(newline="")
-    written = csv.writer(table, lineterminator="\n")
+    written: list[Sequence[str]] = []
 
     def renamed(name: str) -> str:
         return DATA_FOLDER.sub(info_name.removesuffix("dist-info") + r"data/", name)
@@ -224,15 +221,12 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
                 mode, name = info.external_attr >> 16 & 0o777, renamed(info.filename)
                 member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
                 target.add_parts(member, zip_archive.stored_parts(source, info))
-                written.writerow([name, *rows[info.filename]])
+                written.append((name, *rows[info.filename]))
         names = sorted(map(renamed, changed))
         names += sorted(f"{info_name}/{path.relative_to(stamped.dist_info)}" for path in stamped.dist_info.rglob("*"))
         paths = ((name, stamped.root / name) for name in names if name != f"{info_name}/RECORD")
         files = [wheel_writer.member_source(name, path, path.stat()) for name, path in paths if path.is_file()]
-        for name, content in compressor.add_files(target, files):
-            written.writerow([name, wheel_writer.record_digest(content.sha256), content.size])
-        written.writerow([f"{info_name}/RECORD", "", ""])
-        compressor.add_bytes(target, f"{info_name}/RECORD", table.getvalue().encode())
+        compressor.add_recorded(target, files, f"{info_name}/RECORD", written)
         target.close()
     return str(compressor.codec)
 
@@ -288,8 +282,6 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
             shutil.copymode(library.path, smaller)
             digest = wheel_writer.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]
-        table = io.StringIO(newline="")
-        csv.writer(table, lineterminator="\n").writerows(rows.values())
         for path, smaller in fresh.items():
             smaller.replace(path)
-        write_atomically(package.record, table.getvalue())
+        write_atomically(package.record, wheel_writer.format_record(rows.values()))

@@ -3,8 +3,6 @@
 https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Read a wheel file: its name, METADATA and digest, and whether its tags and RECORD are true."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib
@@ -19,12 +17,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from packaging.tags import Tag, parse_tag
-from packaging.utils import (
-    InvalidWheelFilename,
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from torchmill.core.errors import DeliveryError

@@ -1,7 +1,5 @@
 """`invoke status` lists what is stored and how big it is; `invoke clean` removes what its filters choose."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time
@@ -207,7 +205,12 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
             "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
         }
         return dumps(data, indent=1)
-    lines = [*_stored_table(usages)]
+    rows: list[Sequence[str]] = []
+    for kind in KINDS:
+        if members := [usage for usage in usages if usage.item.kind == kind.name]:
+            total = format_bytes(add_up(one.usage for one in members).size)
+            rows += [(kind.name, total, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
+    lines = [format_table(("stored", "size", "last needed", ""), rows)] if rows else []
     lines.append(f"{format_bytes(size)} in total; a file with several names counts in each item, and once here")
     if leftovers:
         lines.append(f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it")
@@ -217,32 +220,18 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _stored_table(usages: Sequence[StoredUsage]) -> Iterator[str]:
-    """Yield a table with a section for each kind."""
-    rows: list[Sequence[str]] = []
-    for kind in KINDS:
-        if members := [usage for usage in usages if usage.item.kind == kind.name]:
-            size = format_bytes(add_up(one.usage for one in members).size)
-            rows += [(kind.name, size, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
-    if rows:
-        yield format_table(("stored", "size", "last needed", ""), rows)
-
-
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each of the largest items of a kind, and one for all others."""
     ordered = sorted(usages, key=lambda one: -one.usage.size)
     count = len(ordered) if len(ordered) <= _SHOWN_ITEMS + 1 else _SHOWN_ITEMS
+    half = _NAME_CHARACTERS // 2
     for item, usage, busy in ordered[:count]:
-        yield f"  {_short_name(item.name)}", format_bytes(usage.size), _ago(item.used), busy
+        name = item.name  # those of caches have long digests as names
+        short = name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}…{name[-half:]}"
+        yield f"  {short}", format_bytes(usage.size), _ago(item.used), busy
     if rest := ordered[count:]:
         size = format_bytes(add_up(one.usage for one in rest).size)
         yield f"  and {len(rest)} more", size, _ago(max(one.item.used for one in rest)), ""
-
-
-def _short_name(name: str) -> str:
-    """Return a name that fits; items of caches have long digests as names."""
-    half = _NAME_CHARACTERS // 2
-    return name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}…{name[-half:]}"
 
 
 def _ago(used: float) -> str:
@@ -282,9 +271,9 @@ def clean(  # noqa: PLR0917 - every one is an option
         return CommandOutput(dumps(data, indent=1), require)
     would_be = "would be " if dry_run else ""
     rows: list[Sequence[str]] = []
-    for name in dict.fromkeys(kind.name for kind in KINDS):
-        if members := [usage for usage in usages if usage.item.kind == name]:
-            rows += [(f"{would_be}removed: {name}", "", ""), *(row[:3] for row in _rows(members))]
+    for one in KINDS:
+        if members := [usage for usage in usages if usage.item.kind == one.name]:
+            rows += [(f"{would_be}removed: {one.name}", "", ""), *(row[:3] for row in _rows(members))]
     lines = [format_table(("", "size", "last needed"), rows)] if rows else []
     lines += [f"kept: {item.kind} {item.name}: {why}" for item, why in outcome.kept]
     freed, left = outcome.total.freed, shutil.disk_usage(nearest_existing(layout.root)).free

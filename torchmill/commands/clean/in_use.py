@@ -1,5 +1,6 @@
 """Which processes and locks use a folder at the moment."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -93,16 +94,11 @@ def list_processes() -> RunningProcesses:
         if info["pid"] != os.getpid():
             words = tuple(info["cmdline"] or ())
             process = RunningProcess(info["pid"], words, info["exe"] or "", info["cwd"] or "")
-            environ = _environ(one) if process.may_build else None
-            processes.append(replace(process, environ=environ))
+            if process.may_build:
+                with contextlib.suppress(psutil.Error, OSError):
+                    process = replace(process, environ=one.environ())
+            processes.append(process)
     return RunningProcesses(tuple(processes))
-
-
-def _environ(process: psutil.Process) -> Mapping[str, str] | None:
-    try:
-        return process.environ()
-    except (psutil.Error, OSError):
-        return None
 
 
 def find_occupant(locks: Iterable[Path]) -> str:

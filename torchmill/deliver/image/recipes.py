@@ -1,7 +1,5 @@
 """Dockerfiles of builders, dev containers and small runtime images, and the wheels that go into the last."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Sequence
@@ -154,8 +152,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     if found.suite not in base.pythons:
         raise ConfigError(
             f"{base.named} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
-            f"take a newer --python, "
-            "or give an image that has both with --base",
+            "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )
     blocks = [

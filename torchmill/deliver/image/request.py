@@ -1,7 +1,5 @@
 """What image is wanted: what a user said, checked against the facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,9 +112,7 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
         said.base,
         said.index,
-        ";".join(
-            sorted({one.capability.name for name in said.gpus for one in find_gpus(facts, name)}, key=capability_key)
-        ),
+        _arch_list(facts, said.gpus),
     )
 
 

@@ -4,8 +4,6 @@ Files appear before the pages that name them, pages are changed before files go,
 a run will write is noted before it starts: a run that was stopped is gone on with.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -277,7 +275,10 @@ def write_folder(out: Path, wanted: IndexContents, before: IndexState, how: str)
         changed = [place for place, digest in digests.items() if found.get(place) != digest]
         stale = sorted(ours - digests.keys(), key=lambda place: place.endswith((".whl", METADATA)))
         if changed or stale:
-            save_state(out, replace(before, written=_both(before.written, digests)))
+            both = dict(before.written)
+            for place, digest in digests.items():
+                both[place] = tuple(dict.fromkeys((*both.get(place, ()), digest)))
+            save_state(out, replace(before, written=both))
         _fill(out, wanted, set(changed), how)
         _remove(out, stale)
         save_state(out, replace(wanted.state, written={place: (sha,) for place, sha in digests.items()}))
@@ -326,9 +327,8 @@ def _require_untouched(out: Path, found: Mapping[str, str], before: IndexState, 
     ]
     if changed:
         raise DeliveryError(
-            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have it "
-            f"written again, or name "
-            "another folder with --out",
+            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have it written "
+            "again, or name another folder with --out",
             code="changed-by-hand",
         )
 
@@ -338,12 +338,6 @@ def _sha256(out: Path, place: str, source: ScannedWheel | None) -> str:
     if source and stat_wheel(out / place).split()[:2] == source.look.split()[:2]:
         return source.entry.sha256
     return files.hash_file(out / place)
-
-
-def _both(before: Mapping[str, tuple[str, ...]], digests: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    fresh = {place: (sha256,) for place, sha256 in digests.items()}
-    places = before.keys() | fresh.keys()
-    return {place: tuple(dict.fromkeys((*before.get(place, ()), *fresh.get(place, ())))) for place in places}
 
 
 def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) -> None:

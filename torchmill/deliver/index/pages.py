@@ -1,14 +1,11 @@
 """The pages of a static package index: contents, layout, yanked versions (PEP 503, 592, 658, 691)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -68,7 +65,7 @@ class IndexEntry:
 
 def make_entry(wheel: Distribution, uploaded: str) -> IndexEntry:
     """Return the entry of a wheel."""
-    headers = HeaderParser().parsestr(wheel.metadata.decode("utf-8", "replace"))
+    headers = wheel_file.parse_headers(wheel.metadata)
     data = {
         "size": wheel.size,
         "sha256": wheel.sha256,

@@ -1,7 +1,5 @@
 """`invoke serve`: serve an index on this machine's own address."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import re

@@ -1,16 +1,13 @@
 """A bucket of S3, or of a store that speaks like it: boto3 brings files there."""
 
-from __future__ import annotations
-
 import base64
-import hashlib
 import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from torchmill.core.errors import DeliveryError, HostError, NetworkError
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 
 # bytes of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
 LARGEST = 5 * 2**30
@@ -27,7 +24,7 @@ class BucketTarget(PublishTarget):
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself
 
     @classmethod
-    def from_address(cls, bucket: str, path: str) -> BucketTarget:
+    def from_address(cls, bucket: str, path: str) -> Self:
         """Return a bucket. Raises HostError where boto3 is missing."""
         try:
             import boto3
@@ -66,11 +63,8 @@ class BucketTarget(PublishTarget):
         kept = answer.get("ChecksumSHA256", "")
         if kept and "-" not in kept:  # that of an upload in parts is no digest of the file
             return base64.b64decode(kept).hex()
-        digest = hashlib.sha256()
         body = self._call("get_object", Key=self.prefix + file.name)["Body"]
-        for chunk in body.iter_chunks(1 << 20):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return digest_parts(body.iter_chunks(1 << 20))[0]
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file, on the condition that there is none of its name; S3 checks its digest."""
@@ -101,9 +95,8 @@ class BucketTarget(PublishTarget):
         except BotoCoreError as error:
             words = str(error).partition("\n")[0]
             raise NetworkError(
-                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, "
-                "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the "
-                "command again to go on",
+                f"{self.name} cannot be reached ({words}): boto3 takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+                "AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command again to go on",
                 code="host-unreachable",
             ) from None
 

@@ -1,12 +1,9 @@
 """Upload wheels to a GitHub release by its REST API."""
 
-from __future__ import annotations
-
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import requests
@@ -14,7 +11,7 @@ import requests
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.urls import redact_url
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 
 API_TIMEOUT_SECONDS = 60  # seconds without an answer
 _VERSION = "2022-11-28"
@@ -142,7 +139,7 @@ class GithubReleases(PublishTarget):
     broken: dict[str, int] = field(default_factory=dict)  # asset of which only a part came -> its id
 
     @classmethod
-    def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> GithubReleases:
+    def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> Self:
         """Return the releases of a repository, with the token of the environment. Raises ConfigError."""
         token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
         if not token:
@@ -187,8 +184,9 @@ class GithubReleases(PublishTarget):
     def upload(self, file: UploadFile) -> None:
         """Upload a file to its release, which is made as a draft where there is none."""
         tag = self._tag(file)
-        release = self.found.get(tag) or self._draft(tag)
-        self.found[tag] = release
+        if (release := self.found.get(tag)) is None:
+            fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
+            release = self.found[tag] = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
         if (broken := self.broken.pop(file.name, None)) is not None:
             self.api.call("DELETE", f"/repos/{self.repository}/releases/assets/{broken}")
         address = str(release["upload_url"]).partition("{")[0]  # a template of RFC 6570
@@ -218,17 +216,9 @@ class GithubReleases(PublishTarget):
         path = f"/repos/{self.repository}/releases/{release}/assets"
         return list(self.api.pages(path, f"{self.name}: the release is gone: run the command again"))
 
-    def _draft(self, tag: str) -> Release:
-        fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
-        draft: Release = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
-        return draft
-
     def _digest(self, asset: Mapping[str, Any]) -> str:
         """Return an asset's sha256: as GitHub says, or of its bytes where it says none (before June 2025)."""
         kind, _, said = str(asset.get("digest") or "").partition(":")
         if kind == "sha256":
             return said
-        digest = hashlib.sha256()
-        for chunk in self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}"):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return digest_parts(self.api.content(f"/repos/{self.repository}/releases/assets/{asset['id']}"))[0]

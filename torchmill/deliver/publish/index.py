@@ -1,9 +1,6 @@
 """A package index that takes uploads: twine brings them, with its own configuration."""
 
-from __future__ import annotations
-
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -14,7 +11,7 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 from urllib.parse import urlsplit
 
 import requests
@@ -24,7 +21,7 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, DeliveryError, HostError, NetworkError, SourceError
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
 from torchmill.fetch import package_index
 from torchmill.fetch.download import read_chunks
 
@@ -54,7 +51,7 @@ class IndexTarget(PublishTarget):
     takes_documents: ClassVar[bool] = False
 
     @classmethod
-    def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> IndexTarget:
+    def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> Self:
         """Return the index at an address, or of a section of ~/.pypirc. Raises ConfigError."""
         section = to.removeprefix("pypirc:") if to.startswith("pypirc:") else ""
         upload, *said = _section(section, environ) if section else (to, "", "")
@@ -120,22 +117,18 @@ class IndexTarget(PublishTarget):
 
     def _read_back(self, session: requests.Session, file: package_index.IndexFile) -> tuple[str, int]:
         """Return the sha256 of what the index has for a file, and how many bytes that is."""
-        digest, size = hashlib.sha256(), 0
         # whoever else keeps the file is not told the password
         asked = session if _server(file.url) == _server(self.simple) else requests.Session()
         try:
             with contextlib.closing(read_chunks(asked, file.url, {})) as chunks:
                 next(chunks)
-                for chunk in cast("Iterator[bytes]", chunks):
-                    digest.update(chunk)
-                    size += len(chunk)
+                return digest_parts(cast("Iterator[bytes]", chunks))
         except (*package_index.READ_ERRORS, SourceError) as error:
             raise NetworkError(
                 f"{urls.redact_url(file.url)} cannot be read to compare it ({type(error).__name__}), as "
                 f"{urls.redact_url(self.simple)} lists no sha256 and size for it: try again",
                 code="index-unreadable",
             ) from None
-        return digest.hexdigest(), size
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file with twine. Raises DeliveryError with what the index says, or NetworkError."""
@@ -197,12 +190,8 @@ class IndexTarget(PublishTarget):
 
 def _hash_start(file: UploadFile, size: int) -> str:
     """Return the sha256 of the first bytes of a file."""
-    digest = hashlib.sha256()
     with file.path.open("rb") as content:
-        while size > 0 and (chunk := content.read(min(size, 1 << 20))):
-            digest.update(chunk)
-            size -= len(chunk)
-    return digest.hexdigest()
+        return digest_parts(content.read(min(size - at, 1 << 20)) for at in range(0, size, 1 << 20))[0]
 
 
 def _server(url: str) -> str:

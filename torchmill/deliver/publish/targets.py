@@ -1,7 +1,5 @@
 """Where wheels can be published, by the argument of --to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Its last line of stdout is a JSON object that says how a failed upload ended: {"kind", "status", "text"}.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -33,16 +31,14 @@ def main(arguments: list[str]) -> int:
             twine.cli.dispatch(["upload", *arguments[1:]])
     except Exception as error:  # noqa: BLE001 - whatever it is, twine's caller says it
         answer = getattr(error, "response", None)
-        text = " ".join((f"{answer.reason} {_gist(answer.text)}" if answer is not None else str(error)).split())
-        status = None if answer is None else answer.status_code
+        status, text = None, str(error)
+        if answer is not None:  # its text may be a page, of which the words are shown
+            words = re.sub(r"<style.*?</style>|<[^>]*>", " ", answer.text, flags=re.DOTALL)
+            status, text = answer.status_code, f"{answer.reason} {words[:_LONGEST]}"
+        text = " ".join(text.split())
         print(json.dumps({"kind": type(error).__name__, "status": status, "text": text}))  # noqa: T201 - the answer
         return 1
     return 0
-
-
-def _gist(body: str) -> str:
-    """Return the words of an answer, which may be a page."""
-    return re.sub(r"<style.*?</style>|<[^>]*>", " ", body, flags=re.DOTALL)[:_LONGEST]
 
 
 if __name__ == "__main__":

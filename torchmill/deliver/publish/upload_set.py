@@ -1,7 +1,5 @@
 """The files to publish, what a target of them is and has already; a folder as a target."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time
@@ -72,13 +70,21 @@ class PublishTarget(ABC):
         """Show what was brought, where that is kept back until all of it is there."""
 
 
+def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
+    """Return the sha256 of what comes in parts, and how many bytes that is."""
+    digest, size = hashlib.sha256(), 0
+    for part in parts:
+        digest.update(part)
+        size += len(part)
+    return digest.hexdigest(), size
+
+
 def upload_files(wheel: Distribution, suffixes: Iterable[str]) -> Iterator[UploadFile]:
     """Yield the documents of a wheel that are there, then the wheel: who finds it finds them, too."""
     for suffix in suffixes:
         path = dist_files.document_path(wheel.path, suffix)
         if path.is_file():
-            content = path.read_bytes()
-            yield UploadFile(path, hashlib.sha256(content).hexdigest(), len(content), wheel)
+            yield UploadFile(path, *digest_parts([path.read_bytes()]), wheel)
     yield UploadFile(wheel.path, wheel.sha256, wheel.size, wheel)
 
 
@@ -92,9 +98,8 @@ def files_to_upload(files: Iterable[UploadFile], there: Mapping[str, str], place
     if others:
         told = "; ".join(f"{file.name} (sha256 {file.sha256} here, {there[file.name]} there)" for file in others)
         raise DeliveryError(
-            f"{place} has a different file of the same name, which is never replaced: {told}: give "
-            f"the new one a "
-            "new version or label, or remove the old one yourself",
+            f"{place} has a different file of the same name, which is never replaced: {told}: give the new one "
+            "a new version or label, or remove the old one yourself",
             code="file-exists",
         )
     return [file for file in every if file.name not in there]

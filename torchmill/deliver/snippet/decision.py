@@ -1,7 +1,5 @@
 """Decide for each platform of a project which wheels it uses and where they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The wheels on offer for a snippet: in a folder, in an index, or official ones."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +118,7 @@ class WheelOffer:
     build: tuple[int, str] | tuple[()] = ()
 
 
-def offers_of_index(facts: Facts, files: Iterable[IndexFile]) -> tuple[WheelOffer, ...]:
+def offers_of_index(facts: Facts, files: Iterable["IndexFile"]) -> tuple[WheelOffer, ...]:
     """Return what the files of an index are; those that are yanked are left out."""
     found = (_offers(facts, one.name, one.url, one.sha256, {}) for one in files if not one.yanked)
     return tuple(offer for offers in found for offer in offers)
@@ -284,7 +282,7 @@ def _nothing(folder: Path, index: str, why: str) -> str:
     return f"{folder}: {why}: build a wheel (`nox -l` lists the sessions), or name an index with --index"
 
 
-def _page(page: Path) -> tuple[IndexFile, ...]:
+def _page(page: Path) -> "tuple[IndexFile, ...]":
     from torchmill.fetch.package_index import parse_html_page
 
     return parse_html_page(page.read_text("utf-8", "replace"), page.as_uri())

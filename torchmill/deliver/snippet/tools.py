@@ -1,7 +1,5 @@
 """Snippets for uv, Poetry, PDM, pip and pixi: requirements (PEP 508), sources and TOML."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -97,16 +95,9 @@ def _addresses(decision: SnippetDecision, pin: PlatformPin) -> Iterator[str]:
     """Yield a line for each wheel of a pin; where there are several, the Python tells which."""
     here = stock.platforms_marker([pin.arch], decision.platforms)
     for offer in pin.offers:
-        yield _with(f"{pin.package} @ {wheel_address(offer)}", stock.join_markers(here, python_marker(pin, offer)))
-
-
-def python_marker(pin: PlatformPin, offer: WheelOffer) -> str:
-    """Return the marker for the Pythons of one wheel of a pin; "" where it is the only one."""
-    mine = [python for python in pin.pythons if python in offer.pythons]
-    if len(pin.offers) == 1:
-        return ""
-    numbers = sorted({python.rstrip("t") for python in mine}, key=python_key)
-    return " or ".join(f"python_version == '{number}'" for number in numbers)
+        numbers = {python.rstrip("t") for python in pin.pythons if python in offer.pythons and len(pin.offers) > 1}
+        pythons = " or ".join(f"python_version == '{number}'" for number in sorted(numbers, key=python_key))
+        yield _with(f"{pin.package} @ {wheel_address(offer)}", stock.join_markers(here, pythons))
 
 
 def wheel_address(offer: WheelOffer) -> str:

@@ -1,7 +1,5 @@
 """Run an apt of our own, which changes nothing of the system: lists, packages, and `--from debian`."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -13,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torchmill.config.model import Source
 from torchmill.core import process
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, hash_file
 from torchmill.core.locks import hold_folder
@@ -32,6 +31,7 @@ from torchmill.fetch.source.source_dir import (
 )
 
 _ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
+_FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
@@ -59,18 +59,22 @@ class AptArchive:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePackage:
-    """A source package that the archive lists."""
-
+class _ListedPackage:
     name: str
-    version: str  # Debian's, "1.13.1+dfsg-4"
-    tarball: str  # the upstream part's file name
-    sha256: str
+    version: str  # Debian's, "1.13.1+dfsg-4", "11.8.89~11.8.0-5~deb12u1"
 
     @property
     def upstream(self) -> str:
-        """Return the version that its authors gave it: "1.13.1"."""
+        """Return the version that its authors gave it: "1.13.1", "11.8.89~11.8.0"."""
         return upstream_version(self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePackage(_ListedPackage):
+    """A source package that the archive lists."""
+
+    tarball: str  # the upstream part's file name
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +226,10 @@ def parse_showsrc(text: str) -> Iterator[SourcePackage]:
 
 def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
     """Read paragraphs of `Key: value`, whose further lines are indented; keys in lower case."""
-    fields: dict[str, str] = {}
-    key = ""
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if fields:
-                yield fields
-            fields, key = {}, ""
-        elif line[0] in " \t" and key:
-            fields[key] += f"\n{line}"
-        else:
-            key, _, value = line.partition(":")
-            key = key.strip().lower()
-            fields[key] = value.strip()
+    plain = re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n[ \t]*\n", plain):
+        if fields := _FIELD.findall(paragraph):
+            yield {key.lower(): value.rstrip() for key, value in fields}
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -304,22 +297,15 @@ _NAME = re.compile(r"[^\s:(\[<]+")
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryPackage:
+class BinaryPackage(_ListedPackage):
     """A binary package that the archive lists."""
 
-    name: str
-    version: str  # Debian's, "11.8.89~11.8.0-5~deb12u1"
     made_from: str  # the name of its source package
     depends: tuple[tuple[str, ...], ...]  # names; of each group one is needed
     glibc: str | None  # the oldest that it is known to run with
     file: str
     size: int  # bytes
     sha256: str
-
-    @property
-    def upstream(self) -> str:
-        """Return the version that its authors gave it: "11.8.89~11.8.0"."""
-        return upstream_version(self.version)
 
 
 def apt_settings(apt: Apt, architecture: str) -> dict[str, object]:
@@ -413,9 +399,6 @@ def _groups(depends: str) -> Iterable[tuple[str, ...]]:
         if names := tuple(match[0] for match in found if match):
             yield names
 
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 _ETC = Path("/etc/apt")
 _UNREACHABLE = re.compile(

@@ -4,8 +4,6 @@ Not shutil.unpack_archive: of a zip it loses links and modes. Not tarfile's filt
 let links longer than a path may be lead out of the folder (CVE-2025-4517).
 """
 
-from __future__ import annotations
-
 import bz2
 import calendar
 import contextlib
@@ -21,18 +19,16 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import SourceError, TorchmillError
-from torchmill.core.files import hash_file, is_of_system, report_unwritable
+from torchmill.core.files import is_of_system, report_unwritable
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst", ".tar", ".zip")
 _LONGEST_PATH = 2000  # characters
@@ -58,14 +54,6 @@ def unpack_archive(archive: Path, folder: Path, bar: ProgressBar, *, proved: boo
     top.rename(folder)
     shutil.rmtree(root, ignore_errors=True)
     return commit
-
-
-def require_digest(file: Path, sha256: str) -> None:
-    """Raise SourceError where a file has another sha256 than the user gave; "": none was given."""
-    if sha256 and (actual := hash_file(file)) != sha256.lower():
-        raise SourceError(
-            f"{file} has the sha256 {actual}, not {sha256} as you gave: get the right one", code="wrong-digest"
-        )
 
 
 @contextlib.contextmanager

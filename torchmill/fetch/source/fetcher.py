@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
+from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
@@ -26,11 +26,8 @@ from torchmill.fetch.source.source_dir import (
     refuse_unrecorded,
 )
 
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
-
-def fetch_source(request: SourceRequest, layout: Layout, progress: "ProgressDisplay") -> Source:
+def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDisplay) -> Source:
     """Fetch the requested source, complete, and return it; at once if it is there already.
 
     An interrupted fetch is resumed. Raises ConfigError, SourceError, NetworkError, HostError or BusyError.
@@ -108,7 +105,7 @@ def _serves(record: FetchRecord, request: SourceRequest) -> bool:
 
 
 def _fetch(
-    request: SourceRequest, slot: SourceDir, layout: Layout, current: FetchRecord | None, progress: "ProgressDisplay"
+    request: SourceRequest, slot: SourceDir, layout: Layout, current: FetchRecord | None, progress: ProgressDisplay
 ) -> Source:
     """Fetch from the provider that the request names; each is loaded only when it is needed."""
     if request.origin is None:
@@ -120,10 +117,8 @@ def _fetch(
         from torchmill.fetch.source import apt
 
         return apt.fetch_debian(request, slot, layout.cache / DEBIAN, progress)
-    if request.origin == PYPI:
-        from torchmill.fetch.source import local
-
-        return local.fetch_pypi(request, slot, progress)
     from torchmill.fetch.source import local
 
+    if request.origin == PYPI:
+        return local.fetch_pypi(request, slot, progress)
     return local.fetch_local(request, request.origin, slot, progress)

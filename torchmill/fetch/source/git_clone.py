@@ -1,7 +1,5 @@
 """Clone a release: a shallow fetch of one commit with its pinned submodules, resumable and verified."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -11,10 +9,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.model import Source
 from torchmill.core import process
+from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.files import disk_full_error, real_path, report_unwritable, write_atomically
 from torchmill.core.process import CommandError
@@ -35,9 +33,6 @@ from torchmill.fetch.source.git_command import (
     show_git_progress,
 )
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 _RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
@@ -90,7 +85,7 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
     )
 
 
-def _resolve_commit(request: SourceRequest, transport: GitTransport) -> tuple[str, tuple[str, ...], str]:
+def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[str, tuple[str, ...], str]:
     """Return the commit of the requested tag or ref, how to ask for it, and the URL that answered.
 
     How to ask for it: by these refs; by its id where there are none. Raises SourceError where the
@@ -193,9 +188,11 @@ class GitTransport:
 
         Raises NetworkError or SourceError.
         """
-        url, listing = self._first(urls, lambda url: _list_refs(url, patterns))
-        pairs = (line.split("\t", 1) for line in listing.splitlines())
-        return url, {name: commit for commit, name in pairs}
+        url, listing = self._first(
+            urls, lambda url: _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
+        )
+        pairs = (line.partition("\t") for line in listing.splitlines())
+        return url, {name: commit for commit, _, name in pairs if is_commit(commit)}
 
     def obtain(
         self, repository: GitCheckout, commit: str, urls: Sequence[str], run: Run, refs: Sequence[str] = ()
@@ -280,12 +277,6 @@ class GitTransport:
 def _git(*arguments: str) -> str:
     """Return the output of git outside of any repository. Raises CommandError."""
     return process.capture(["git", *arguments], env=git_environment(os.environ))
-
-
-def _list_refs(url: str, patterns: Sequence[str]) -> str:
-    """Return the lines of a repository's refs that match. Raises CommandError, SilentError."""
-    text = _ask_git(["git", "ls-remote", "--", url, *patterns], None, host_of(url))
-    return "\n".join(line for line in text.splitlines() if is_commit(line.partition("\t")[0]))
 
 
 def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:

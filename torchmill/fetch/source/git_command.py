@@ -1,23 +1,18 @@
 """Run git, find repositories, read them, and explain git's errors."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.core import process
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.files import real_path
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar
 
 PROTOCOLS = ("https", "ssh", "git", "file")
 # GitHub answers neither of these any more; old releases name submodules so.

@@ -1,13 +1,10 @@
 """`--from PATH|URL` copies a folder, or unpacks an archive; `--from pypi` takes that of the package index."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -15,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.model import Source
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
@@ -22,12 +20,9 @@ from torchmill.core.urls import hide_password
 from torchmill.fetch import package_index
 from torchmill.fetch.download import download_file
 from torchmill.fetch.package_index import IndexFile
-from torchmill.fetch.source.archive import SUFFIXES, require_digest, unpack_archive
+from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
 from torchmill.fetch.source.source_dir import PYPI, SourceDir, SourceRequest, require_python_project, take_fingerprint
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +112,14 @@ def _bring(request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar
                 f"{name} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
                 code="unknown-archive-type",
             )
-        require_digest(path, request.sha256)
+        actual = hash_file(path)
+        if request.sha256 and actual != request.sha256.lower():
+            raise SourceError(
+                f"{path} has the sha256 {actual}, not {request.sha256} as you gave: get the right one",
+                code="wrong-digest",
+            )
         commit = unpack_archive(path, tree, bar, proved=bool(request.sha256))
-        return LocalOrigin(f"{name} (sha256 {hash_file(path)})", commit if is_commit(commit) else None)
+        return LocalOrigin(f"{name} (sha256 {actual})", commit if is_commit(commit) else None)
     if path.is_dir() and request.sha256:
         raise SourceError(f"{path} is a folder, which has no sha256: leave out --sha256", code="no-digest")
     if not path.is_dir():
@@ -185,9 +185,6 @@ def _inspect_folder(folder: Path) -> tuple[str | None, bool, dict[str, str], set
     ignored = {folder / entry[3:].rstrip("/") for entry in entries if entry.startswith("!!")}
     return read_head(folder), len(ignored) < len(entries), submodules, ignored
 
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 _LISTED_VERSIONS = 8  # in a message
 

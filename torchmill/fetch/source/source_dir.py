@@ -1,7 +1,5 @@
 """What to fetch and from where, and the folder of what was fetched: its checks, publishing by rename."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -10,9 +8,8 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torchmill.config.model import Facts, Package, Release, Source
 from torchmill.core.errors import ConfigError, SourceError
@@ -24,6 +21,91 @@ from torchmill.fetch.source.git_command import git_folder, read_head, run_git, u
 
 WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
 _LISTED_FILES = 5  # in a message
+
+
+RECORD = "source.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFingerprint:
+    """Enough of a tree to see that somebody touched it, without reading its files."""
+
+    files: int
+    newest: int  # nanoseconds
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRecord:
+    """What was fetched, what had been asked for, and how the tree looked then."""
+
+    source: Source
+    asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
+    fingerprint: TreeFingerprint
+    contents: str | None = None  # digest of all files, where no commit stands for them
+
+
+DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRequest:
+    """One source to fetch, and where it may come from."""
+
+    package: Package
+    release: Release
+    ref: str | None = None  # a branch or a commit, in place of the release's tag
+    mirror: str | None = None  # where the repositories are, in place of their own hosts
+    origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi", in place of git
+    sha256: str = ""  # of an archive or what its URL gives; "": not known
+    discard: bool = False  # what was fetched before, and whatever was changed in it
+
+    @property
+    def what(self) -> str:
+        """Return its name in messages."""
+        return f"{self.package.name} {self.ref or self.release.tag}"
+
+    def validate(self) -> None:
+        """Raise ConfigError for options that are invalid, or exclude each other."""
+        if self.origin is not None and self.mirror is not None:
+            raise ConfigError(
+                "--from and --mirror exclude each other: a mirror holds git repositories; give one",
+                code="conflicting-options",
+            )
+        if self.origin is not None and self.ref is not None:
+            raise ConfigError(
+                f"--ref {self.ref} names something in git, which --from does not ask; leave one out",
+                code="conflicting-options",
+            )
+        if self.sha256 and self.origin in {None, DEBIAN, PYPI}:
+            raise ConfigError(
+                "--sha256 is that of an archive: give it with --from PATH|URL", code="conflicting-options"
+            )
+        if self.sha256 and not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(
+                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints", code="invalid-digest"
+            )
+        for name in (self.ref, self.release.tag):
+            if name is not None and (not name or name.startswith("-") or _NOT_IN_A_REF.search(name)):
+                raise ConfigError(
+                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref", code="invalid-ref"
+                )
+        if self.release.tag.startswith(".") or "/" in self.release.tag:
+            raise ConfigError(
+                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases", code="invalid-ref"
+            )
+
+    def ways_out(self) -> str:
+        """Return what a user may do when the usual way to a source is closed."""
+        ways = ["name a mirror of the repositories (`--mirror URL`)"] if self.package.repository else []
+        ways.append("give a folder or an archive (`--from PATH|URL`)")
+        if self.release.version in self.package.debian and self.origin != DEBIAN:
+            ways.append("take it from Debian's source archive (`--from debian`)")
+        if self.package.pypi and self.origin != PYPI:
+            ways.append("take it from PyPI (`--from pypi`)")
+        return " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,28 +390,6 @@ def require_python_project(tree: Path, origin: str) -> None:
         )
 
 
-RECORD = "source.json"
-
-
-@dataclass(frozen=True, slots=True)
-class TreeFingerprint:
-    """Enough of a tree to see that somebody touched it, without reading its files."""
-
-    files: int
-    newest: int  # nanoseconds
-    size: int  # bytes
-
-
-@dataclass(frozen=True, slots=True)
-class FetchRecord:
-    """What was fetched, what had been asked for, and how the tree looked then."""
-
-    source: Source
-    asked: Mapping[str, str | None]  # the request's ref and origin, and the state of a local origin
-    fingerprint: TreeFingerprint
-    contents: str | None = None  # digest of all files, where no commit stands for them
-
-
 def load_source(layout: Layout, package: str, tag: str | None = None) -> Source | None:
     """Return the package's fetched source of `tag`, or the one fetched last; None if there is none.
 
@@ -368,12 +428,9 @@ def read_record(folder: Path) -> FetchRecord | None:
 
 def write_record(folder: Path, record: FetchRecord) -> None:
     """Write a record into the folder of a source."""
-    values: dict[str, Any] = {
-        field.name: getattr(record.source, field.name) for field in fields(Source) if field.name != "path"
-    }
-    values["submodules"] = dict(record.source.submodules)
-    values |= {"asked": dict(record.asked), "fingerprint": asdict(record.fingerprint)}
-    values["contents"] = record.contents
+    asked, fingerprint = dict(record.asked), asdict(record.fingerprint)
+    values = asdict(record.source) | {"asked": asked, "fingerprint": fingerprint, "contents": record.contents}
+    del values["path"]
     write_atomically(folder / RECORD, json.dumps(values, indent=2) + "\n")
 
 
@@ -383,69 +440,6 @@ def refresh_record(folder: Path, record: FetchRecord, seen: TreeFingerprint) -> 
         os.utime(folder / RECORD)
     else:
         write_record(folder, replace(record, fingerprint=seen))
-
-
-DEBIAN, PYPI = "debian", "pypi"  # the words after --from that name no path
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRequest:
-    """One source to fetch, and where it may come from."""
-
-    package: Package
-    release: Release
-    ref: str | None = None  # a branch or a commit, in place of the release's tag
-    mirror: str | None = None  # where the repositories are, in place of their own hosts
-    origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi", in place of git
-    sha256: str = ""  # of an archive or what its URL gives; "": not known
-    discard: bool = False  # what was fetched before, and whatever was changed in it
-
-    @property
-    def what(self) -> str:
-        """Return its name in messages."""
-        return f"{self.package.name} {self.ref or self.release.tag}"
-
-    def validate(self) -> None:
-        """Raise ConfigError for options that are invalid, or exclude each other."""
-        if self.origin is not None and self.mirror is not None:
-            raise ConfigError(
-                "--from and --mirror exclude each other: a mirror holds git repositories; give one",
-                code="conflicting-options",
-            )
-        if self.origin is not None and self.ref is not None:
-            raise ConfigError(
-                f"--ref {self.ref} names something in git, which --from does not ask; leave one out",
-                code="conflicting-options",
-            )
-        if self.sha256 and self.origin in {None, DEBIAN, PYPI}:
-            raise ConfigError(
-                "--sha256 is that of an archive: give it with --from PATH|URL", code="conflicting-options"
-            )
-        if self.sha256 and not _SHA256.fullmatch(self.sha256):
-            raise ConfigError(
-                f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints", code="invalid-digest"
-            )
-        for name in (self.ref, self.release.tag):
-            if name is not None and (not name or name.startswith("-") or _NOT_IN_A_REF.search(name)):
-                raise ConfigError(
-                    f"'{name}' cannot be the name of a tag, branch or commit: check --tag and --ref", code="invalid-ref"
-                )
-        if self.release.tag.startswith(".") or "/" in self.release.tag:
-            raise ConfigError(
-                f"the tag '{self.release.tag}' cannot name a folder: correct build_configs/releases", code="invalid-ref"
-            )
-
-    def ways_out(self) -> str:
-        """Return what a user may do when the usual way to a source is closed."""
-        ways = ["name a mirror of the repositories (`--mirror URL`)"] if self.package.repository else []
-        ways.append("give a folder or an archive (`--from PATH|URL`)")
-        if self.release.version in self.package.debian and self.origin != DEBIAN:
-            ways.append("take it from Debian's source archive (`--from debian`)")
-        if self.package.pypi and self.origin != PYPI:
-            ways.append("take it from PyPI (`--from pypi`)")
-        return " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
 
 
 def source_requests(

@@ -1,7 +1,5 @@
 """CUDA toolkits from conda channels, resolved and unpacked by py-rattler."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
@@ -69,8 +68,6 @@ def place_conda_file(path: str) -> str | None:
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
-    from torchmill.core.console import ProgressBar, ProgressDisplay
-
 PROVIDER = "conda"
 _LONGEST_REASON = 300  # characters of what the solver reports
 
@@ -112,7 +109,7 @@ def _fill(
         store.add_driver_stub(folder)
 
 
-def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list[RepoDataRecord] | str:
+def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> "list[RepoDataRecord] | str":
     """Return the packages that go together, those of no interest left out; else why there are none."""
     import rattler
     from rattler.exceptions import GatewayError, InvalidChannelError, SolverError
@@ -152,7 +149,7 @@ def _solved(request: ToolkitRequest, source: ToolkitSource, cache: Path) -> list
     return sorted(chosen, key=lambda record: record.name.normalized)
 
 
-def _piece(record: RepoDataRecord) -> ProviderPackage:
+def _piece(record: "RepoDataRecord") -> ProviderPackage:
     digest = record.sha256.hex() if record.sha256 else ""
     version, size = str(record.version), record.size or 0
     return ProviderPackage(PROVIDER, record.name.normalized, version, record.file_name, record.url, digest, size)

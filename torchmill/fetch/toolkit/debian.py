@@ -1,7 +1,5 @@
 """CUDA toolkits and compilers from Debian's and Ubuntu's packages, unpacked without installing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform
@@ -12,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
@@ -41,9 +39,6 @@ from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.request import MAGMA, ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, try_compiler
 from torchmill.host.provisioned import COMPILER, TOOLKIT
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 DEBIAN = "debian"
 _ETC = Path("/etc/apt")

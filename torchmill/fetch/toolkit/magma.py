@@ -1,7 +1,5 @@
 """MAGMA: where the files of its packages go, and what code its library holds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,12 +30,9 @@ def serving_magma(
     there: Mapping[str, ProvisionedFolder], request: ToolkitRequest, unserved: Unserved
 ) -> ProvisionedFolder | None:
     """Return the installed MAGMA that is requested and serves the capabilities, or None."""
-    names = [
-        one.name
-        for one in provisioned.provisioned_magma(there, request.cuda or "")
-        if one.version == request.version and not unserved(one.code, request.capabilities)
-    ]
-    return there[names[0]] if names else None
+    every = provisioned.provisioned_magma(there, request.cuda or "")
+    fitting = (one for one in every if one.version == request.version)
+    return next((there[one.name] for one in fitting if not unserved(one.code, request.capabilities)), None)
 
 
 def name_magma(request: ToolkitRequest, folder: Path, unserved: Unserved, whose: str) -> str:

@@ -1,16 +1,14 @@
 """Install a toolkit, a library or a compiler into the user's cache, or complete one that lacks parts."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.files import parse_json, real_path
 from torchmill.core.units import format_bytes
@@ -37,9 +35,6 @@ from torchmill.host.provisioned import (
     list_provisioned,
     provisioned_cxx,
 )
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 # Of each group one file must be there, or what was unpacked is incomplete.
 _REQUIRED_FILES = {

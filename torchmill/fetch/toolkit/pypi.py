@@ -1,7 +1,5 @@
 """CUDA toolkits and libraries from NVIDIA's wheels on the package index."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -14,7 +12,6 @@ from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import requests
 from packaging.requirements import Requirement
@@ -23,6 +20,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
 from torchmill.fetch.download import describe_http_error, read_body
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
@@ -32,9 +30,6 @@ from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, Tool
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
 from torchmill.wheel.pack import zip_archive
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar, ProgressDisplay
 
 PROVIDER = "pypi"
 
@@ -250,16 +245,13 @@ def _library(
     fitting = fitting or [wheel for wheel in wheels if version_begins(str(wheel.version), request.version)]
     if not fitting:
         has = tuple(dict.fromkeys(wheel.version.base_version for wheel in wheels))
-        raise AbsentFromIndexError(f"it has {_near(request.version, has) or f'none for {request.arch}'}", has)
+        same = [one for one in has if version_begins(one, request.version.partition(".")[0])]
+        # those of the same major version, or the oldest and the newest
+        near = ", ".join(same) or " to ".join(dict.fromkeys((*has[:1], *has[-1:]))) or f"none for {request.arch}"
+        raise AbsentFromIndexError(f"it has {near}", has)
     found = fitting[-1]
     exact = ToolkitRequest(request.kind, found.version.base_version, request.cuda, request.arch)
     return exact, [found]
-
-
-def _near(version: str, has: Sequence[str]) -> str:
-    """Return versions in words: those of the same major version, or the oldest and the newest."""
-    same = [one for one in has if version_begins(one, version.partition(".")[0])]
-    return ", ".join(same) if same else " to ".join(dict.fromkeys((*has[:1], *has[-1:])))
 
 
 def unpack_wheel(wheel: Path, folder: Path, libraries: str) -> None:

@@ -1,21 +1,17 @@
 """What is requested of a toolkit provider, what it answers, and which providers may have it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from torchmill.config.facts_model import ProviderPackage, ToolkitPart, ToolkitSource
+from torchmill.core.console import ProgressDisplay
 from torchmill.host.provisioned import COMPILER, TOOLKIT
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressDisplay
 
 MAGMA: Final = "magma"
 LIBRARIES = ("cudnn", "nccl", "cusparselt", "nvshmem", MAGMA)

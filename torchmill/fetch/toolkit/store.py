@@ -1,7 +1,5 @@
 """Place downloads and toolkits in the user's cache, each complete or not at all, with the links they need."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -10,10 +8,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.config.facts_model import ProviderPackage
 from torchmill.core import locks, process
+from torchmill.core.console import ProgressBar
 from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, fresh_path, report_unwritable
 from torchmill.core.process import CommandError, capture
@@ -28,9 +26,6 @@ from torchmill.host.provisioned import (
     format_provision_record,
     list_provisioned,
 )
-
-if TYPE_CHECKING:
-    from torchmill.core.console import ProgressBar
 
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
 _REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"

@@ -5,8 +5,6 @@ reads `end`; and when its standard input ends without: then whoever started it w
 guards is left running.
 """
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """The command that starts the guard, and what the guard reads from the process that started it."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Compile the gate, and place it before the compilers of a build."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform
@@ -36,9 +34,7 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
     if _runs(target):
         return target
     try:
-        with files.fresh_path(target) as fresh:
-            _compile(fresh, compiler)
-            return fresh.replace(target)
+        return _compile(target, compiler)
     except OSError:
         return None
 
@@ -50,24 +46,23 @@ def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("
     or nothing there may be run.
     """
     if compiled is None:
-        with files.fresh_path(target) as fresh:
-            _compile(fresh, compiler)
-            return fresh.replace(target)
+        return _compile(target, compiler)
     files.write_atomically(target, compiled.read_bytes(), 0o755)
     if not _runs(target):
         raise OSError(f"{target} cannot be run")
     return target
 
 
-def _compile(target: Path, compiler: Sequence[str]) -> None:
+def _compile(target: Path, compiler: Sequence[str]) -> Path:
     """Compile the gate; raise OSError where that fails, or what it makes does not run here."""
-    try:
-        capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(target), str(SOURCE)])
-    except (CommandError, HostError) as error:
-        raise OSError(f"the program before the compilers cannot be compiled: {error}") from error
-    if not _runs(target):  # made for another machine, or kept where nothing may run
-        target.unlink(missing_ok=True)
-        raise OSError(f"{target} cannot be run")
+    with files.fresh_path(target) as fresh:
+        try:
+            capture([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
+        except (CommandError, HostError) as error:
+            raise OSError(f"the program before the compilers cannot be compiled: {error}") from error
+        if not _runs(fresh):  # made for another machine, or kept where nothing may run
+            raise OSError(f"{target} cannot be run")
+        return fresh.replace(target)
 
 
 def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:

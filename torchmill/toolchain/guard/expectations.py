@@ -1,7 +1,5 @@
 """How much memory and time a unit is expected to need: its history, facts, and what similar units needed."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3
@@ -158,17 +156,15 @@ class UnitExpectations:
         default = FAMILIES.get(description.family, FAMILIES["c++"])
         if (known := self._matching_fact(description)) is not None:
             seconds = default.seconds if known.seconds is None else known.seconds
-            return MeasuredNeed(int(known.peak * self._correction()), seconds)
+            # by how much this compiler and its options differ from those that units.toml is of
+            correction = _quantile(self._ratios, 0.9) if len(self._ratios) >= COMPARED else 1.0
+            return MeasuredNeed(int(known.peak * correction), seconds)
         near, all_ = self._folders.get(_folder(description)), self._families.get(description.family)
         if near is not None and len(near.peaks) >= NEIGHBOURS:
             return near.usual()
         if all_ is not None and len(all_.peaks) >= RELATIVES:
             return all_.usual()
         return default
-
-    def _correction(self) -> float:
-        """Return by how much this compiler and its options differ from those that units.toml is of."""
-        return _quantile(self._ratios, 0.9) if len(self._ratios) >= COMPARED else 1.0
 
     def _matching_fact(self, description: UnitDescription) -> KnownUnit | None:
         path = f"/{description.source}"

@@ -6,9 +6,8 @@ since 13, and nvcc --jobserver; each goes on with its one job where there is no 
 the policy to say (`policy.spare_tokens`).
 """
 
-from __future__ import annotations
-
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -106,10 +105,10 @@ def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, s
 
     There are none where the make on its PATH would not understand them.
     """
-    flags = makeflags(environ.get("MAKEFLAGS", ""), fifo)
-    if flags is None or not _make_takes_fifo(environ.get("PATH")):
-        return {}
-    return {"MAKEFLAGS": flags}
+    flags, make = makeflags(environ.get("MAKEFLAGS", ""), fifo), shutil.which("make", path=environ.get("PATH"))
+    match = _VERSION.search(program_output(make, "--version")) if make else None
+    takes_fifo = make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
+    return {} if flags is None or not takes_fifo else {"MAKEFLAGS": flags}
 
 
 def makeflags(users: str, fifo: Path) -> str | None:
@@ -121,13 +120,6 @@ def makeflags(users: str, fifo: Path) -> str | None:
         return None
     options, dashes, variables = users.partition("-- ")  # what follows them are no options
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
-
-
-def _make_takes_fifo(path: str | None) -> bool:
-    """Tell whether the make on a PATH takes a fifo; where there is none, none can fail."""
-    make = shutil.which("make", path=path)
-    match = _VERSION.search(program_output(make, "--version")) if make else None
-    return make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
 
 
 def _open_fifo(fifo: Path) -> int | None:
@@ -162,12 +154,8 @@ def _in_use(fifo: Path) -> bool:
         return True  # nothing says so
     path = str(fifo.resolve())
     ours = {str(os.getpid()), str(os.getppid())}
-    for process in os.listdir("/proc"):  # noqa: PTH208 - names alone, and fast
-        if process.isdigit() and process not in ours:
-            folder = f"/proc/{process}/fd/"
-            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-                for descriptor in os.listdir(folder):  # noqa: PTH208
-                    with contextlib.suppress(OSError):
-                        if os.readlink(folder + descriptor) == path:  # noqa: PTH115
-                            return True
+    for link in glob.iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - names alone, and fast
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if link.split("/")[2] not in ours and os.readlink(link) == path:  # noqa: PTH115
+                return True
     return False

@@ -6,8 +6,6 @@ end and make room, and what ends before the oldest wants its memory; and where e
 youngest are ended, and run again. Bytes and seconds throughout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -226,16 +224,12 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
         return 0  # those that ask come first: more is known of them
     idle = state.cores - max(_busy(state.running), state.tokens)
     unseen = max(0, state.tokens - len(state.running))  # they have still to take what they need
-    return max(0, min(int(idle), _free(state) // typical - unseen))
+    free = state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
+    return max(0, min(int(idle), free // typical - unseen))
 
 
 def _busy(running: Sequence[UnitTicket]) -> float:
     return sum(one.unit.weight for one in running if not one.paused)
-
-
-def _free(state: PolicyInput) -> int:
-    """Return the bytes that nobody is expected to take."""
-    return state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
 
 
 def _relief(state: PolicyInput) -> Iterator[Decision]:
@@ -255,9 +249,12 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     enough = soon >= TIGHT * kept + (moving[0].growth if moving else 0)
     if enough and not empty:
         return
-    ended = set()
-    if empty and (room < 0 or not moving):
-        ended = {one.number for one in _youngest(oldest_first[1:], kept - soon - state.ending)}
+    ended: set[int] = set()
+    wanted = kept - soon - state.ending if empty and (room < 0 or not moving) else 0
+    for one in reversed(oldest_first[1:]):  # the youngest, until so many bytes come of them
+        if wanted > 0:
+            ended.add(one.number)
+            wanted -= one.used
     halted = _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
     yield from (Rerun(number) for number in ended)
     yield from (Pause(one.number) for one in halted if one.number not in ended)
@@ -291,15 +288,6 @@ def _too_many(state: PolicyInput, moving: Sequence[UnitTicket], room: float) -> 
         else:
             halted.append(one)
     return halted
-
-
-def _youngest(oldest_first: Sequence[UnitTicket], wanted: float) -> Iterator[UnitTicket]:
-    """Yield units until so many bytes come of them."""
-    for one in reversed(oldest_first):
-        if wanted <= 0:
-            return
-        wanted -= one.used
-        yield one
 
 
 def _resumed(state: PolicyInput) -> Iterator[Resume]:

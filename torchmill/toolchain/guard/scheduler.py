@@ -1,7 +1,5 @@
 """Keep track of all units of a build and carry out the policy's decisions."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The guard's main loop: gates, memory, records."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -180,13 +178,10 @@ class GuardServer:
         for message in client.read_messages():
             changed = True
             if not self._scheduler.handle_message(client, message):
-                self._disconnect(client)
+                self._selector.unregister(client.socket)
+                client.close()
+                if self._there == self._most:
+                    self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+                self._there -= 1
                 break
         return changed
-
-    def _disconnect(self, client: GateClient) -> None:
-        self._selector.unregister(client.socket)
-        client.close()
-        if self._there == self._most:
-            self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
-        self._there -= 1

@@ -1,7 +1,5 @@
 """Start the guard of a build, read its records, and end what it leaves running."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ The guard's process writes each record as one line of JSON, to the timeline's fi
 it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -64,7 +62,6 @@ class TimelineEvent:
 Record = TimelineMoment | UnitRun | TimelineEvent
 _KINDS: Mapping[str, type[Record]] = {"moment": TimelineMoment, "ran": UnitRun, "event": TimelineEvent}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_FITS: Mapping[object, tuple[type, ...]] = {"float": (float, int), "int": (int,), "str": (str,), "bool": (bool,)}
 
 
 def format_record(record: Record) -> str:
@@ -83,8 +80,9 @@ def parse_record(line: str | bytes) -> Record:
         raise ValueError(f"no record of a timeline: {error}") from None
     for one in fields(kind):
         value = getattr(record, one.name)
-        if type(value) not in _FITS[one.type] or (not isinstance(value, str) and abs(value) >= _MOST):
-            raise ValueError(f"no record of a timeline: {one.name} is no {one.type}")
+        fits = {float, int} if one.type is float else {one.type}
+        if type(value) not in fits or (not isinstance(value, str) and abs(value) >= _MOST):
+            raise ValueError(f"no record of a timeline: {one.name} is {value!r}")
     return record
 
 

@@ -3,8 +3,6 @@
 A key reads `g++|torch/csrc/Module.cpp|-O2|…`, of a link `g++|link|lib/libtorch.so`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ Libraries are found as the loader of this machine finds them (`LibrarySearch`). 
 name, and some come from packages of PyPI that the wheel requires, instead of being bundled.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -82,11 +80,8 @@ class LibrarySearch:
 
 
 def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
-    for path in candidates:
-        info = elf.read_elf(path)
-        if info is not None and info.runs_on(machine):
-            return path
-    return None
+    found = ((path, elf.read_elf(path)) for path in candidates)
+    return next((path for path, info in found if info is not None and info.runs_on(machine)), None)
 
 
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
@@ -109,6 +104,21 @@ def parse_ldconfig(listing: str) -> Iterator[tuple[str, Path]]:
     for line in listing.splitlines():
         if match := LDCONFIG_LINE.fullmatch(line):
             yield match["name"], Path(match["path"])
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformTarget:
+    """A manylinux or musllinux tag and its policy."""
+
+    tag: str
+    arch: str
+    version: tuple[int, int]  # of the C library
+    policy: Policy
+    covered: bool  # the policy is at least as new as the tag
+
+    def on_system(self, library: str) -> bool:
+        """Tell whether every system of the tag has `library`."""
+        return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,21 +342,6 @@ class SystemNeeds:
     symbols: frozenset[str] = frozenset()  # undefined ones, read only where the policy forbids some
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformTarget:
-    """A manylinux or musllinux tag and its policy."""
-
-    tag: str
-    arch: str
-    version: tuple[int, int]  # of the C library
-    policy: Policy
-    covered: bool  # the policy is at least as new as the tag
-
-    def on_system(self, library: str) -> bool:
-        """Tell whether every system of the tag has `library`."""
-        return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
-
-
 def platform_target(tag: str) -> PlatformTarget:
     """Return the target of a manylinux or musllinux tag. Raises ConfigError for any other tag."""
     old, _, arch = tag.partition("_")
@@ -384,17 +379,15 @@ def system_needs(
 
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
     """Return a clause for each need that the target's tag does not promise."""
-    return [problem for each in needs for problem in _file_problems(target, each)]
-
-
-def _file_problems(target: PlatformTarget, needs: SystemNeeds) -> Iterator[str]:
-    for library in sorted(target.policy.whitelist & set(needs.versions)):
-        for version in sorted(needs.versions[library]):
-            if _is_too_new(target, version):
-                yield f"{needs.file} needs {version} of {library}, which is newer than {target.tag}"
-    for library in sorted(needs.libraries & set(target.policy.blacklist)):
-        for symbol in sorted(needs.symbols & target.policy.blacklist[library]):
-            yield f"{needs.file} uses {symbol} of {library}, which {target.tag} does not promise"
+    found = []
+    for each in needs:
+        for library in sorted(target.policy.whitelist & set(each.versions)):
+            too_new = (version for version in sorted(each.versions[library]) if _is_too_new(target, version))
+            found += [f"{each.file} needs {one} of {library}, which is newer than {target.tag}" for one in too_new]
+        for library in sorted(each.libraries & set(target.policy.blacklist)):
+            used = sorted(each.symbols & target.policy.blacklist[library])
+            found += [f"{each.file} uses {one} of {library}, which {target.tag} does not promise" for one in used]
+    return found
 
 
 def first_problems(problems: Sequence[str]) -> str:

@@ -4,8 +4,6 @@ Files are mapped into memory: only the pages that are read are loaded, and the s
 only where it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct
@@ -129,7 +127,10 @@ class ElfImage:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Return the program headers."""
-        return tuple(map(self._segment, self._table(self.layout.segment, self.header[4], self.header[9])))
+        rows = self._table(self.layout.segment, self.header[4], self.header[9])
+        if not self.is_64:  # the flags come late
+            rows = [(*row[:1], row[6], *row[1:6], *row[7:]) for row in rows]
+        return tuple(Segment(*row[:4], *row[5:]) for row in rows)  # without the physical address
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
@@ -210,9 +211,7 @@ class ElfImage:
         if table is None:
             return
         names = self.sections[table.link].offset
-        for row in struct.iter_unpack(
-            self.byte_order + self.layout.symbol, self.data[table.offset : table.offset + table.size]
-        ):
+        for row in struct.iter_unpack(self.byte_order + self.layout.symbol, self.data[table.offset : table.end]):
             name, info, section = (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
             if name and (section or info >> 4 != WEAK):
                 yield self._text(names + name), bool(section)
@@ -229,13 +228,6 @@ class ElfImage:
     def _table(self, layout: str, start: int, count: int) -> list[tuple[int, ...]]:
         size = struct.calcsize(self.byte_order + layout)
         return [self.unpack(layout, start + number * size) for number in range(count)]
-
-    def _segment(self, row: tuple[int, ...]) -> Segment:
-        if self.is_64:
-            kind, flags, offset, address, _, size, memory, align = row
-        else:
-            kind, offset, address, _, size, memory, flags, align = row
-        return Segment(kind, flags, offset, address, size, memory, align)
 
     def _text(self, start: int) -> str:
         end = self.data.find(b"\0", start)

@@ -4,8 +4,6 @@ Whole pages are cut out of the file: the segment is split around them. The table
 that strip still works, or else takes the room of the first pages. LIEF was looked at: it rebuilds files in memory.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from bisect import bisect_right

@@ -6,8 +6,6 @@ of their own. The table of segments grows by one entry and stays where it is, be
 rely on that; the sections behind it, notes and a hash table, move into the new segment too.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 import shutil

@@ -1,7 +1,5 @@
 """Repair wheels for macOS by delocate, and check Mach-O files against the platform tag."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

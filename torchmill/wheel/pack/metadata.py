@@ -4,8 +4,6 @@ Resolvers read the metadata of one wheel of a version and take it for all, so al
 one spelling, whatever Python and tools built them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 On macOS delocate does this (see `macos`). On Windows libraries lie beside the files that need them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

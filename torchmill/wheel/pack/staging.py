@@ -4,8 +4,6 @@ A few dozen of ten thousand files are edited. Writing the others to disk only to
 more than anything else that is done with them, so they stay in the raw wheel until it is packed.
 """
 
-from __future__ import annotations
-
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -58,15 +56,7 @@ def unpack_wheel(raw: Path, into: Path) -> StagedWheel:
 
     Raises BuildError where the file is not a sound wheel, HostError where the disk is full.
     """
-    return _extract_wheel(raw, into, None)
-
-
-def stage_wheel(raw: Path, into: Path, edited: Collection[str]) -> StagedWheel:
-    """Extract the files to edit before `raw` is packed again: libraries, metadata, and the members `edited`.
-
-    All other files that are not compressed stay in it. Raises as `unpack_wheel` does.
-    """
-    return _extract_wheel(raw, into, edited)
+    return stage_wheel(raw, into, None)
 
 
 def invalid_raw_wheel(file: Path | str, problem: str) -> BuildError:
@@ -108,8 +98,11 @@ def _can_stay(info: ZipInfo) -> bool:
     return stored and complete and is_file and not name.partition("/")[0].endswith(EDITED_FOLDERS)
 
 
-def _extract_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> StagedWheel:
-    """Extract the members of `raw`: all of them where `edited` is None."""
+def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None) -> StagedWheel:
+    """Extract the files to edit before `raw` is packed again: libraries, metadata, and the members `edited`.
+
+    All other files that are not compressed stay in it, unless `edited` is None. Raises as `unpack_wheel` does.
+    """
     try:
         with ZipFile(raw) as archive:
             infos = archive.infolist()

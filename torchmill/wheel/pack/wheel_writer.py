@@ -5,8 +5,6 @@ time. A cached member is a file named by codec and content, from which the next 
 copies. One that is missing, truncated, changed or unreadable is compressed again: only time depends on it.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import csv
@@ -81,16 +79,6 @@ def pack_wheel(
     return PackedWheel(destination, whole, size, str(compressor.codec), compressor.copied_bytes)
 
 
-def _list_members(tree: Path, unstaged: Iterable[MemberSource], dist_info: str) -> list[MemberSource]:
-    """Return the files of the wheel except RECORD, sorted, those of .dist-info last.
-
-    Files in the tree replace `unstaged` ones of the same name.
-    """
-    files = {file.name: file for file in (*unstaged, *_scan_files(tree))}
-    files.pop(f"{dist_info}/RECORD", None)
-    return sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
-
-
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
     """Return a file as a member: of its permissions, only whether it is a program."""
     return MemberSource(name, path, status.st_size, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
@@ -99,6 +87,13 @@ def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource
 def record_digest(sha256: bytes) -> str:
     """Return a digest as RECORD spells it."""
     return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
+
+
+def format_record(rows: Iterable[Sequence[object]]) -> str:
+    """Return RECORD with these rows: path, digest, size."""
+    table = io.StringIO(newline="")
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue()
 
 
 def _scan_files(tree: Path) -> Iterator[MemberSource]:
@@ -112,15 +107,13 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
             yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
-def _write_archive(sink: BinaryIO, compressor: Compressor, tree: Path, unstaged: Sequence[MemberSource]) -> None:
-    table = io.StringIO(newline="")
-    rows = csv.writer(table, lineterminator="\n")
+def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]) -> None:
     archive = ZipWriter(sink, timestamp())
     dist_info = staging.find_dist_info(tree, str(tree)).name
-    for name, content in compressor.add_files(archive, _list_members(tree, unstaged, dist_info)):
-        rows.writerow([name, record_digest(content.sha256), content.size])
-    rows.writerow([f"{dist_info}/RECORD", "", ""])
-    compressor.add_bytes(archive, f"{dist_info}/RECORD", table.getvalue().encode())
+    # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
+    files = {file.name: file for file in (*unstaged, *_scan_files(tree)) if file.name != f"{dist_info}/RECORD"}
+    members = sorted(files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name))
+    compressor.add_recorded(archive, members, f"{dist_info}/RECORD")
     archive.close()
 
 
@@ -199,7 +192,7 @@ class MemberCache:
         finally:
             fresh.discard()
 
-    def _digest(self, content: bytes) -> hashlib._Hash:
+    def _digest(self, content: bytes) -> "hashlib._Hash":
         """Return a digest that also detects a member under the name of another."""
         return hashlib.sha256(self.codec.encode() + content)
 
@@ -277,6 +270,13 @@ class Compressor:
                     archive.add(member, data)
                     self.copied_bytes += len(data) if cached else 0
                     yield member.name, content
+
+    def add_recorded(
+        self, archive: ZipWriter, files: Sequence[MemberSource], record: str, rows: Iterable[Sequence[object]] = ()
+    ) -> None:
+        """Add the files, then RECORD under the name `record`: `rows` of what is there already, and theirs."""
+        added = [(name, record_digest(each.sha256), each.size) for name, each in self.add_files(archive, files)]
+        self.add_bytes(archive, record, format_record([*rows, *added, (record, "", "")]).encode())
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""

@@ -6,8 +6,6 @@ one deflate stream and any number of threads gives the same bytes. Sizes above 4
 65535, get ZIP64 records. Data descriptors, comments and encryption are never written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib
@@ -296,19 +294,15 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
     folders |= {path for info, path in targets if info.is_dir()}
     for folder in sorted(folders):
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    large = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
+    small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
+    batches = (small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))
     pool = ThreadPoolExecutor(threads)
     try:
-        for future in [pool.submit(_extract_batch, archive, batch) for batch in _batches(files)]:
+        for future in [pool.submit(_extract_batch, archive, batch) for batch in (*large, *batches)]:
             future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _batches(files: Sequence[ExtractTarget]) -> list[list[ExtractTarget]]:
-    """Return large files alone, and small ones in batches."""
-    large = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
-    small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
-    return [*large, *(small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))]
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:

@@ -1,7 +1,5 @@
 """Install a wheel in a clean virtual environment and run its checks there."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -84,13 +82,22 @@ def _new_environment(python: Path, folder: Path, log: TextIO) -> Path:
     venv = environments.in_environment(folder)
     if _pip_version(venv) < OLDEST_PIP_VERSION:
         # not the newest: only old interpreters come with an older pip, and this series runs on all of them
-        _pip_install(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
+        install_packages(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
     return venv
 
 
 def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) -> None:
     """Install wheels and requirements in one run of pip. Raises VerifyError where pip refuses."""
-    _pip_install(venv, [str(package) for package in packages], log)
+    arguments = [str(package) for package in packages]
+    try:
+        _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
+    except CommandError as error:
+        if (full := blame_disk(error.output, venv)) is not None:
+            raise full from None
+        errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
+        cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
+        message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
+        raise VerifyError(message, code="wheel-not-installable") from None
 
 
 def installed_packages(venv: Path) -> tuple[str, ...]:
@@ -131,18 +138,6 @@ def parse_results(output: str) -> dict[str, CheckResult]:
     """Return the results in the last line of a script's output; libraries may print before it."""
     results = parse_json(output.strip().splitlines()[-1])
     return {name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()}
-
-
-def _pip_install(venv: Path, arguments: Sequence[str], log: TextIO) -> None:
-    try:
-        _run_logged([str(venv), "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log)
-    except CommandError as error:
-        if (full := blame_disk(error.output, venv)) is not None:
-            raise full from None
-        errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
-        cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
-        message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
-        raise VerifyError(message, code="wheel-not-installable") from None
 
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:

@@ -5,8 +5,6 @@ with a header. Fatbins lie one after the other in a section of the library. They
 cuobjdump must be installed and refuses code that is too old or too new for it.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, starmap
 from pathlib import Path
 
-from torchmill.config.arch_list import (
-    ArchTarget,
-    capability_key,
-    format_arch_list,
-    is_plain_target,
-    parse_arch_list,
-)
+from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import BuildError
 from torchmill.core.units import format_bytes
@@ -207,15 +199,12 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             yield Fatbin(start, code, stop, tuple(_pieces(image, code, stop)))
             start = stop
             image.release()
-        elif zeros := _zeros(image.data[start : min(end, start + LONGEST_LOOK_BYTES)]):
-            start += zeros
         else:
-            raise ValueError(f"no fatbin begins at {start:#x}")
-
-
-def _zeros(data: bytes) -> int:
-    """Return how many bytes of padding some bytes begin with."""
-    return (len(data) - len(data.lstrip(b"\0"))) // PADDING_BYTES * PADDING_BYTES
+            ahead = image.data[start : min(end, start + LONGEST_LOOK_BYTES)]
+            zeros = len(ahead) - len(ahead.lstrip(b"\0"))
+            if zeros < PADDING_BYTES:
+                raise ValueError(f"no fatbin begins at {start:#x}")
+            start += zeros // PADDING_BYTES * PADDING_BYTES
 
 
 def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:

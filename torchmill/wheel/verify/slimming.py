@@ -3,8 +3,6 @@
 This reads both files anew, and uses nothing of what was planned.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -84,7 +82,9 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
 
 
 def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
-    if _description(old) != _description(new) or not _segments_are_apart(new):
+    loads = [each for each in new.segments if each.kind == elf.LOAD]
+    apart = all(one.address + one.memory <= other.address for one, other in pairwise(loads))
+    if not apart or _description(old) != _description(new):
         yield "its headers say something else"
         return
     before, after = ({each: list(list_fatbins(image, each)) for each in device_sections(image)} for image in (old, new))
@@ -117,11 +117,6 @@ def _description(image: ElfImage) -> list[object]:
         [replace(each, offset=0) for each in image.segments if each.kind != elf.LOAD],
         [(each.kind, each.address, each.link, each.name, each not in fatbins and each.size) for each in image.sections],
     ]
-
-
-def _segments_are_apart(image: ElfImage) -> bool:
-    loads = [each for each in image.segments if each.kind == elf.LOAD]
-    return all(one.address + one.memory <= other.address for one, other in pairwise(loads))
 
 
 def _is_loaded(image: ElfImage, section: Section) -> bool:

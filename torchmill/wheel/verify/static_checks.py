@@ -1,10 +1,7 @@
 """Check a wheel without running it: name, tags, METADATA, RECORD, libraries, and its sibling wheels."""
 
-from __future__ import annotations
-
 import json
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -163,8 +160,9 @@ def _modules_without_entry(archive: ZipFile) -> Iterator[str]:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(archive.extract(name, folder))
-            if elf.is_elf(path) and f"PyInit_{match['module']}" not in elf.defined_symbols(path):
-                yield f"{name} has no PyInit_{match['module']}: it is not an extension module of that name"
+            entry = ENTRY_PREFIX + match["module"]
+            if elf.is_elf(path) and entry not in elf.defined_symbols(path):
+                yield f"{name} has no {entry}: it is not an extension module of that name"
 
 
 def _read_needs(wheel: Path) -> DeclaredNeeds | None:
@@ -226,7 +224,10 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
         return []
     own = [site / name for name in names if elf.is_elf(site / name)]
     files = {path: info for path in own if (info := elf.read_elf(path)) is not None}
-    loadable = _loadable_libraries(site, own)
+    # what can be loaded with the wheel: its own libraries, and those of other packages
+    nvidia = site / NVIDIA_FOLDER
+    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
+    loadable = {path.name: path for path in (*others, *own)}
     target = bundling.platform_target(platform_tag)
     return [
         *(clause for path in files for clause in _unresolved(site, path, files[path], loadable, target)),
@@ -237,16 +238,13 @@ def linking_problems(site: Path, names: Iterable[str], platform_tag: str) -> lis
 
 def _tag_contradictions(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
     """Yield a clause for each file below `root` that needs more than the tag promises, or another machine."""
-    plain = tag.startswith(bundling.PLAIN_LINUX_PREFIX)
-    arch = tag.removeprefix(bundling.PLAIN_LINUX_PREFIX) if plain else bundling.platform_target(tag).arch
+    target = None if tag.startswith(bundling.PLAIN_LINUX_PREFIX) else bundling.platform_target(tag)
+    arch = target.arch if target else tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
     for path, info in files.items():
         if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
-    if not plain:
-        yield from _policy_contradictions(root, files, bundling.platform_target(tag))
-
-
-def _policy_contradictions(root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget) -> Iterator[str]:
+    if target is None:
+        return
     own = {path.name for path in files}
     libc, pattern = _OTHER_LIBC[target.tag.partition("linux")[0] + "linux"]
     for path, info in files.items():
@@ -263,21 +261,9 @@ def _extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue
         with archive.open(info) as member:
-            magic = member.read(len(elf.ELF_MAGIC))
-            if magic == elf.ELF_MAGIC:
-                path = root / info.filename
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as copy:
-                    copy.write(magic)
-                    shutil.copyfileobj(member, copy)
-                yield path
-
-
-def _loadable_libraries(site: Path, own: Iterable[Path]) -> dict[str, Path]:
-    """Return the libraries that can be loaded with the wheel: its own, and those of other packages."""
-    nvidia = site / NVIDIA_FOLDER
-    others = (path for path in site.rglob("*.so*") if nvidia not in path.parents and path.is_file())
-    return {path.name: path for path in (*others, *own)}
+            is_library = member.read(len(elf.ELF_MAGIC)) == elf.ELF_MAGIC
+        if is_library:
+            yield Path(archive.extract(info, root))
 
 
 def _unresolved(

@@ -1,9 +1,7 @@
 """Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -17,7 +15,6 @@ from torchmill.host.processor import processor_problems
 from torchmill.wheel.pack.bundling import is_bundled
 from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
-from torchmill.wheel.verify.device_code import DeviceCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,12 @@ def verify_wheel(
     own = (name for name in names if not is_bundled(Path(name).name))
     code = device_code.read_device_code_of_files(site, own)
     tag = static_checks.platform_tags(wheel.name)[0]
-    linking = static_checks.linking_problems(site, names, tag)
-    _require(wheel, [*linking, *_gpu_code_problems(code, plan, targets)])
+    problems = static_checks.linking_problems(site, names, tag)
+    if plan.build.cuda is None and code:
+        problems.append(f"{', '.join(dict.fromkeys(each.library for each in code))}: GPU code in a build without CUDA")
+    if plan.build.cuda is not None and targets is not None:
+        problems += device_code.device_code_problems(code, targets)
+    _require(wheel, problems)
     script = f"{package.checks}_checks.py"
     checks = clean_environment.run_checks(venv, script, check_expectations(plan, package), log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
@@ -90,14 +91,6 @@ def check_expectations(plan: Plan, package: Package) -> dict[str, object]:
         "base": plan.torch,
         "smoke": list(package.smoke),
     }
-
-
-def _gpu_code_problems(code: Sequence[DeviceCode], plan: Plan, targets: Sequence[ArchTarget] | None) -> Iterator[str]:
-    """Yield a clause for each problem of a wheel's GPU code."""
-    if plan.build.cuda is None and code:
-        yield f"{', '.join(dict.fromkeys(each.library for each in code))}: GPU code in a build without CUDA"
-    if plan.build.cuda is not None and targets is not None:
-        yield from device_code.device_code_problems(code, targets)
 
 
 def _require(wheel: Path, problems: Sequence[str]) -> None:
