@@ -279,7 +279,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
-    upstream = ROOT / ".torchmill" / "demo"
+    upstream = Layout.of_checkout(ROOT).demo
     env = {
         "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "TORCHMILL_HOME": str(upstream / "home"),

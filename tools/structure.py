@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "torchmill"
-BESIDE = ("checks", "tools/proof")  # programs for a wheel's own Python, and the sessions check-* and speed-*
+# Programs for a wheel's own Python, the sessions check-* and speed-*, and the command `torchmill`.
+BESIDE = ("checks", "tools/proof", "tools/installed")
 SCRIPTS = ("consumers",)  # folders of programs that other interpreters run: no modules of ours
 VAGUE_NAMES = {"asked", "found", "given", "kept", "made", "of", "one", "said", "shown", "told", "wanted"}
 

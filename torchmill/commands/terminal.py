@@ -15,6 +15,7 @@ from torchmill.core.process import run_in_terminal
 from torchmill.plan.doctor.cures import Cures
 
 STOPPED = "stopped: the same command goes on from here"
+_FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is
 _OF_PYTHON = {"invoke", "nox", "pip", "uv"}  # run by the Python that runs this
 
 
@@ -95,6 +96,6 @@ def run_step(line: str) -> int:
     variables = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, words))
     program, *rest = words[len(variables) :]
     argv = [sys.executable, "-m", program] if program in _OF_PYTHON else [program]
-    if program == "nox":  # which, unlike invoke, looks in this folder alone
-        argv += ["--noxfile", str(CHECKOUT / "noxfile.py")]
+    if program in _FINDS:
+        argv += [_FINDS[program], str(CHECKOUT / ("noxfile.py" if program == "nox" else ""))]
     return run_in_terminal([*argv, *rest], {**os.environ, **variables})

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError
 from torchmill.core.silence import until_silent
@@ -227,8 +227,7 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
     HostError where it cannot be started.
     """
     with interrupt_on_sigterm():
-        with _startable(argv, None):
-            process = subprocess.Popen(argv, env=env)
+        process = _start(argv, None, env, in_terminal=True)
         try:
             return process.wait()
         except KeyboardInterrupt:
@@ -260,23 +259,25 @@ def _ended(returncode: int) -> str:
 
 
 def _start(
-    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, stderr: int = subprocess.STDOUT
+    argv: Sequence[str],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stderr: int = subprocess.STDOUT,
+    *,
+    in_terminal: bool = False,
 ) -> subprocess.Popen[str]:
     """Start a program, and translate what the system says when it cannot be started."""
     windows = sys.platform == "win32"
+    how: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+    apart = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": stderr,
+        "process_group": None if windows else 0,
+        "creationflags": 0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
+    }
     try:
-        return subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            encoding="utf-8",
-            errors="replace",
-            process_group=None if windows else 0,
-            creationflags=0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
-        )
+        return subprocess.Popen(list(argv), cwd=cwd, env=env, **(how if in_terminal else how | apart))
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
             raise HostError(f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again") from None

@@ -1,0 +1,119 @@
+"""torchmill as pip installs it: built, installed, run in folders that are no checkout, with facts of their own."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, environment
+
+pytestmark = pytest.mark.slow
+TASKS = {"build", "doctor", "fetch", "plan"}
+
+
+@pytest.fixture(scope="module")
+def delivered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with torchmill's own wheel and sdist."""
+    out = tmp_path_factory.mktemp("delivered")
+    argv = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def programs(delivered: Path) -> Path:
+    """Return the programs of an environment with that wheel; what it requires is this environment's."""
+    place = delivered / "venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = place / "lib" / python / "site-packages"
+    (site / "required.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    (wheel,) = delivered.glob("*.whl")
+    argv = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--no-deps", str(wheel)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return place / "bin"
+
+
+def run(programs: Path, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder as somebody would who has no checkout."""
+    env = {name: value for name, value in environment(home).items() if name != "TORCHMILL_HOME"}
+    env["PATH"] = f"{programs}{os.pathsep}{env['PATH']}"
+    program, *rest = words
+    argv = (
+        [str(programs / "python"), "-m", program, *rest] if program != "torchmill" else [str(programs / program), *rest]
+    )
+    return subprocess.run(argv, cwd=home, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> None:
+    (wheel,), (sdist,) = delivered.glob("*.whl"), delivered.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {*archive.namelist()}
+        metadata = archive.read("torchmill-0.1.0.dist-info/METADATA").decode()
+    inside = (
+        "noxfile.py",
+        "build_configs/packages/torch.toml",
+        "torchmill/toolchain/guard/gate.c",
+        "sample/upstream.py",
+    )
+    assert {f"torchmill_suite/{name}" for name in inside} <= names
+    assert not [name for name in names if "__pycache__" in name]
+    assert all(f"Requires-Dist: {name}" in metadata for name in ("nox", "invoke", "psutil", "gitpython"))
+    with tarfile.open(sdist) as archive:
+        assert "torchmill-0.1.0/tests/conftest.py" in archive.getnames()
+
+
+def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Path, tmp_path: Path) -> None:
+    listed = run(programs, tmp_path, "torchmill")
+    assert {line.split()[0] for line in listed.stdout.splitlines() if line[:2] == "  " and line.split()} >= TASKS
+    planned = run(programs, tmp_path, "torchmill", "build", "--dry-run", "--tag=v2.4.1", "--python=3.12", "--cuda=cpu")
+    assert (planned.returncode, "invoke fetch --tag v2.4.1" in planned.stdout) == (0, True), planned.stderr
+    refused = run(programs, tmp_path, "torchmill", "build", "--yes", "--tag=v2.4.1", "--mirror=file:///absent")
+    assert refused.returncode != 0
+    assert "$ invoke fetch --tag v2.4.1 --mirror=file:///absent" in refused.stdout, "steps find the suite"
+    assert "No idea what" not in refused.stderr
+    sessions = run(programs, tmp_path, "torchmill", "nox", "-l")
+    assert "- wheel-3.12-cpu " in sessions.stdout
+    assert {path.name for path in tmp_path.iterdir()} <= {".torchmill", "cache", "dist"}
+
+
+def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -> None:
+    done = run(programs, tmp_path, "torchmill", "nox", "-s", "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    home = tmp_path / ".torchmill" / "demo" / "home"
+    assert len([*home.glob("dist/*.whl")]) == 2
+    indexed = run(programs, home, "torchmill", "index")
+    assert (indexed.returncode, (home / "index" / "tinytorch" / "index.html").is_file()) == (0, True), indexed.stderr
+
+
+def test_a_project_begins_with_one_command_and_keeps_its_own_facts(programs: Path, tmp_path: Path) -> None:
+    begun = run(programs, tmp_path, "torchmill", "init", "--github")
+    assert begun.returncode == 0, begun.stderr
+    assert (tmp_path / ".github" / "workflows" / "wheels.yml").is_file()
+    (tmp_path / "requirements.txt").write_text("torchmill==0.1.0\n")
+    assert "requirements.txt: is there, and stays" in run(programs, tmp_path, "torchmill", "init").stdout
+    assert (tmp_path / "requirements.txt").read_text() == "torchmill==0.1.0\n"
+    mistaken = run(programs, tmp_path, "torchmill", "init", "--gitlab")
+    assert (mistaken.returncode, "--gitlab" in mistaken.stderr) == (2, True)
+    for words in (("invoke", "--list"), ("nox", "-l")):  # now they are found here by themselves
+        assert run(programs, tmp_path, *words).returncode == 0
+
+    shipped = ROOT / "build_configs" / "packages"
+    own = tmp_path / "build_configs" / "packages" / "torch-scatter.toml"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text((shipped / own.name).read_text().replace('session = "scatter"', 'session = "mine"'))
+    assert run(programs, tmp_path, "invoke", "explain", "mine-3.10-cpu").returncode in {0, 3}
+    assert run(programs, tmp_path, "invoke", "explain", "scatter-3.10-cpu").returncode == 4
+    own.write_text("nonsense = 1\n")
+    broken = run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu")
+    assert (broken.returncode, own.name in broken.stderr) == (2, True), broken.stderr
+    own.unlink()
+    assert run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1").returncode == 0
