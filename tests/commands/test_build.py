@@ -55,6 +55,8 @@ def test_several_of_each_and_patterns(shipped: Facts) -> None:
 
 def test_what_is_built_on_torch_comes_after_it(shipped: Facts) -> None:
     assert chosen(shipped, BuildQuestion(["vision-3.10-cpu"]), "v1.13.1") == ["wheel-3.10-cpu", "vision-3.10-cpu"]
+    elsewhere = BuildQuestion(["vision-3.10-cpu"], with_base=False)  # --torch PyPI
+    assert chosen(shipped, elsewhere, "v1.13.1") == ["vision-3.10-cpu"]
 
 
 @pytest.mark.parametrize(

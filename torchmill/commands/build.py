@@ -49,6 +49,7 @@ class BuildQuestion(NamedTuple):
     pythons: Sequence[str] = ()
     variants: Sequence[str] = ()  # "cpu", "12.1", "cu121"
     gpus: Sequence[Capability] = ()  # that the wheels are for
+    with_base: bool = True  # also what they are built against; that may be somebody else's
 
 
 def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> list[Cell]:
@@ -60,7 +61,7 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
     for name in question.names or _composed_names(facts, question, host, release):
         for cell in _named_cells(facts, name, host.arch, release):
             base = matrix.base_package(facts)
-            if cell.build.package != base.name:
+            if question.with_base and cell.build.package != base.name:
                 own = cell.build.identifier(host.arch).replace(cell.build.session, base.session, 1)
                 tag = cell_lookup.selecting_tag(facts, cell.release)
                 found.setdefault(
@@ -148,7 +149,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     host = examination.survey_host(facts, measure_host(layout.root), os.environ)
     gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
-    question = BuildQuestion(cell or (), python or (), cuda or (), gpus)
+    question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
     cells = choose_cells(facts, question, host, release)
     if gpus:
         options = replace(options, arch_list=format_arch_list(shortest_arch_list(facts, gpus)))
