@@ -55,14 +55,15 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
         return host
     device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
     if device is None:
-        return replace(host, spread=facts.assumed.spread.other)
+        return None
     return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread.cuda, device.runs)
 
 
 def _are_similar(facts: Facts, one: str, other: str) -> bool:
-    """Tell whether two packages are built against the same one: they are of one size."""
-    base = facts.packages[one].after
-    return base is not None and base == facts.packages[other].after
+    """Tell whether two packages are upstream's own beside the same one: they are of one size; extensions are of any."""
+    first, second = facts.packages[one], facts.packages[other]
+    own = first.repository and second.repository  # what is declared in one file comes from an index
+    return bool(own) and first.after is not None and first.after == second.after
 
 
 def _weighted_mean(
