@@ -1,8 +1,9 @@
 """Sessions: one for each wheel of the matrix, "wheel-3.10-cpu", and the project's own lint, tests and demo.
 
-While no release is selected (`invoke fetch --tag v1.13.1`), the newest torch alone is listed; older ones, and what is
-built on them (vision-3.10-cpu), run all the same, and `-t vision` lists them. Of each wheel there are more than are
-listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu. `invoke matrix` prints a grid.
+Those of torch and of what else is fetched of the selected release (`invoke fetch --tag v1.13.1`) are listed, or of the
+newest torch while none is selected. All others run as well, and a tag lists them: `-t vision`. Of each wheel there
+are more than are listed: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu. `invoke matrix` prints a
+grid.
 """
 
 import sys
@@ -253,6 +254,14 @@ def add_container_session(facts: "Facts", cell: "Cell", name: str, read: "ReadOp
     session.__doc__ = f"{name} of {release.package} {release.version}, in a container for {cell.build.arch}"
 
 
+def short_list(everything: list[selection.MatrixSession], tag: str | None) -> list[selection.MatrixSession]:
+    """Return the sessions of what is fetched of the selected release; of the newest torch where none is selected."""
+    if tag is None:
+        return selection.newest_release_alone(everything)
+    sources = Layout.of_checkout(ROOT).sources
+    return [one for one in everything if not one.dependent or (sources / one.package).is_dir()]
+
+
 @nox.session(name="help", python=False, default=not MATRIX_ASKED)
 def print_help(_: nox.Session) -> None:
     """Say what to do: what `nox` alone runs."""
@@ -382,8 +391,9 @@ def main() -> None:
         # without a release they are two thirds of all sessions: only who names one has them
         named = (tag is not None and not LIST_ASKED) or any(word in " ".join(sys.argv) for word in MADE_FROM_WHEELS)
         everything = selection.list_sessions(ROOT, native_arch(), tag)
-        short = tag is None and LIST_ASKED and not MATRIX_ASKED and FILTERS.isdisjoint(sys.argv)
-        for listed in selection.newest_release_alone(everything) if short else everything:
+        if LIST_ASKED and not MATRIX_ASKED and FILTERS.isdisjoint(sys.argv):
+            everything = short_list(everything, tag)
+        for listed in everything:
             add_session(listed, installed)
             makings = further(listed.word, dependent=listed.dependent) if named and not MATRIX_ASKED else {}
             for word, making in makings.items():

@@ -9,11 +9,14 @@ from torchmill.core import running_python  # noqa: F401, I001 - before what old 
 import importlib
 import inspect
 import os
+import re
+import shutil
 import sys
 from collections.abc import Container, Sequence
 from functools import wraps
 from itertools import takewhile
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Any
 
 from invoke import Collection, Context, Exit, Task
@@ -115,6 +118,7 @@ COMMANDS = {
 }
 
 
+COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
 CELL_TASKS = {"build", "doctor", "explain", "jobs", "plan"}  # whose argument names one
 
 
@@ -176,6 +180,23 @@ def _listed(name: str, line: str) -> Task[Any]:
     return Task(body, name=name)
 
 
+def on_terminal(text: str) -> str:
+    """Return a text as a terminal shows it best: sentences folded at spaces, commands whole, verdicts in colour."""
+    if not sys.stdout.isatty():
+        return text
+    columns, lines = shutil.get_terminal_size().columns, []
+    fold = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).fill
+    for line in text.splitlines():
+        whole = re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line)
+        lines.append(line if len(line) <= columns or line[:1] == " " else fold(whole).replace("\0", " "))
+    text = "\n".join(lines)
+    if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
+        return text
+    return re.sub(
+        r"(?m)^(ok|warning|failure|unknown)(?=  )", lambda one: f"\x1b[{COLOURS[one[1]]}m{one[1]}\x1b[0m", text
+    )
+
+
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
     options = [one for one in options if one.name != "options"]
@@ -191,7 +212,7 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
             said = {name: kwargs.pop(name) for name in command.session_options}
             kwargs["options"] = _session_options().options_of_task(task, said)
         result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
-        print_now(result)
+        print_now(on_terminal(str(result)))
         getattr(result, "require", lambda: None)()
         if code := getattr(result, "exit_code", 0):
             raise Exit(code=code)

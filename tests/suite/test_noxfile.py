@@ -61,6 +61,10 @@ def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) 
     assert "- wheel-3.12-cpu " in listed
     assert "wheel-3.8-cpu" not in listed
     assert "* wheel-3.8-cpu " in run("nox", "-l", "-t", "wheel", home=tmp_path).stdout
+    fetched = tmp_path / ".torchmill" / "sources" / "torchvision"
+    fetched.mkdir(parents=True)
+    selected = run("nox", "-l", home=tmp_path, env={"TORCHMILL_TAG": "v1.13.1"}).stdout
+    assert ("- vision-3.10-cpu " in selected, "audio-3.10-cpu" in selected) == (True, False)
     refused = run("nox", "-s", "wheel-3.8-cpu", "--envdir", str(tmp_path / "envs"), home=tmp_path)
     assert "is not fetched" in refused.stdout + refused.stderr or "no usable CPython" in refused.stdout + refused.stderr
 

@@ -1,16 +1,20 @@
 """Progress bars and tables: moving on a terminal, a line now and then in a log."""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 SCREEN_WIDTH = 80  # columns, of what is folded
+_NARROWEST = 12  # columns that a folded column keeps
 INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
 Clock = Callable[[], float]
 
@@ -101,11 +105,18 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an aligned table, a row a line, never wrapped: it may go through a pipe."""
+    """Return an aligned table, a row a line; on a terminal that is narrower its widest columns are folded."""
     lines = [list(headers), *(list(row) for row in rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    padded = (zip(line, widths, strict=True) for line in lines)
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in padded)
+    room = shutil.get_terminal_size().columns - 2 * (len(widths) - 1)
+    while sys.stdout.isatty() and sum(widths) > room and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    text = []
+    for line in lines:
+        cells = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(line, widths, strict=True)]
+        parts = (zip(row, widths, strict=True) for row in zip_longest(*cells, fillvalue=""))
+        text += ["  ".join(part.ljust(width) for part, width in row).rstrip() for row in parts]
+    return "\n".join(text)
 
 
 def is_live_terminal(file: TextIO) -> bool:
