@@ -247,6 +247,32 @@ def test_filters_name_whole_pythons_and_variants(pythons: str, variants: str, ex
     assert [f"{cell['python']} {cell['variant']}" for cell in found] == expected
 
 
+def test_a_python_that_nobody_brings_to_a_runner_is_left_out_unless_it_is_named() -> None:
+    old = [*SESSIONS, entry("wheel-3.7-cpu", "3.7", "wheel", "torch", "cpu", "v1.13.1")]
+    assert cells(old) == cells(SESSIONS)
+    with pytest.raises(ValueError, match=r"before 3\.8: leave out 3\.7"):
+        cells(old, pythons="3.7 3.10")
+
+
+def test_the_summary_tells_how_long_each_stage_took() -> None:
+    (text,) = [text for name, text in scripts() if "GITHUB_STEP_SUMMARY" in text and "seconds" in text]
+    program = text.partition("jq -r '")[2].partition("'")[0]
+    said = jq.compile(program).input_value({"seconds": {"compile": 61.4, "pack": 2.6}}).first()
+    assert said == "compile 61 s, pack 3 s"
+
+
+def test_problems_of_compilers_and_of_sessions_are_matched() -> None:
+    matchers = json.loads((ROOT / ".github" / "problems.json").read_text("utf-8"))["problemMatcher"]
+    gcc, own = (re.compile(one["pattern"][0]["regexp"]) for one in matchers)
+    found = gcc.match("/w/aten/src/A.cpp:12:34: error: 'x' was not declared in this scope")
+    assert found
+    assert found.groups() == ("/w/aten/src/A.cpp", "12", "34", "error", "'x' was not declared in this scope")
+    assert gcc.match("lib.h:1: warning: old")
+    assert not gcc.match("nox > error: no")
+    assert own.match("error: v9 is no release")[1] == "v9 is no release"  # type: ignore[index]
+    assert own.match("nox > Session wheel-3.10-cpu aborted: no compiler.")[1] == "no compiler."  # type: ignore[index]
+
+
 def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
     program = (ROOT / ".github" / "stages.jq").read_text("utf-8")
     found = jq.compile(program).input_value(cells(SESSIONS)).all()
