@@ -39,6 +39,7 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
         ("sudo apt-get install --yes g++-11", ["sudo apt-get install --yes g++-11"], {}, ()),
         ("CC=gcc-11 CXX=g++-11 nox -s w", [], {"CC": "gcc-11", "CXX": "g++-11"}, ()),
         ("sudo dnf install gcc && CC=g nox -s w", ["sudo dnf install gcc"], {"CC": "g"}, ()),
+        ("invoke image --kind builder --tag v1 --build", ["invoke image --kind builder --tag v1 --build"], {}, ()),
         ("nox -s w -- --set USE_NCCL=0", [], {}, ("--set", "USE_NCCL=0")),
     ],
 )

@@ -139,6 +139,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     dry_run: bool = False,
     from_: str = "",
     mirror: str = "",
+    ref: str = "",
     options: Options = _NONE,
 ) -> CommandOutput:
     """Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify."""
@@ -153,7 +154,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     cells = choose_cells(facts, question, host, release)
     if gpus:
         options = replace(options, arch_list=format_arch_list(shortest_arch_list(facts, gpus)))
-    source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror)) if value]
+    source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     return Dialogue(facts, layout, cells, options, source, yes, dry_run).go(
         _older_wheel(facts, gpus, host, cells, release)
     )
@@ -304,6 +305,7 @@ BUILD = TaskCommand(
         "yes": "do it all without asking",
         "dry_run": "say what would be done",
         "from_": "the source, as for `invoke fetch`: a directory, an archive, a URL, debian or pypi",
+        "ref": "a branch or commit to build instead of the tag's",
         "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
     },
     repeated=("cell", "python", "cuda", "gpu"),

@@ -9,7 +9,7 @@ from torchmill.plan.doctor.finding import Finding
 
 _MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
 _PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
-_TASKS = ("deps", "fetch", "toolkit")  # in the order in which they are run: a toolkit may need neither
+_TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
