@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import estimate, render
+from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.options import HELP
 
@@ -37,6 +38,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
+    if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here
+        machine = replace(published.known_host(facts, machine, cell.build.arch), arch=machine.arch)
     if not host:
         options = resolve_processor(facts, cell.build.arch, machine, options)
     # On another machine, what was fetched and built here does not count.
