@@ -137,18 +137,18 @@ def table(known: Facts, torch: Release) -> Iterator[str]:
         for arch in MACHINES if release else ():
             assert release is not None
             cells = [one for one in matrix.supported_cells(known, release, arch) if one.possible]
-            for cell in (cpu_cell(cells), *cuda_cell(cells)) if cells else ():
+            for cell in (*cpu_cell(cells), *cuda_cell(cells)):
                 yield from described(known, cell)
 
 
-def cpu_cell(cells: list[matrix.Cell]) -> matrix.Cell:
-    """Return the cpu cell of the newest Python."""
-    return [one for one in cells if one.build.cuda is None][-1]
+def cpu_cell(cells: list[matrix.Cell]) -> list[matrix.Cell]:
+    """Return the cpu cell of the newest Python, if any."""
+    return [one for one in cells if one.build.cuda is None][-1:]
 
 
 def cuda_cell(cells: list[matrix.Cell]) -> list[matrix.Cell]:
     """Return the cell of the newest Python with the newest official toolkit, or else the newest, if any."""
-    python = cells[-1].build.python
+    python = cells[-1].build.python if cells else ""
     cuda = [one for one in cells if one.build.cuda and one.build.python == python]
     return ([one for one in cuda if one.build.cuda in one.release.cuda_official] or cuda)[-1:]
 

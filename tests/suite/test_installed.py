@@ -82,7 +82,7 @@ def test_tasks_and_sessions_work_for_the_folder_they_are_called_in(programs: Pat
     assert "No idea what" not in refused.stderr
     sessions = run(programs, tmp_path, "torchmill", "nox", "-l")
     assert "- wheel-3.12-cpu " in sessions.stdout
-    assert {path.name for path in tmp_path.iterdir()} <= {".torchmill", "cache", "dist"}
+    assert {path.name for path in tmp_path.iterdir()} <= {".torchmill", ".nox", "cache", "dist"}
 
 
 def test_the_demo_runs_from_an_installed_suite(programs: Path, tmp_path: Path) -> None:

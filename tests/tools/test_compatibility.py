@@ -26,41 +26,38 @@ def test_needs_come_from_the_rules(known: Facts) -> None:
 
 def test_chosen_releases(shipped: Facts) -> None:
     releases = rows(compatibility_pages(shipped)["releases.md"])
+    columns = releases["torch"]
+
+    def told(version: str) -> dict[str, str]:
+        return {name: text for name, text in zip(columns, releases[version], strict=True) if text}
+
     everywhere = "x86_64 aarch64 arm64 amd64"
-    assert releases["2.15.0"] == [
-        "2026-10-28",
-        "3.11 3.12 3.13 3.14 3.14t 3.15 3.15t",
-        everywhere,
-        "2.28",
-        "0.29.2",
-        "2.11.0 (not 3.15 3.15t)",
-        "",
-        "",
-        "3.9.0",
-    ]
-    assert releases["1.13.1"] == [
-        "2022-12-15",
-        "3.7 3.8 3.9 3.10 3.11",
-        everywhere,
-        "2.17",
-        "0.14.1 (not 3.11)",
-        "0.13.1 (not 3.11)",
-        "",
-        "0.14.1",
-        "",
-    ]
-    assert releases["1.0.0"] == [
-        "2018-12-07",
-        "3.5 3.6 3.7",
-        "x86_64 aarch64 amd64",
-        "2.17",
-        "0.2.1",
-        "",
-        "",
-        "",
-        "",
-    ]
-    assert releases["2.11.0"][6] == "2.1.2", "of a package that declares its releases itself"
+    assert told("2.15.0") == {
+        "date": "2026-10-28",
+        "Python": "3.11 3.12 3.13 3.14 3.14t 3.15 3.15t",
+        "machines": everywhere,
+        "glibc": "2.28",
+        "torchvision": "0.29.2",
+        "torchaudio": "2.11.0 (not 3.15 3.15t)",
+        "triton": "3.9.0",
+    }
+    assert told("1.13.1") == {
+        "date": "2022-12-15",
+        "Python": "3.7 3.8 3.9 3.10 3.11",
+        "machines": everywhere,
+        "glibc": "2.17",
+        "torchvision": "0.14.1 (not 3.11)",
+        "torchaudio": "0.13.1 (not 3.11)",
+        "torchtext": "0.14.1",
+    }
+    assert told("1.0.0") == {
+        "date": "2018-12-07",
+        "Python": "3.5 3.6 3.7",
+        "machines": "x86_64 aarch64 amd64",
+        "glibc": "2.17",
+        "torchvision": "0.2.1",
+    }
+    assert told("2.11.0")["torch-scatter"] == "2.1.2", "of a package that declares its releases itself"
     assert list(releases)[2] == "2.15.0", "the newest first"
 
 
