@@ -79,11 +79,19 @@ def test_every_official_list_is_written_as_we_write_it(shipped: Facts) -> None:
 def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) -> None:
     wrong = []
     for release, cuda, text in official_lists(shipped):
-        if capability_key(cuda) < capability_key(OLDEST):
-            continue
+        if capability_key(cuda) < capability_key(OLDEST) or shipped.packages[release.package].capabilities:
+            continue  # an extension takes of torch's list what it has kernels for
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
         wrong += list(arch_list_check.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
     assert wrong == []
+
+
+def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Facts) -> None:
+    (release,) = [one for one in shipped.releases["flash-attn"] if one.torch == "2.6.0"]
+    cell = next(one for one in matrix.supported_cells(shipped, release, "x86_64") if one.build.variant == "cu126")
+    assert arch_list_check.official_arch_list(shipped, cell) == "8.0;8.6;9.0"
+    with refused("arch-list-impossible"):
+        arch_list_check.check_arch_list(shipped, "7.5;8.6", None, release, ())
 
 
 def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from torchmill.config.arch_list import (
@@ -92,7 +93,9 @@ def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | N
 
 
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
-    torch = release.torch_version
+    torch, own = release.torch_version, facts.packages[release.package].capabilities
+    if not is_within(own, target.capability):
+        return f"{target.name}: {release.package} has kernels for {format_bounds(own or SpecifierSet())} alone"
     if release.torch is None:
         return next(_unread(facts, target, torch), None)
     gpu = facts.capability(target.capability)
@@ -190,7 +193,8 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
     if toolkit is None or listed is None:
         return None
     targets, _ = parse_arch_list(facts, listed, cell.release.torch_version)
-    kept = [one for one in targets if one.name in toolkit.capabilities]
+    own = facts.packages[cell.release.package].capabilities
+    kept = [one for one in targets if one.name in toolkit.capabilities and is_within(own, one.capability)]
     lost = [capability_key(one.capability) for one in targets if one.ptx and one not in kept]
     if kept and lost:
         later = [one for one in kept if capability_key(one.capability) > lost[-1]]

@@ -127,6 +127,7 @@ class Package:
     debian_fill: Mapping[str, Mapping[str, str]] = no_entries()  # suite -> submodule path -> source package
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
+    capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
     editions: tuple[Edition, ...] = ()  # releases that its own file declares
 
 
