@@ -12,7 +12,7 @@ from itertools import product
 from typing import NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.doctor import examine_host
+from torchmill.commands.doctor import examine_host, survey_machine
 from torchmill.commands.terminal import STOPPED, Bringing, agree, run_step, show_cures
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.arch_list import (
@@ -29,13 +29,12 @@ from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError,
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
-from torchmill.host.measurement import measure_host
 from torchmill.host.native import native_arch
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
-from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.options import HELP, format_options
 
 _NONE = Options()
@@ -63,10 +62,8 @@ def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Rel
             base = matrix.base_package(facts)
             if question.with_base and cell.build.package != base.name:
                 own = cell.build.identifier(host.arch).replace(cell.build.session, base.session, 1)
-                tag = cell_lookup.selecting_tag(facts, cell.release)
-                found.setdefault(
-                    own, cell_lookup.find_cell(facts, own, host.arch, matrix.find_release(facts, base.name, tag))
-                )
+                goes_with = cell_lookup.base_release(facts, cell.release)
+                found.setdefault(own, cell_lookup.find_cell(facts, own, host.arch, goes_with))
             found[cell.build.identifier(host.arch)] = cell
     return list(found.values())
 
@@ -147,7 +144,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         raise ConfigError("name cells, or say --python and --cuda: one of the two", code="two-ways-to-name")
     if gpu and (options.arch_list or {*(cuda or ())} == {CPU}):
         raise ConfigError("--gpu stands for an --arch-list of a build with CUDA: give one of the two", code="two-lists")
-    host = examination.survey_host(facts, measure_host(layout.root), os.environ)
+    host = survey_machine(facts, layout)
     gpus = _named_gpus(facts, gpu or (), host, chosen=not (cell or cuda or options.arch_list))
     release = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
@@ -218,19 +215,14 @@ class Dialogue(NamedTuple):
                 return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
         return CommandOutput("\n".join(self.results()))
 
-    @property
-    def host(self) -> Host:
-        """Return this machine, measured now."""
-        return examination.survey_host(self.facts, measure_host(self.layout.root), os.environ)
-
     def cures(self) -> Cures:
         """Return what the cells need on this machine."""
-        host = self.host
-        names = [(cell.build.identifier(host.arch), cell) for cell in self.cells]
-        reports = (
-            examine_host(self.facts, self.layout, host, name, self._base(cell), self._own(cell)) for name, cell in names
-        )
-        found = find_cures([one for report in reports for one in report.findings])
+        host = survey_machine(self.facts, self.layout)
+        findings: list[Finding] = []
+        for cell in self.cells:
+            name, base = cell.build.identifier(host.arch), cell_lookup.base_release(self.facts, cell.release)
+            findings += examine_host(self.facts, self.layout, host, name, base, self._own(cell)).findings
+        found = find_cures(findings)
         whole = {
             shlex.join([*shlex.split(one), *self.source]) if one.startswith(FETCH) else one: why
             for one, why in found.commands.items()
@@ -241,17 +233,13 @@ class Dialogue(NamedTuple):
         options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
         return compute_plan(self.facts, cell, host, options)
 
-    def _base(self, cell: Cell) -> Release:
-        tag = cell_lookup.selecting_tag(self.facts, cell.release)
-        return matrix.find_release(self.facts, matrix.base_package(self.facts).name, tag)
-
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: without CUDA there is no list of capabilities."""
         return self.options if cell.build.cuda else replace(self.options, arch_list=None)
 
     def _wanted_all_the_same(self, newest: str) -> bool:
         """Tell whether the wheels are wanted although official ones would do."""
-        host = self.host
+        host = survey_machine(self.facts, self.layout)
         listed = self.options.arch_list
         usual = asks_for_usual_wheel(replace(self.options, arch_list=None))
         found = [published.find_published(self.facts, cell, host, listed) if usual else None for cell in self.cells]
@@ -261,10 +249,10 @@ class Dialogue(NamedTuple):
 
     def steps(self, cures: Cures, new: Sequence[str]) -> str:
         """Return a list of the commands to come, with what each is for."""
-        host = self.host
-        lines = ["to do, in this order:", *show_cures(cures, new)]
+        host = survey_machine(self.facts, self.layout)
+        runs = estimate.read_own_runs(self.facts, self.layout.dist)
+        lines = [show_cures(cures, new)]
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            runs = estimate.read_own_runs(self.facts, self.layout.dist)
             takes = estimate.expected_duration(self.facts, self._plan(cell, host), runs)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
         return "\n".join(lines)

@@ -40,7 +40,7 @@ from torchmill.build.containers.engine import (
 )
 from torchmill.build.context import require_source
 from torchmill.build.tree import BuildFolders
-from torchmill.config import cell_lookup, matrix
+from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Source
 from torchmill.core import process
@@ -221,9 +221,7 @@ def default_image() -> str:
 
 def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
     """Yield the names of the builders that `invoke image` makes for a cell: that for its source goes first."""
-    base = matrix.base_package(facts).name
-    release = matrix.find_release(facts, base, cell.release.torch_version)
-    build = cell.build
+    release, build = cell_lookup.base_release(facts, cell.release), cell.build
     for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
         yield ImageRequest("builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose).tag
 

@@ -25,7 +25,7 @@ from torchmill.host import description, measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, Finding
 from torchmill.plan.options import HELP
 
@@ -127,6 +127,11 @@ def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
     return cross.has_containers(facts.arches[cell.build.arch])
 
 
+def survey_machine(facts: Facts, layout: Layout) -> Host:
+    """Return this machine, measured now, with what facts ask of it."""
+    return examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
+
+
 def show_examination(  # noqa: PLR0917 - every one is an option
     facts: Facts,
     layout: Layout,
@@ -146,17 +151,14 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     examined = description.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
-        machine = examined or examination.survey_host(facts, measurement.measure_host(layout.root), os.environ)
+        machine = examined or survey_machine(facts, layout)
         if save:
             description.save_host(machine, Path(save))
         return examine_host(facts, None if host else layout, machine, build or "", release, options)
 
-    def show(cures: Cures, new: Sequence[str]) -> str:
-        return "\n".join(["to do, in this order:", *show_cures(cures, new)])
-
     report = examine()
     if fix and find_cures(report.findings).commands:
-        bringing = Bringing(lambda: find_cures(examine().findings), show, yes)
+        bringing = Bringing(lambda: find_cures(examine().findings), show_cures, yes)
         if (ended := bringing.bring(all_of_it=False)) is not None:
             return ended
         report = examine()

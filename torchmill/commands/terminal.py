@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -64,11 +64,10 @@ class Bringing(NamedTuple):
                 return CommandOutput(STOPPED, exit_code=code)
 
 
-def show_cures(cures: Cures, commands: Iterable[str]) -> Iterator[str]:
-    """Yield commands with what each is for."""
-    for command in commands:
-        yield f"  {command}"
-        yield f"      {cures.commands[command].subject}: {cures.commands[command].found}"
+def show_cures(cures: Cures, commands: Iterable[str]) -> str:
+    """Return a list of commands with what each is for."""
+    found = [(command, cures.commands[command]) for command in commands]
+    return "\n".join(["to do, in this order:", *(f"  {how}\n      {one.subject}: {one.found}" for how, one in found)])
 
 
 def _require_curable(cures: Cures, done: Collection[str]) -> None:

@@ -142,9 +142,14 @@ def requested_cells(
                     yield session, cell
 
 
+def base_release(facts: Facts, release: Release) -> Release:
+    """Return the release of the base that a release goes with."""
+    return find_release(facts, base_package(facts).name, release.torch_version)
+
+
 def selecting_tag(facts: Facts, release: Release) -> str:
     """Return what `--tag` takes to select a release: the tag of the base that it goes with."""
-    return find_release(facts, base_package(facts).name, release.torch_version).tag
+    return base_release(facts, release).tag
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
