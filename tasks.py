@@ -91,10 +91,6 @@ COMMANDS = {
         "torchmill.commands.index",
         "Write a static package index of the wheels in dist/, for pip, uv and any web server.",
     ),
-    "serve": (
-        "torchmill.commands.index",
-        "Serve the index that `invoke index` wrote, to this machine alone, until Ctrl-C.",
-    ),
     "image": (
         "torchmill.commands.image",
         "Write a Dockerfile from the facts, for a builder, a runtime or a dev container; build it.",

@@ -16,7 +16,7 @@ import pytest
 from tests.support import tiny_wheels
 from tests.support.commands import run
 from tests.support.kept_things import HOLD
-from tests.support.made_index import Home, install, installed
+from tests.support.made_index import Home, install, installed, served
 from tests.support.paper_wheels import Members, made
 from tests.support.refusals import refused
 from torchmill.config.model import Facts
@@ -124,6 +124,22 @@ def test_clients_install_from_the_files_as_they_lie(home: Home, tmp_path: Path) 
         into = tmp_path / f"into{number}"
         install(client, into, arguments)
         assert installed(into) == (wanted or {"tinytorch-1.0+cu118"})
+
+
+@pytest.mark.parametrize("client", ["pip", "uv"])
+def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
+    home: Home, client: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.index()
+    option = "--index-url" if client == "pip" else "--default-index"
+    with served(home.out) as port:
+        install(client, home.path / client, [option, f"http://127.0.0.1:{port}/cpu/", "tiny-vision"])
+    assert installed(home.path / client) == {"tiny_vision-0.5+cpu", "tinytorch-1.0+cpu"}
+    asked = [unquote(path) for path in re.findall(r'"GET (\S+) HTTP/1.[01]" 200', capsys.readouterr().err)]
+    vision = "tiny_vision-0.5+cpu-py3-none-any.whl"
+    wheels = [f"/cpu/{name}" for name in (CPU, vision)]
+    assert {path for path in asked if ".whl" in path} == {f"{one}{end}" for one in wheels for end in ("", ".metadata")}
+    assert asked.index(f"{wheels[0]}.metadata") < asked.index(wheels[1]), "all is resolved before anything is fetched"
 
 
 def test_a_yanked_version_goes_to_those_only_who_ask_for_it(home: Home, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ HOSTS = ROOT / "tests" / "golden" / "hosts"
 def test_list_names_the_tasks(tmp_path: Path) -> None:
     done = run("invoke", "--list", home=tmp_path)
     names = "arch clean deps diagnose doctor explain facts fetch jobs matrix plan report status toolkit"
-    names += " image index publish serve snippet verify"
+    names += " image index publish snippet verify"
     for name in names.split():
         assert f"  {name} " in done.stdout
 

@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPResponse
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 from torchmill.commands import index
 from torchmill.config.model import Facts
 from torchmill.core.paths import Layout
-from torchmill.deliver.index.server import create_server
 
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv") or "uv"
 PIP = (sys.executable, "-m", "pip", "--no-cache-dir", "--disable-pip-version-check")
@@ -65,7 +65,8 @@ class Home:
 @contextmanager
 def served(root: Path) -> Iterator[int]:
     """Serve an index for as long as the context lasts, and return the port."""
-    with create_server(root, "0") as server:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -73,19 +74,6 @@ def served(root: Path) -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def ask(
-    port: int, path: str, headers: Mapping[str, str] | None = None, method: str = "GET"
-) -> tuple[HTTPResponse, bytes]:
-    """Ask a server for exactly this path: nothing is made of `..`."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request(method, path, headers=headers or {})
-        response = connection.getresponse()
-        return response, response.read()
-    finally:
-        connection.close()
 
 
 def install(client: str, into: Path, arguments: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build them
-- index: `invoke index`, `invoke serve`: write a static index or a conda channel, and show it
+- index: `invoke index`: write a static index of dist/, or a conda channel
 - jobs: `invoke jobs`: what limits memory and processors here, and how many compilers may run
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built
 - plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it

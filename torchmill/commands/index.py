@@ -1,4 +1,4 @@
-"""`invoke index`, `invoke serve`: write a static index of dist/ or a conda channel, and show it."""
+"""`invoke index`: write a static index of dist/, or a conda channel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from torchmill.core.paths import Layout
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import Address, IndexEntry
-from torchmill.deliver.index.server import LOOPBACK, PORT, serve_index
 from torchmill.wheel import wheel_file
 
 
@@ -151,18 +150,5 @@ INDEX = TaskCommand(
         "json": "print JSON",
     },
     repeated=("dist", "yank", "unyank", "replace"),
-    short_flags=False,
-)
-
-
-SERVE = TaskCommand(
-    serve_index,
-    {
-        "folder": "the index, by default index/ beside dist/",
-        "port": f"the port to listen on, by default {PORT}, or any where that is taken",
-        "host": f"the address to listen on, by default {LOOPBACK}: this machine alone; 0.0.0.0 is "
-        f"for everybody "
-        "who reaches it",
-    },
     short_flags=False,
 )

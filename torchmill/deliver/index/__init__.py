@@ -1,1 +1,1 @@
-"""A static package index, and a server for a quick look."""
+"""A static package index."""
