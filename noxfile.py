@@ -183,6 +183,11 @@ def add_session(listed: selection.MatrixSession, installed: Container[str]) -> N
             if artifact is not None:
                 session.log(f"{artifact.wheel.name} is up to date")
                 return
+            if os.environ.get("TORCHMILL_WHEELS"):
+                from torchmill.deliver.offers import take_wheel
+
+                if take_wheel(context, session.log) is not None:
+                    return
             from torchmill.build import pipeline, progress_line
 
             with progress_line.show_build_progress() as line:

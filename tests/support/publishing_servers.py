@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 USER, PASSWORD, TOKEN = "user", "correct horse", "ghs_secret"
@@ -90,6 +90,7 @@ class GitHub:
         number = len(self.contents) + 1
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}" if self.tells_digests else None
         made = {"id": number, "name": name, "state": state, "size": len(content), "digest": digest}
+        made["browser_download_url"] = f"{self.url}/download/{release['tag_name']}/{quote(name)}"
         self.contents[number] = content
         release["assets"].append(made)
         return made
@@ -125,6 +126,10 @@ class _Api(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.hub.asked.append(f"{verb} {parts.path}")
         said = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if match := re.fullmatch(r"/download/([^/]+)/([^/]+)", parts.path):  # needs no token
+            release = next(one for one in self.hub.releases if one["tag_name"] == match[1])
+            asset = next((one for one in release["assets"] if one["name"] == unquote(match[2])), None)
+            return self._answer(200, self.hub.contents[asset["id"]]) if asset else self._answer(404, {})
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._answer(401, {"message": "Bad credentials"})
         top = f"/repos/{self.hub.repository}/releases"

@@ -35,7 +35,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
         context = replace(context, host=measure_host(context.layout.root))
     preflight(context, line.note)
     explain_rebuild(context, line.note)
-    with _hold_cell(context):
+    with hold_cell(context):
         stages = read_stage_log(context)  # read under the lock: another run may have finished meanwhile
         packed = stages.find_product("pack")
         if packed is None:
@@ -47,7 +47,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
 
 
 @contextmanager
-def _hold_cell(context: BuildContext) -> Iterator[None]:
+def hold_cell(context: BuildContext) -> Iterator[None]:
     """Hold the cell's folder and environment; at the end save what was learned about files."""
     identifier = context.plan.identifier
     with (

@@ -43,6 +43,7 @@ class CellOutputs:
         self.stage = folder / "stage"  # the wheel unpacked, to be repaired
         self.packed = folder / "packed"  # the wheel that is not verified yet
         self.verify = folder / "verify"  # in which the wheel is tried
+        self.offers = folder / "offers"  # wheels of elsewhere that may be this one
         self.ledger = folder / "ledger"  # what each stage made, and of what
 
 

@@ -31,12 +31,13 @@ def write_index(  # noqa: PLR0917 - every one is an option
     unyank: list[str] | None = None,
     reason: str = "",
     replace: list[str] | None = None,
+    manifest: bool = False,
     conda: bool = False,
     json: bool = False,
 ) -> str:
     """Write a static package index of the wheels in dist/, for pip, uv and any web server."""
     if conda:
-        if dist or files != LINK or base_url or yank or unyank or reason or replace or json:
+        if dist or files != LINK or base_url or yank or unyank or reason or replace or manifest or json:
             raise ConfigError(
                 "--conda writes a channel of conda packages: of the other options it takes only --out",
                 code="contradictory-options",
@@ -65,7 +66,9 @@ def write_index(  # noqa: PLR0917 - every one is an option
         yanked = pages.apply_yanks(before.yanked, change, entries)
         written = _pages(wheels, yanked, files, base, target)
         state = IndexState({}, {one.entry.file: one.remembered for one in wheels}, yanked)
-        contents = IndexContents(written, () if files == STAY else wheels, state)
+        lying = () if files == STAY else wheels
+        documents = {place: data for one in lying for place, data in folder.companions(one, manifest=manifest)}
+        contents = IndexContents(written, lying, state, documents)
         outcome = folder.write_folder(target, contents, before, files)
     warnings = list(pages.requirement_differences(entries))
     variants = sorted({one.variant for one in entries if one.variant})
@@ -146,6 +149,7 @@ INDEX = TaskCommand(
         "reason": "why it is withdrawn",
         "unyank": "take that back; may be repeated",
         "replace": "replace the wheels of a version that are indexed already; may be repeated",
+        "manifest": "the manifests, too, by which TORCHMILL_WHEELS finds a wheel; they name folders of this machine",
         "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
         "json": "print JSON",
     },

@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -33,6 +34,7 @@ _INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 CACHES = ("TORCHMILL_CACHE", "CCACHE_REMOTE_*", "CCACHE_MAXSIZE", "SCCACHE_*", "AWS_*", "ACTIONS_R*")
 PLACES = ("SCCACHE_DIR", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")  # not there
 CCACHE = "CCACHE_DIR"
+_OFFERS = ("TORCHMILL_WHEELS", "GH_TOKEN", "GITHUB_TOKEN", "GITHUB_API_URL")  # wheels of elsewhere, and who asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def select_settings(
     environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
 ) -> PassedSettings:
     """Return what is passed on of an environment and of pip's settings (option -> value)."""
-    names = {*CERTIFICATES, CCACHE, "NO_COLOR"}
+    names = {*CERTIFICATES, *_OFFERS, CCACHE, "NO_COLOR"}
     passed = {
         name: value
         for name, value in environ.items()
@@ -57,7 +59,8 @@ def select_settings(
     }
     passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in PIP}
     # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
-    files = [passed.get(name, "") for name in _FILES] + passed.get("PIP_FIND_LINKS", "").split()
+    listed = (passed.get(name, "").split() for name in ("PIP_FIND_LINKS", "TORCHMILL_WHEELS"))
+    files = [*(passed.get(name, "") for name in _FILES), *chain.from_iterable(listed)]
     indexes = _local_paths(" ".join(passed.get(name, "") for name in _INDEXES).split())
     read = [path for path in _local_paths(files) if exists(path)]
     read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if exists(path)]

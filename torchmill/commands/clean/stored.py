@@ -29,7 +29,7 @@ TOOLS = ("gates", "stand-ins", "compilers", "programs", EMPTY_ENVIRONMENTS)  # f
 HISTORY, STAT_CACHE = "units.sqlite", "recall.json"
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache")
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, STAT_CACHE, FACTS_CACHE, SESSIONS_CACHE, HISTORY, provisioned.FOLDER})
-_OUTPUTS = ("raw", "stage", "packed", "verify", "ledger")  # of a cell; everything else is part of the tree
+_OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")  # of a cell; everything else is part of the tree
 
 
 def no_hindrance(_: RunningProcesses) -> str:

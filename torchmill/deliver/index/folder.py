@@ -21,7 +21,7 @@ from torchmill.core import files, locks, stat_cache
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.deliver.index import pages
 from torchmill.deliver.index.pages import METADATA, IndexEntry
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 
 FOLDER = ".torchmill"  # in the index; it also holds the lock, and what is just being written
 STATE_FILE = "index.json"
@@ -164,6 +164,13 @@ def stat_wheel(path: Path) -> str:
     return f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ino}"
 
 
+def companions(wheel: ScannedWheel, *, manifest: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the place and the content of each file about a wheel: its statement, its SBOM, its manifest."""
+    for path in dist_files.companion_paths(wheel.path)[0 if manifest else 1 :]:
+        with contextlib.suppress(FileNotFoundError):
+            yield wheel.entry.place + path.name.removeprefix(wheel.path.name), path.read_bytes()
+
+
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
     from torchmill.wheel.verify import static_checks
 
@@ -215,6 +222,7 @@ class IndexContents:
     pages: Mapping[str, str]  # in the order in which they may be written
     wheels: tuple[ScannedWheel, ...]  # those that lie in it
     state: IndexState  # but for what is written
+    documents: Mapping[str, bytes] = field(default_factory=dict)  # that lie beside the wheels, by their places
 
     @property
     def digests(self) -> dict[str, str]:
@@ -222,7 +230,8 @@ class IndexContents:
         wheels = {one.entry.place: one.entry.sha256 for one in self.wheels}
         beside = {one.entry.place + METADATA: one.entry.metadata_sha256 for one in self.wheels}
         pages = {place: hashlib.sha256(text.encode()).hexdigest() for place, text in self.pages.items()}
-        return wheels | beside | pages
+        documents = {place: hashlib.sha256(data).hexdigest() for place, data in self.documents.items()}
+        return wheels | beside | documents | pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +357,10 @@ def _fill(out: Path, wanted: IndexContents, changed: Collection[str], how: str) 
             _appear(out, place, partial(_bring, one, how))
         if place + METADATA in changed:
             _appear(out, place + METADATA, partial(Path.write_bytes, data=wheel_file.read_metadata(one.path)))
-    for place, text in wanted.pages.items():
+    pages = {place: text.encode() for place, text in wanted.pages.items()}
+    for place, data in (*wanted.documents.items(), *pages.items()):
         if place in changed:
-            _appear(out, place, partial(Path.write_bytes, data=text.encode()))
+            _appear(out, place, partial(Path.write_bytes, data=data))
 
 
 def _appear(out: Path, place: str, make: Callable[[Path], object]) -> None:

@@ -2,7 +2,7 @@
 
 import base64
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -65,6 +65,21 @@ class BucketTarget(PublishTarget):
             return base64.b64decode(kept).hex()
         body = self._call("get_object", Key=self.prefix + file.name)["Body"]
         return digest_parts(body.iter_chunks(1 << 20))[0]
+
+    def list_keys(self) -> Iterator[str]:
+        """Yield the keys of all objects below the prefix."""
+        more: dict[str, str] = {}
+        while True:
+            answer = self._call("list_objects_v2", Prefix=self.prefix, **more)
+            yield from (one["Key"] for one in answer.get("Contents", ()))
+            if not answer.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def signed_url(self, key: str, suffix: str = "") -> str:
+        """Return an address from which the object of a key and suffix may be read for an hour."""
+        where = {"Bucket": self.bucket, "Key": key + suffix}
+        return str(self.client.generate_presigned_url("get_object", Params=where))
 
     def upload(self, file: UploadFile) -> None:
         """Upload a file, on the condition that there is none of its name; S3 checks its digest."""

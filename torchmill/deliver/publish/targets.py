@@ -9,8 +9,8 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError
 from torchmill.deliver.publish.upload_set import PublishTarget
 
-_GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
-_BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
+GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
+BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
 _SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
@@ -55,7 +55,7 @@ def _folder(to: str, scheme: str) -> PublishTarget:
 def _github(to: str, environ: Mapping[str, str]) -> PublishTarget:
     from torchmill.deliver.publish.github import GithubReleases
 
-    match = _GITHUB.fullmatch(to)
+    match = GITHUB.fullmatch(to)
     if match is None or {".", ".."} & set(match["repository"].split("/")):
         raise ConfigError(f"--to {to}: write it as github:OWNER/NAME, or github:OWNER/NAME@TAG", code="invalid-target")
     return GithubReleases.from_address(match["repository"], match["tag"], environ)
@@ -79,7 +79,7 @@ def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
 def _bucket(to: str) -> PublishTarget:
     from torchmill.deliver.publish.bucket import BucketTarget
 
-    match = _BUCKET.fullmatch(to)
+    match = BUCKET.fullmatch(to)
     if match is None:
         raise ConfigError(
             f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX", code="invalid-target"

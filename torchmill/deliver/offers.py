@@ -1,0 +1,218 @@
+"""Wheels that were built elsewhere: one that a cell would make just so is taken instead of built.
+
+Trust is that of a shared cache: who may write to a place may offer any wheel that is sound in itself.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+import requests
+from packaging.utils import canonicalize_name
+
+from torchmill.build.context import BuildContext
+from torchmill.build.pipeline import hold_cell
+from torchmill.build.up_to_date import STAGES, StageLog, parse_records
+from torchmill.config.model import Artifact, Plan
+from torchmill.core import urls
+from torchmill.core.console import show_progress
+from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
+from torchmill.core.files import parse_json_object
+from torchmill.deliver.agreement import DAMAGED, examine_wheel
+from torchmill.deliver.publish.bucket import BucketTarget
+from torchmill.deliver.publish.github import PUBLIC
+from torchmill.deliver.publish.targets import BUCKET, GITHUB
+from torchmill.fetch.download import describe_http_error, download_file, http_session, read_body
+from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
+from torchmill.wheel import dist_files
+
+VARIABLE = "TORCHMILL_WHEELS"  # places, with spaces between them
+FORMS = (
+    "a folder, file:///FOLDER, an index (https://…), one of its pages (https://….html), s3://BUCKET[/PREFIX] or "
+    "github:OWNER/NAME[@TAG]"
+)
+_MANIFEST = ".json"
+_BUILT = "the cell is built"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A wheel of some place, not yet looked at; its manifest and documents lie beside it."""
+
+    name: str  # of its file
+    locate: Callable[[str], str]  # suffix of a file beside it -> URL, or path
+    local: bool = False  # it has paths
+
+
+def parse_places(text: str) -> list[str]:
+    """Return the places that the setting names, in its order. Raises ConfigError for what is none."""
+    places = text.split()
+    for place in places:
+        scheme = place.partition(":")[0].lower() if re.match(r"[a-zA-Z][\w+.-]+:", place) else ""
+        if scheme in {"http", "https", "file"}:
+            if urls.has_login(urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…")):
+                raise ConfigError(
+                    f"{VARIABLE}: {urls.redact_url(place)}: leave user and password out, and write them to ~/.netrc",
+                    code="password-in-url",
+                )
+        elif not {"s3": BUCKET, "github": GITHUB, "": re.compile(r".+")}.get(scheme, re.compile("")).fullmatch(place):
+            raise ConfigError(f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting")
+    return places
+
+
+def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact | None:
+    """Return the wheel of a cell that a place of TORCHMILL_WHEELS had, now in dist/; None where none has it.
+
+    It must have been made of all that the cell would make it of, and agree with its manifest, statement and
+    SBOM. What is not taken is noted with the reason. Raises ConfigError for a wrong setting, BusyError.
+    """
+    places = parse_places(os.environ.get(VARIABLE, ""))
+    if not places:
+        return None
+    with hold_cell(context):
+        for place in places:
+            try:
+                for offer in _list_offers(place, context.plan, os.environ):
+                    if why := _why_refused(context, offer):
+                        note(f"{offer.name} of {place} is not taken: {why}")
+                    else:
+                        note(f"{offer.name} is taken from {place}: nothing is compiled")
+                        return Artifact(context.wheel, dist_files.manifest_path(context.wheel))
+            except (TorchmillError, *READ_ERRORS) as error:
+                said = str(error) if isinstance(error, TorchmillError) else describe_http_error(error)
+                note(f"{place} is left out: {urls.hide_password(said)}")
+    return None
+
+
+def _why_refused(context: BuildContext, offer: Offer) -> str:
+    """Take a wheel that is just what the cell would make; return why it is not, "" where it was taken."""
+    try:
+        manifest = parse_json_object(_read(offer, _MANIFEST))
+        if why := manifest_difference(context, offer.name, manifest):
+            return why
+    except FileNotFoundError:
+        return "no manifest lies beside it (`invoke publish --manifest`, `invoke index --manifest`)"
+    except DAMAGED as error:
+        return f"its manifest cannot be understood ({error})"
+    wheel = _fetch(offer, context.outputs.offers, manifest["sha256"])
+    dist_files.manifest_path(wheel).write_text(json.dumps(manifest), encoding="utf-8")
+    documents = {}
+    for suffix in dist_files.DOCUMENT_SUFFIXES:
+        with contextlib.suppress(FileNotFoundError):  # is a problem
+            documents[suffix] = _read(offer, suffix)
+            dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
+    if not (problems := examine_wheel(wheel).problems):
+        target = context.layout.dist / offer.name
+        dist_files.publish_wheel(wheel, target, manifest, context.wheel, documents)
+    shutil.rmtree(context.outputs.offers)
+    return "; ".join(problems)
+
+
+def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str, object]) -> str:
+    """Return in what a manifest is not that of the very wheel that a cell would make; "" where it is."""
+    plan = context.plan
+    expected = {"wheel": name, "planned": plan.wheel, "identifier": plan.identifier, "package": plan.build.package}
+    if other := [key for key, value in expected.items() if manifest.get(key) != value]:
+        return f"its manifest differs in {', '.join(other)}"
+    log = StageLog(context, parse_records(manifest))
+    if len(log.recorded) < len(STAGES):
+        return "its manifest does not say what it was made of"
+    if len(log.valid) < len(STAGES):
+        return f"{log.why} against what the cell would be built of here"
+    made = log.valid["verify"].made
+    one = log.valid["pack"].made == made == manifest.get("sha256") and _SHA256.fullmatch(made)
+    return "" if one else "its manifest does not name one wheel"
+
+
+def _list_offers(place: str, plan: Plan, environ: Mapping[str, str]) -> Iterator[Offer]:
+    """Yield the wheels of a place that have the name of a plan's. Raises TorchmillError, READ_ERRORS."""
+    stem = plan.wheel.removesuffix(f"{plan.platform_tag}.whl") if plan.computed else plan.wheel
+    project = canonicalize_name(plan.wheel.partition("-")[0])
+    for offer in _all_offers(place, project, environ):
+        if offer.name.startswith(stem) and offer.name.endswith(".whl") and Path(offer.name).name == offer.name:
+            yield offer
+
+
+def _beside(where: str, suffix: str) -> str:
+    return where + suffix
+
+
+def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterable[Offer]:
+    if match := GITHUB.fullmatch(place):
+        return _of_releases(match["repository"], match["tag"], environ)
+    if match := BUCKET.fullmatch(place):
+        return _of_bucket(BucketTarget.from_address(match["bucket"], match["path"] or ""))
+    if not place.startswith(("http:", "https:")):
+        folder = Path(url2pathname(urlsplit(place).path) if place.startswith("file:") else place)
+        if not folder.is_dir():
+            raise DeliveryError("it is no folder", code="no-such-folder")
+        # an index has one folder for each variant
+        wheels = (path for pattern in ("*.whl", "*/*.whl") for path in sorted(folder.glob(pattern)))
+        return (Offer(path.name, partial(_beside, str(path)), local=True) for path in wheels)
+    with http_session() as session:
+        if place.endswith(".html"):
+            found = parse_html_page(read_body(session, place, {})[1].decode("utf-8", "replace"), place)
+        else:
+            found = find_project_files(session, place, project, "look at the address") or ()
+    return [Offer(file.name, partial(_beside, file.url)) for file in found]
+
+
+def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -> Iterator[Offer]:
+    """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
+    url: str | None = f"{environ.get('GITHUB_API_URL') or PUBLIC}/repos/{repository}/releases"
+    url = f"{url}/tags/{quote(tag, safe='')}" if tag else f"{url}?per_page=100"
+    token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}  # for the limit of requests
+    with http_session() as session:
+        while url:
+            response, body = read_body(session, url, headers)
+            said = json.loads(body)
+            for release in [said] if tag else said:
+                for asset in release["assets"]:
+                    yield Offer(asset["name"], partial(_beside, asset["browser_download_url"]))
+            url = response.links.get("next", {}).get("url")
+
+
+def _of_bucket(bucket: BucketTarget) -> Iterator[Offer]:
+    """Yield the objects of a bucket below its prefix."""
+    for key in bucket.list_keys():
+        yield Offer(key.rpartition("/")[2], partial(bucket.signed_url, key))
+
+
+def _read(offer: Offer, suffix: str) -> bytes:
+    """Return a file beside a wheel. Raises FileNotFoundError where there is none, NetworkError, READ_ERRORS."""
+    where = offer.locate(suffix)
+    if offer.local:
+        return Path(where).read_bytes()
+    try:
+        with http_session() as session:
+            return read_body(session, where, {})[1]
+    except requests.HTTPError as error:
+        if error.response.status_code in {requests.codes.not_found, requests.codes.forbidden}:
+            raise FileNotFoundError(where) from None  # S3 answers 403 to who may not list
+        raise
+
+
+def _fetch(offer: Offer, folder: Path, sha256: str) -> Path:
+    """Return the wheel in a folder of offers; a download that broke off is gone on with.
+
+    Raises SourceError for another digest, NetworkError, HostError for a full disk, OSError.
+    """
+    where, folder = offer.locate(""), folder / sha256
+    wheel = folder / offer.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if offer.local:
+        return Path(shutil.copyfile(where, wheel))
+    refused = f"it is not to be had, and {_BUILT}"
+    with show_progress() as display:
+        got = download_file(where, folder, display.task(offer.name), otherwise=_BUILT, refused=refused, sha256=sha256)
+    return got.rename(wheel)
