@@ -34,7 +34,7 @@ _INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 CACHES = ("TORCHMILL_CACHE", "CCACHE_REMOTE_*", "CCACHE_MAXSIZE", "SCCACHE_*", "AWS_*", "ACTIONS_R*")
 PLACES = ("SCCACHE_DIR", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")  # not there
 CCACHE = "CCACHE_DIR"
-_OFFERS = ("TORCHMILL_WHEELS", "GH_TOKEN", "GITHUB_TOKEN", "GITHUB_API_URL")  # wheels of elsewhere, and who asks
+_OFFERS = ("TORCHMILL_WHEELS", "GITHUB_API_URL")  # wheels of elsewhere; no token goes where others' code is compiled
 
 
 @dataclass(frozen=True, slots=True)
