@@ -32,7 +32,7 @@ from nox.virtualenv import VirtualEnv
 
 from torchmill.config import selection
 from torchmill.core import process, reaper
-from torchmill.core.errors import GpuError, HostError, TorchmillError
+from torchmill.core.errors import GpuError, HostError, TorchmillError, UnfinishedBuildError
 from torchmill.core.exits import as_torchmill_error, is_of_runner, show_uncaught
 from torchmill.core.files import blame_disk, read_text
 from torchmill.core.paths import Layout, nox_environment_name
@@ -78,6 +78,10 @@ def reported(session: nox.Session) -> Iterator[None]:
     """End a session with one message, whatever stops it."""
     try:
         yield
+    except UnfinishedBuildError as error:
+        session.log(str(error))
+        if error.code == "time-up":  # a chain of jobs asks whether there is more to do
+            sys.exit(error.exit_code)
     except Exception as error:
         if is_of_runner(error):
             raise

@@ -51,6 +51,10 @@ COMMANDS = {
         "torchmill.commands.jobs",
         "Say what limits memory and processors here, and what follows for a build.",
     ),
+    "cluster": (
+        "torchmill.commands.cluster",
+        "Write a job array for Slurm that compiles a cell in shares, and the job that makes its wheel.",
+    ),
     "arch": (
         "torchmill.commands.arch",
         "Say which GPUs, toolkits and releases go with compute capabilities.",
@@ -115,7 +119,7 @@ COMMANDS = {
 
 
 COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
-CELL_TASKS = {"build", "doctor", "explain", "jobs", "plan"}  # whose argument names one
+CELL_TASKS = {"build", "cluster", "doctor", "explain", "jobs", "plan"}  # whose argument names one
 
 
 def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.tree import fill_placeholders
@@ -18,7 +19,7 @@ from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
-from torchmill.toolchain import sccache
+from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
 from torchmill.toolchain.compiler_identity import command_words
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
@@ -35,7 +36,6 @@ _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE
 _PROGRAM = "unshare"  # of util-linux; sockets that are files, as the guard's, are reached from within
 # As root; as a user who stays the same one; as a user who is root in there, where unshare is older.
 _WAYS = (("--net",), ("--user", "--map-current-user", "--net"), ("--user", "--map-root-user", "--net"))
-_REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")
 _DISTRIBUTED = {"distcc", "icecc"}  # compilers that send their work to other machines
 _SANDBOX_LAUNCHERS = ("CC", "CXX", "CCACHE_PREFIX", *(f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA")))
 
@@ -69,7 +69,7 @@ def _why_needed(cache: CompilerCache, variables: Mapping[str, str]) -> str:
     """Return what the build reaches over the network; "" where there is nothing."""
     if cache.tool == "sccache" and sccache.ADDRESS_VARIABLE not in variables:
         return "sccache's server is reached over it"
-    remote = next((value for name in _REMOTE_STORAGE if (value := variables.get(name, ""))), "file:")
+    remote = next((value for name in compiler_cache.REMOTE_STORAGE if (value := variables.get(name, ""))), "file:")
     if not remote.startswith("file:"):
         return f"ccache reaches {cache.shared or 'its remote storage'} over it"
     words = (word for name in _SANDBOX_LAUNCHERS for word in command_words(variables.get(name, "").replace(";", " ")))
@@ -180,11 +180,15 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             show_messages()
 
         variables = compiler_environment(context, guard, cache, line.note)
+        variables |= share.order_share(context, variables)
         before = _children_cpu_seconds()
         watched = cache.watched if guard.gate else None
         sandbox = _seal(context, cache, variables, line.note)
         try:
-            with watch_shared_cache(watched, variables, guard.folder, guard.messages.put):
+            with (
+                watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
+                share.end_as_asked(context),
+            ):
                 for command in context.plan.compile:
                     words = (fill_placeholders(word, context.placeholders) for word in command.argv)
                     cwd = Path(fill_placeholders(command.cwd, context.placeholders))

@@ -1,7 +1,7 @@
 """All that one session works with: plan, source, folders, interpreter and machine inputs of a cell."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -24,8 +24,9 @@ from torchmill.plan import build_plan, cuda_toolkit, wheel_name
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.cuda_toolkit import compiler_variables
 from torchmill.plan.options import format_options, parse_options
-from torchmill.toolchain import compiler_cache
+from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
+from torchmill.toolchain.remote_cache import RemoteCache
 from torchmill.wheel import dist_files
 
 # Never the build's business.
@@ -180,7 +181,7 @@ def missing_base_session(context: BuildContext) -> list[str] | None:
     build, options = context.plan.build, context.options
     base = replace(build, package=context.base.name, session=context.base.session)
     # Its variables and patches are its own; how much may run at a time is the machine's, and the GPUs are the same.
-    words = format_options(replace(options, settings={}, patches={}))
+    words = format_options(replace(options, settings={}, patches={}, shard=None, parts=None))
     return ["-s", base.identifier(context.host.arch), *(("--", *words) if words else ())]
 
 
@@ -207,8 +208,27 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     layout, log = context.layout, context.log.with_suffix(".ccache")
     environ = {**os.environ, **compiler_variables(context.plan.set)}
     digest, toolkit = context.stat_cache.digest, context.plan.toolkit
-    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, toolkit)
+    parts = tuple(_parts(context, note))
+    site = CacheSite(context.host, layout.root, layout.cache, log, environ, note, digest, toolkit, parts)
     return compiler_cache.set_up_cache(site)
+
+
+def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[RemoteCache]:
+    """Yield the folders of parts as ccache's storage: its own is written by a share, and by a run that ends early."""
+    options = context.options
+    if options.parts is None:
+        return
+    folder, written = Path(options.parts), options.shard is not None or options.until is not None
+    if written:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield RemoteCache("file", path=str(folder))
+    found = list(shards.list_parts(folder)) if folder.is_dir() else []
+    yield from (RemoteCache("file", path=str(one), read_only=True) for one, _ in found if not written or one != folder)
+    shares = []
+    for record in (record for _, records in found for record in records):
+        other = "" if record.get("tree") == context.tree_key else " (of another build)"
+        shares.append(f"{record.get('shard', 'a damaged record')}{other}")
+    note(f"parts in {folder}: {', '.join(shares) or 'none'}")
 
 
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:

@@ -29,11 +29,12 @@ READ = (
 )  # fmt: skip
 # Those among them that only look like it.
 OTHERS = (
-    "AGENT_*", "ANDROID_*", "AWS_*", "BUILDKITE_*", "CCACHE_*", "CIRCLE_*", "CI_*", "CURL_*",
+    "AGENT_*", "ANDROID_*", "AWS_*", "BUILDKITE_*", "CCACHE_*", "CIRCLE_*", "CI_*", "CARGO_*", "CURL_*",
     "DBUS_*", "GITHUB_*", "GITLAB_*", "GNOME_*", "GPG_*", "GRPC_*", "GTK_*", "INFOPATH", "INVOKE_*", "JAVA_*",
     "JENKINS_*", "KUBERNETES_*", "LMOD_*", "MANPATH", "NODE_*", "NOX_*", "NO_COLOR", "NO_PROXY", "NVM_*",
-    "PBS_*", "PYENV_*", "QT_*", "RUNNER_*", "SCCACHE_*", "SLURM_*", "SSH_*", "SSL_*", "TORCHMILL_*", "UV_*",
-    "VSCODE_*", "XDG_*", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL", "*_COMPILER_LAUNCHER",
+    "PBS_*", "PIP_*", "PIPX_*", "POETRY_*", "PYENV_*", "QT_*", "RUNNER_*", "SCCACHE_*", "SLURM_*", "SSH_*",
+    "SSL_*", "TORCHMILL_*", "UV_*", "VSCODE_*", "XDG_*", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL",
+    "*_COMPILER_LAUNCHER",
 )  # fmt: skip
 # What a driver starts, and what it links without being told.
 _STARTED = ("cc1", "cc1plus", "as", "collect2", "ld")

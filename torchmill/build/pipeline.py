@@ -12,7 +12,7 @@ from torchmill.build.steps import compile_stage, pack_stage, publish_stage, veri
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
 from torchmill.core import locks
-from torchmill.core.errors import HostError, SourceError
+from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.core.files import report_unwritable
 from torchmill.host import environments
 from torchmill.host.disk_usage import list_children
@@ -37,6 +37,10 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     explain_rebuild(context, line.note)
     with hold_cell(context):
         stages = read_stage_log(context)  # read under the lock: another run may have finished meanwhile
+        if context.options.shard and stages.is_valid("compile"):
+            raise UnfinishedBuildError(
+                f"{context.plan.identifier} is compiled here: no share is left", code="share-made"
+            )
         packed = stages.find_product("pack")
         if packed is None:
             raw = stages.find_product("compile") or compile_stage(context, stages, install, line)

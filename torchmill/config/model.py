@@ -459,6 +459,9 @@ class Options:
     network: bool = False  # True: what the build itself starts may use the network
     cpu: str | None = None  # the processor that it is for: "native", "x86-64-v3"; None: any
     processor: Processor | None = None  # what the compiler makes of `cpu`, once it was asked
+    shard: str | None = None  # "3/16": compile this share alone, "auto" as the engine says
+    parts: str | None = None  # the folder of what shares made
+    until: float | None = None  # seconds after which the run ends, done or not
     patches: Mapping[str, str] = no_entries()  # "given/fix.patch" to the path of the user's file, in their order
 
 

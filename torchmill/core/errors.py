@@ -87,6 +87,12 @@ class DeliveryError(TorchmillError):
     exit_code = 14
 
 
+class UnfinishedBuildError(TorchmillError):
+    """The build ended as it was asked to, before its wheel was made."""
+
+    exit_code = 15
+
+
 class InterruptedBuildError(TorchmillError):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

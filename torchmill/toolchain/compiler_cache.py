@@ -14,12 +14,14 @@ from packaging.version import Version
 
 from torchmill.config.model import Host
 from torchmill.core import files
+from torchmill.core.errors import HostError
 from torchmill.toolchain import compiler_identity, remote_cache, sccache
 from torchmill.toolchain.compiler_identity import program_output
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
 MAX_SIZE = "30G"  # a PyTorch with CUDA takes about a third
+REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before
 STATS_LOG_VARIABLE = "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
 # Compilers that a build may come to call, beside those that the user names.
 COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
@@ -37,6 +39,7 @@ class CacheSite:
     note: Callable[[str], None]
     digest: compiler_identity.Digest
     cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
+    parts: tuple[RemoteCache, ...] = ()  # folders of what shares of this build compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,11 @@ class CcacheProgram:
 def set_up_cache(site: CacheSite) -> CompilerCache:
     """Return the cache of a build; what it has to do without is noted.
 
-    Raises ConfigError where the user names a shared cache wrongly.
+    Raises ConfigError where the user names a shared cache wrongly, HostError where parts need another ccache.
     """
     setting = site.environ.get(remote_cache.VARIABLE, "")
+    if site.parts:
+        _require_ccache(site, setting)
     if setting == remote_cache.NONE:  # nor that of a tree which was configured with ccache
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
     shared = remote_cache.parse_remote(setting)
@@ -123,11 +128,24 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     return _sccache(site, shared) if first is None else _ccache(site, first, shared)
 
 
+def _require_ccache(site: CacheSite, setting: str) -> None:
+    """Raise HostError where no ccache keeps what shares compile in a folder."""
+    own = next((name for name in REMOTE_STORAGE if name in site.environ), "")
+    path = site.host.tools.get("ccache")
+    if own or setting == remote_cache.NONE or not path or "file-storage" not in probe_ccache(path).features:
+        why = f"{own or remote_cache.VARIABLE} is set: unset it" if own or setting else "install it (`invoke deps`)"
+        raise HostError(
+            f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}", code="parts-need-ccache"
+        )
+
+
 def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None) -> CompilerCache:
     folder = site.cache_folder / "ccache"
     if not _writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache_variables(program, site.root, folder, MAX_SIZE, shared) | {STATS_LOG_VARIABLE: str(site.log)}
+    variables = ccache_variables(program, site.root, folder, MAX_SIZE, *filter(None, (shared, *site.parts))) | {
+        STATS_LOG_VARIABLE: str(site.log)
+    }
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
@@ -230,7 +248,7 @@ def probe_ccache(path: str) -> CcacheProgram:
 
 
 def ccache_variables(
-    program: CcacheProgram, root: Path, folder: Path, size: str, remote: RemoteCache | None = None
+    program: CcacheProgram, root: Path, folder: Path, size: str, *remote: RemoteCache
 ) -> dict[str, str]:
     """Return the variables that put it before the compilers of CMake, with its objects in a `folder`.
 
@@ -251,9 +269,9 @@ def ccache_variables(
         "CMAKE_C_COMPILER_LAUNCHER": program.path,
         "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
     }
-    if remote is not None:
+    if remote:
         new = program.version is None or Version(program.version) >= _RENAMED
-        found["CCACHE_REMOTE_STORAGE" if new else "CCACHE_SECONDARY_STORAGE"] = _remote_storage(remote)
+        found[REMOTE_STORAGE[0 if new else 1]] = " ".join(map(_remote_storage, remote))
     return found
 
 

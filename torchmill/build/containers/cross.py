@@ -95,7 +95,7 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
 
 
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
-SUITE, HOME, CONFIGS, GIVEN, CACHE = "/suite", "/torchmill", "/configs", "/given", "/cache"
+SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
 SCRIPT = f"{SUITE}/torchmill/build/cross/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 
@@ -202,7 +202,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     options = build.options
     if build.torch is not None:  # it lies elsewhere in the container
         options = replace(options, torch=f"{GIVEN}/{build.torch.name}")
-    options = replace(options, patches={name: f"/{name}" for name in options.patches})
+    options = replace(options, patches={name: f"/{name}" for name in options.patches}, parts=options.parts and PARTS)
     words = (*build.own, *format_options(options))
     return Container(
         name=f"torchmill-{arch}-{build.session}-{place.process}",
@@ -219,8 +219,9 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
     """Return the folders that must be there first: an engine would make them root's."""
     inner = guest_layout(place.layout, build.arch)
+    parts = [build.options.parts] if build.options.parts is not None else []
     made = (inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache)
-    return (*made, *(Path(one.source) for one in place.passed.mounts if one.writable))
+    return (*made, *(Path(one.source) for one in place.passed.mounts if one.writable), *map(Path, parts))
 
 
 def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
@@ -236,4 +237,6 @@ def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
     if build.torch is not None:
         mounts.append(Mount(str(build.torch), f"{GIVEN}/{build.torch.name}"))
     mounts += [Mount(path, f"/{name}") for name, path in build.options.patches.items()]
+    if build.options.parts is not None:
+        mounts.append(Mount(build.options.parts, PARTS, writable=True))
     return (*mounts, *place.passed.mounts)

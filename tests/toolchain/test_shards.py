@@ -1,0 +1,204 @@
+"""Shares of a build: how they are cut, and that any of them, even none, make the same wheel."""
+
+import hashlib
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.sampled import THIS, Sample, fetched
+from torchmill.core.units import parse_duration
+from torchmill.toolchain import shards
+from torchmill.toolchain.shards import Shard
+
+SESSION = f"wheel-{THIS}-cpu"
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 400])
+def test_shares_are_disjoint_and_complete(count: int) -> None:
+    names = {f"a{number}.o": float(number % 13 + 1) for number in range(300)}
+    shares = shards.cut_shares(names, count)
+    assert len(shares) == count
+    assert sorted(name for share in shares for name in share) == sorted(names)
+
+
+def test_a_cut_depends_on_nothing_but_names_costs_and_number() -> None:
+    names = {f"a{number}.o": float(number % 5) for number in range(200)}
+    mixed = list(names.items())
+    assert shards.cut_shares(dict(reversed(mixed)), 6) == shards.cut_shares(names, 6)
+
+
+def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
+    """With 1,500 compiles of which a tenth takes half of the time, as in torch."""
+    chance = random.Random(1)  # noqa: S311 - figures
+    true = {f"f{number}.o": chance.expovariate(1 / (30 if number % 10 == 0 else 4)) for number in range(1500)}
+    said = {name: seconds * chance.uniform(0.67, 1.33) for name, seconds in true.items()}
+    loads = [sum(true[name] for name in share) for share in shards.cut_shares(said, 16)]
+    assert max(loads) / (sum(loads) / 16) < 1.15
+
+
+def test_costs_are_those_of_the_first_pattern_of_the_source() -> None:
+    costs = [("jit/init.cpp", 50.0), ("jit/*.cpp", 15.0)]
+    objects = ["caffe2/CMakeFiles/torch_cpu.dir/__/torch/csrc/jit/init.cpp.o", "x/jit/b.cpp.o", "x/other.cpp.o"]
+    assert [shards.expected_seconds(name, costs) for name in objects] == [50.0, 15.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ("3/16", {}, Shard(3, 16)),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}, Shard(3, 4)),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "0"}, Shard(1, 4)),
+        ("auto", {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3"}, Shard(2, 3)),
+        ("auto", {"BUILDKITE_PARALLEL_JOB": "0", "BUILDKITE_PARALLEL_JOB_COUNT": "3"}, Shard(1, 3)),
+        ("auto/8", {"JOB_COMPLETION_INDEX": "7"}, Shard(8, 8)),
+        ("auto/8", {"AWS_BATCH_JOB_ARRAY_INDEX": "0"}, Shard(1, 8)),
+    ],
+)
+def test_a_share_is_named_or_told_by_the_engine(text: str, environ: dict[str, str], expected: Shard) -> None:
+    assert shards.parse_shard(text, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "said"),
+    [
+        ("0/4", {}, "there is no share 0/4"),
+        ("5/4", {}, "there is no share 5/4"),
+        ("3", {}, "is not a share"),
+        ("a/b", {}, "is not a share"),
+        ("auto", {}, "no engine tells"),
+        ("auto", {"JOB_COMPLETION_INDEX": "0"}, "nothing says of how many"),
+        ("auto/4", {"JOB_COMPLETION_INDEX": "4"}, "there is no share 5/4"),
+    ],
+)
+def test_what_is_no_share_is_refused(text: str, environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        shards.parse_shard(text, environ)
+
+
+def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:
+    """A generator is linked of two objects, and what it writes is compiled, as protoc's is."""
+    (tmp_path / "build.ninja").write_text(
+        "rule cc\n command = touch $out\nrule CXX_EXECUTABLE_LINKER\n command = touch $out\n"
+        "rule CUDA_DEVICE_LINK\n command = touch $out\n"
+        "build gen1.o: cc\nbuild gen2.o: cc\nbuild gen: CXX_EXECUTABLE_LINKER gen1.o gen2.o\n"
+        "build made.h: cc gen\nbuild a.o: cc || made.h\nbuild b.o: cc made.h\nbuild unneeded.o: cc\n"
+        "build dlink.o: CUDA_DEVICE_LINK a.o b.o\nbuild lib: CXX_EXECUTABLE_LINKER a.o b.o dlink.o\n"
+        "build all: phony lib\ndefault all\n"
+    )
+    ninja = shards.Ninja(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "-j", "2", "all"])
+    assert ninja.compiled() == ["a.o", "b.o"]
+    assert (ninja.options, ninja.goals) == (["-j", "2"], ["all"])
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5h20m", 19200), ("90 min", 5400), ("1d 2h", 93600), ("45s", 45)])
+def test_a_time_is_given_as_people_write_it(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+slow = pytest.mark.slow
+
+
+def digest(sample: Sample) -> str:
+    (wheel,) = (sample.home / "dist").glob("*.whl")
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def said(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
+    """Return a machine on which each test begins with no tree and no compiler cache, as another one has none."""
+    return fetched(tmp_path_factory.mktemp("machines"), upstream, envs)
+
+
+def forget(sample: Sample) -> Sample:
+    for folder in (sample.home / ".torchmill" / "trees", sample.home / "dist", sample.cache / "ccache"):
+        shutil.rmtree(folder, ignore_errors=True)
+    return sample
+
+
+@slow
+def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Path) -> None:
+    """All three, with no record, one missing, one damaged, none."""
+    parts = tmp_path / "parts"
+    said(forget(machines).nox("-s", SESSION))
+    alone = digest(machines)
+    for number in (1, 2, 3):
+        told = said(forget(machines).nox("-s", SESSION, "--", f"--shard={number}/3", f"--parts={parts}/{number}"))
+        assert f"share {number}/3 is made" in told
+        assert not (machines.home / "dist").exists(), "a share makes no wheel"
+    records = [json.loads((parts / f"{number}/shards/{number}-of-3.json").read_text()) for number in (1, 2, 3)]
+    assert len({one["cut"] for one in records}) == len({one["tree"] for one in records}) == 1
+    assert sum(one["made"] for one in records) == records[0]["compiles"]
+    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
+    assert f"parts in {parts}: 1/3, 2/3, 3/3\n" in told
+    assert "(100%)" in told
+    assert digest(machines) == alone
+    shutil.rmtree(parts / "1")
+    (parts / "2/shards/2-of-3.json").write_text("{")
+    for file in (parts / "3").glob("??/*"):
+        file.write_bytes(file.read_bytes()[:-9])
+    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
+    assert f"parts in {parts}: a damaged record (of another build), 3/3\n" in told
+    assert digest(machines) == alone
+    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={tmp_path}/nowhere"))
+    assert "nowhere: none\n" in told
+    assert digest(machines) == alone
+
+
+@slow
+def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Sample, tmp_path: Path) -> None:
+    """As a task that starts again on the same machine."""
+    shard, parts = ("-s", SESSION, "--", "--shard=1/2", f"--parts={tmp_path}"), f"--parts={tmp_path}"
+    said(forget(machines).nox(*shard))
+    assert "share 1/2 is made" in said(machines.nox(*shard))
+    said(machines.nox("-s", SESSION, "--", parts))
+    assert "is up to date" in said(machines.nox(*shard)), "the wheel is here"
+
+
+@slow
+def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sample, tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in *src/fit.cpp*) echo "fit.cpp:1:1: error: no" >&2; exit 1 ;; esac\nexec c++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    machines.env["CXX"] = str(compiler)
+    try:
+        done = forget(machines).nox("-s", SESSION, "--", "--shard=1/1", f"--parts={tmp_path}/parts")
+    finally:
+        del machines.env["CXX"]
+    assert done.returncode == 1
+    record = json.loads((tmp_path / "parts/shards/1-of-1.json").read_text())
+    assert [Path(name).name for name in record["failed"]] == ["fit.cpp.o"], done.stdout
+    assert record["made"] == record["compiles"] - 1
+    (log,) = (machines.home / ".torchmill" / "logs").glob("*.log")
+    assert "fit.cpp:1:1: error: no" in log.read_text()
+
+
+@slow
+def test_a_build_ends_in_time_and_goes_on(machines: Sample) -> None:
+    said(forget(machines).nox("-s", SESSION, "--", "--until=1s"), 15)
+    assert not (machines.home / "dist").exists()
+    said(machines.nox("-s", SESSION, "--", "--until=1h"))
+    assert digest(machines)
+
+
+@slow
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--shard=1/2"], "--shard needs --parts"),
+        (["--shard=5/4", "--parts=x"], "there is no share 5/4"),
+        (["--until=soon"], "'soon' is not a duration"),
+    ],
+)
+def test_wrong_options_are_refused(machines: Sample, words: list[str], what: str) -> None:
+    assert what in said(forget(machines).nox("-s", SESSION, "--", *words), 1)

@@ -1,0 +1,206 @@
+"""A share of a build's compiles, for one of several machines: how the compiles are cut, and what makes a share.
+
+What a share makes goes into ccache's own storage in a folder, and a record beside it: PARTS/shards/3-of-16.json.
+As a program this stands in for ninja, which alone knows the compiles once CMake, or setuptools, has written its
+file. A cut depends on ninja's names, the shipped costs and the number of shares only, so that all machines agree.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torchmill.core import files
+from torchmill.core.files import read_json_object
+from torchmill.core.paths import CHECKOUT
+
+ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with the order
+RECORDS = "shards"  # folder of the records, in a folder of parts
+MADE = 3  # exit code of the program: the share is made, and the rest of the build is not for this machine
+_STAND_IN = Path(__file__).with_name("ninja_shard.sh")
+_MAKE_PROGRAM = re.compile(r"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)
+_USUAL_SECONDS = 5.0  # of a compile that no cost is known of: the mean of torch 1.13.1's
+_MOST_SHARDS = 1000
+_SHARD = re.compile(r"(?P<number>\d{1,4}|auto)(?:/(?P<count>\d{1,4}))?")
+_WITH_VALUE = {"-f", "-j", "-k", "-l", "-d", "-w"}  # of ninja's options
+# Variables with number and count of a task, and with what its numbers begin, as each engine's manual has them:
+# Slurm, SGE, GitLab, Buildkite, CircleCI, Azure Pipelines; AWS Batch and Kubernetes give the number alone.
+_ENGINES = (
+    ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
+    ("SGE_TASK_ID", "SGE_TASK_LAST", 1),
+    ("CI_NODE_INDEX", "CI_NODE_TOTAL", 1),
+    ("BUILDKITE_PARALLEL_JOB", "BUILDKITE_PARALLEL_JOB_COUNT", 0),
+    ("CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL", 0),
+    ("SYSTEM_JOBPOSITIONINPHASE", "SYSTEM_TOTALJOBSINPHASE", 1),
+    ("AWS_BATCH_JOB_ARRAY_INDEX", "", 0),
+    ("JOB_COMPLETION_INDEX", "", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which share of how many."""
+
+    number: int  # from 1
+    count: int
+
+    def __str__(self) -> str:
+        """Return it as it is asked for."""
+        return f"{self.number}/{self.count}"
+
+    def record(self, parts: Path) -> Path:
+        """Return the file that says what it made."""
+        return parts / RECORDS / f"{self.number}-of-{self.count}.json"
+
+
+def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
+    """Return the share that "3/16", "auto" or "auto/16" means; "auto" is told by the engine that runs the task.
+
+    Raises ValueError, whose message is part of a sentence, for what is none, or where no engine tells.
+    """
+    match = _SHARD.fullmatch(text)
+    if match is None or (match["number"] != "auto" and not match["count"]):
+        raise ValueError(f"'{text}' is not a share such as 3/16, auto or auto/16")
+    if match["number"] != "auto":
+        shard = Shard(int(match["number"]), int(match["count"]))
+    else:
+        shard = _engine_shard(int(match["count"] or 0), environ)
+    if not 1 <= shard.number <= shard.count <= _MOST_SHARDS:
+        raise ValueError(f"there is no share {shard}: the first is 1/{max(1, shard.count)}")
+    return shard
+
+
+def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
+    for number, total, first in _ENGINES:
+        if environ.get(number, "").isdecimal():
+            begin = first if isinstance(first, int) else int(environ.get(first, "1"))
+            shares = count or (int(environ.get(total, "0")) if total else 0)
+            if not shares:
+                raise ValueError(f"{number} gives a number, and nothing says of how many: write auto/COUNT")
+            return Shard(int(environ[number]) - begin + 1, shares)
+    raise ValueError("no engine tells which share this is (Slurm, SGE, GitLab, Buildkite …): write 3/16")
+
+
+def cut_shares(seconds: Mapping[str, float], count: int) -> list[list[str]]:
+    """Return the names in `count` shares that take about as long; each name is in one of them."""
+    shares: list[list[str]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):  # the longest first
+        least = loads.index(min(loads))
+        shares[least].append(name)
+        loads[least] += seconds[name]
+    return shares
+
+
+def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
+    """Return the seconds that an object of that name takes to compile, by the first pattern of its source."""
+    plain = re.sub(r"\.(o|obj)$", "", name)
+    return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), _USUAL_SECONDS)
+
+
+def write_order(file: Path, shard: Shard, costs: Sequence[tuple[str, float]], about: Mapping[str, Any]) -> None:
+    """Write what the program that stands in for ninja shall do; `about` goes into the record of the share."""
+    files.write_atomically(file, json.dumps({"number": shard.number, "count": shard.count, "costs": costs, **about}))
+
+
+def stand_in(folder: Path, path: str, configured: Path) -> str:
+    """Return PATH with a folder before it in which the program is ninja; a tree that is configured calls it, too.
+
+    `configured` is the text that CMake keeps there. Raises OSError where the folder cannot be written.
+    """
+    own = folder / "ninja"
+    rest = os.pathsep.join(one for one in path.split(os.pathsep) if one != str(folder))
+    real = shutil.which("ninja", path=rest) or "ninja"
+    words = {"ninja": real, "suite": str(CHECKOUT), "python": sys.executable}
+    files.write_script(own, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
+    if configured.is_file():
+        times, text = configured.stat(), configured.read_text("utf-8", "surrogateescape")
+        led = _MAKE_PROGRAM.sub(lambda match: f"{match[1]}{own}", text)
+        configured.write_text(led, "utf-8", "surrogateescape")
+        os.utime(configured, ns=(times.st_atime_ns, times.st_mtime_ns))  # else all would be configured again
+    return f"{folder}{os.pathsep}{rest}"
+
+
+def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    """Yield each folder of parts, with the records in it: the folder itself, or those in it (one an artifact)."""
+    for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        if (one / RECORDS).is_dir():
+            yield one, list(_records(one / RECORDS))
+
+
+def _records(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in sorted(folder.glob("*-of-*.json")):
+        try:
+            yield read_json_object(file)
+        except (OSError, ValueError):  # what it made is found by its contents all the same
+            yield {"damaged": file.name}
+
+
+class Ninja:
+    """The real ninja, what it was called with, and the folder of its file."""
+
+    def __init__(self, program: str, arguments: Sequence[str]) -> None:
+        self.program, self.folder = program, Path()
+        self.options, self.goals, words = list[str](), list[str](), iter(arguments)
+        for word in words:
+            if word == "-C":
+                self.folder = Path(next(words))
+            elif word in _WITH_VALUE:
+                self.options += [word, next(words)]
+            else:
+                (self.options if word.startswith("-") else self.goals).append(word)
+
+    def ask(self, *words: str) -> list[str]:
+        """Return the lines of one of its tools. Raises CalledProcessError."""
+        argv = [self.program, "-t", *words]
+        done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=self.folder)
+        return done.stdout.splitlines()
+
+    def compiled(self) -> list[str]:
+        """Return the objects that the goals need and no generator does: those are made wherever they are needed."""
+        rules = dict(line.rsplit(": ", 1) for line in self.ask("targets", "all") if ": " in line)
+        objects = [name for name in self.ask("inputs", *self.goals) if _is_object(name, rules.get(name, ""))]
+        return sorted(set(objects).difference(self.ask("inputs", *objects) if objects else ()))
+
+
+def _is_object(name: str, rule: str) -> bool:
+    """Tell whether ninja compiles an object of that name; a link of device code needs all the others."""
+    linked = "DEVICE_LINK" in rule or "dlink" in rule or "intermediate_link" in name or "device_link" in name
+    return bool(rule) and rule != "phony" and name.endswith((".o", ".obj")) and not linked
+
+
+def main(program: str, arguments: Sequence[str]) -> int:
+    """Make the share that the order names, write its record, and return the exit code."""
+    order = json.loads(Path(os.environ.pop(ORDER_VARIABLE)).read_text(encoding="utf-8"))
+    ninja, shard = Ninja(program, arguments), Shard(order["number"], order["count"])
+    try:
+        names = ninja.compiled()
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"error: ninja does not tell what it compiles, as 1.11 and newer do: {error}\n")
+        return 1
+    seconds = {name: expected_seconds(name, order["costs"]) for name in names}
+    mine = cut_shares(seconds, shard.count)[shard.number - 1]
+    sys.stderr.write(f"share {shard}: {len(mine)} of {len(names)} compiles\n")
+    argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
+    done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
+    failed = [name for name in mine if not (ninja.folder / name).exists()]
+    cut = hashlib.sha256(json.dumps([seconds, shard.count], sort_keys=True).encode()).hexdigest()
+    record = {"format": 1, "shard": str(shard), "cut": cut, "compiles": len(names), "made": len(mine) - len(failed)}
+    about = {name: order[name] for name in ("session", "tree")}
+    files.write_atomically(
+        shard.record(Path(order["parts"])), json.dumps(record | about | {"failed": failed}, indent=1)
+    )
+    return done if failed else MADE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
