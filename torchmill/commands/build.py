@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import examine_host, survey_machine
-from torchmill.commands.terminal import STOPPED, Bringing, agree, run_step, show_cures
+from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
 from torchmill.config import cell_lookup, matrix, selection
 from torchmill.config.arch_list import (
     UNDOTTED,
@@ -24,7 +24,7 @@ from torchmill.config.arch_list import (
     shortest_arch_list,
 )
 from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release
+from torchmill.config.model import Capability, Facts, Host, Options, Release
 from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError, UnknownReleaseError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -207,8 +207,8 @@ class Dialogue(NamedTuple):
         """
         if not self._wanted_all_the_same(newest):
             return CommandOutput("nothing was done", exit_code=1)
-        bringing = Bringing(self.cures, self.steps, self.yes, self.dry_run)
-        if (ended := bringing.bring(all_of_it=True)) is not None:
+        ended = bring_missing(self.cures, self.steps, all_of_it=True, yes=self.yes, dry_run=self.dry_run)
+        if ended is not None:
             return ended
         for line in self.session_lines(self.cures()):
             if run_step(line):
@@ -228,10 +228,6 @@ class Dialogue(NamedTuple):
             for one, why in found.commands.items()
         }
         return replace(found, commands=whole)
-
-    def _plan(self, cell: Cell, host: Host) -> Plan:
-        options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
-        return compute_plan(self.facts, cell, host, options)
 
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: without CUDA there is no list of capabilities."""
@@ -253,7 +249,8 @@ class Dialogue(NamedTuple):
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         lines = [show_cures(cures, new)]
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            takes = estimate.expected_duration(self.facts, self._plan(cell, host), runs)
+            options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
+            takes = estimate.expected_duration(self.facts, compute_plan(self.facts, cell, host, options), runs)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
         return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from typing import Any
 from torchmill.build import disk_space
 from torchmill.build.tree import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.terminal import Bringing, show_cures
+from torchmill.commands.terminal import bring_missing, show_cures
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Release
@@ -158,8 +158,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 
     report = examine()
     if fix and find_cures(report.findings).commands:
-        bringing = Bringing(lambda: find_cures(examine().findings), show_cures, yes)
-        if (ended := bringing.bring(all_of_it=False)) is not None:
+        ended = bring_missing(lambda: find_cures(examine().findings), show_cures, all_of_it=False, yes=yes)
+        if ended is not None:
             return ended
         report = examine()
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
