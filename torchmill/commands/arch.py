@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandAnswer, TaskCommand
@@ -78,8 +78,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
 def _capability_as_text(facts: Facts, one: Capability) -> str:
     lines = [f"{one.name}  {one.architecture}"]
     for title, text in _rows(facts, one):
-        folded = wrap(text, WIDTH - 14) or [""]
-        lines += [f"  {title:<10}  {folded[0]}", *(f"{'':14}{more}" for more in folded[1:])]
+        lines.append(fill(text, WIDTH, initial_indent=f"  {title:<10}  ", subsequent_indent=" " * 14))
     return "\n".join(lines)
 
 
