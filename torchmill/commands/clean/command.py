@@ -3,12 +3,12 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from torchmill.commands.clean import in_use
 from torchmill.commands.clean.stored import (
@@ -38,8 +38,6 @@ _SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
 KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
 _PROCESSES_SECONDS = 1.0  # for which a list of the processes is fresh
 
-Value = TypeVar("Value")
-
 
 @dataclass(frozen=True, slots=True)
 class CleanCriteria:
@@ -65,19 +63,16 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
     for name in names:
         if name not in KIND_NAMES:
             raise ConfigError(f"unknown --kind {name}: choose from {', '.join(KIND_NAMES)}", code="unknown-kind")
-    return CleanCriteria(
-        tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected")),
-        _parse_option("age", age, parse_duration),
-        _release_tags(facts, release) if release else None,
-        _parse_option("free", free, parse_bytes),
-    )
-
-
-def _parse_option(option: str, text: str, parse: Callable[[str], Value]) -> Value | None:
     try:
-        return parse(text) if text else None
+        idle = parse_duration(age) if age else None
     except ValueError as error:
-        raise ConfigError(f"invoke clean: --{option}: {error}", code=f"invalid-{option}") from None
+        raise ConfigError(f"invoke clean: --age: {error}", code="invalid-age") from None
+    try:
+        enough = parse_bytes(free) if free else None
+    except ValueError as error:
+        raise ConfigError(f"invoke clean: --free: {error}", code="invalid-free") from None
+    kinds = tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected"))
+    return CleanCriteria(kinds, idle, _release_tags(facts, release) if release else None, enough)
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
@@ -134,12 +129,18 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
 
 
 def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool) -> tuple[str, DiskBytes]:
-    """Remove an item under its locks; return why it stays, as a clause, and what it took."""
+    """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:
         why = item.hindrance(processes)
-        if not why:
-            size = _remove(item, dry_run)
+        if not why and dry_run:
+            with hold_locks(lock for lock in item.locks if lock.exists()):
+                size = measure_paths(item.find())
+        elif not why:
+            with hold_locks(item.locks):
+                renamed = move_out_of_sight(item.find())
+            size = measure_paths(renamed)
+            delete_paths(renamed)
     except BusyError as error:
         why = in_use.lock_holder(Path(str(error)))
     except TorchmillError as error:
@@ -147,18 +148,6 @@ def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dr
     except OSError as error:
         why = f"cannot be removed ({error.strerror or error})"
     return why, size
-
-
-def _remove(item: StoredItem, dry_run: bool) -> DiskBytes:
-    """Raise BusyError that names a lock somebody holds, OSError for what cannot be removed."""
-    if dry_run:
-        with hold_locks(lock for lock in item.locks if lock.exists()):
-            return measure_paths(item.find())
-    with hold_locks(item.locks):
-        renamed = move_out_of_sight(item.find())
-    size = measure_paths(renamed)
-    delete_paths(renamed)
-    return size
 
 
 class StoredUsage(NamedTuple):
