@@ -120,7 +120,6 @@ VERIFY = TaskCommand(
         "wheel": "wheels, or folders of them; default: all in dist/",
         "original": "the wheel that a slim one was made of, by default the one beside it",
         "write": "first write statements and SBOMs that are missing, from the manifests",
-        "json": "print JSON",
     },
     repeated=("wheel",),
     argument="wheel",
