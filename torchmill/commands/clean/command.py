@@ -3,23 +3,15 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchmill.commands.clean import in_use
-from torchmill.commands.clean.stored import (
-    KINDS,
-    StorageKind,
-    StoragePlace,
-    StoredItem,
-    find_leftovers,
-    items_of_kinds,
-    no_hindrance,
-)
+from torchmill.commands.clean import in_use, stored
+from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
@@ -84,18 +76,6 @@ def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
     return frozenset(one.tag for one in releases_of(facts, find_release(facts, base, tag)))
 
 
-def items_to_remove(items: Iterable[StoredItem], criteria: CleanCriteria, now: float) -> list[StoredItem]:
-    """Return the items that may go by age and release, least recently needed first.
-
-    A time in the future, which a clock that was set back leaves behind, is no age.
-    """
-    idle, tags = criteria.idle, criteria.tags
-    chosen = (
-        item for item in items if (idle is None or now - item.used >= idle) and (tags is None or item.tag in tags)
-    )
-    return sorted(chosen, key=lambda item: (item.used, item.kind, item.name))
-
-
 @dataclass(slots=True)
 class CleanOutcome:
     """What a clean removed, or would remove."""
@@ -106,18 +86,22 @@ class CleanOutcome:
 
 
 def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False) -> CleanOutcome:
-    """Remove leftovers, then the items that the criteria choose, until enough bytes are free.
+    """Remove leftovers, then the items that the criteria choose, least recently needed first, until enough is free.
 
     With `dry_run` they are only measured.
     """
     outcome, processes, listed_at = CleanOutcome(), in_use.RunningProcesses(), float("-inf")
-    for path in () if dry_run else find_leftovers(place):
+    for path in () if dry_run else stored.find_leftovers(place):
         with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
             delete_paths([path])
-    for item in items_to_remove(items_of_kinds(place, criteria.kinds), criteria, time.time()):
+    # A time in the future, which a clock that was set back leaves behind, is no age.
+    idle, tags, now = criteria.idle, criteria.tags, time.time()
+    items = (one for one in stored.items_of_kinds(place, criteria.kinds) if tags is None or one.tag in tags)
+    chosen = [item for item in items if idle is None or now - item.used >= idle]
+    for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
             break
-        if item.hindrance is not no_hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
+        if item.hindrance is not stored.no_hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
             processes, listed_at = in_use.list_processes(), time.monotonic()
         why, size = _remove_unless_used(item, processes, dry_run)
         if why:
@@ -175,7 +159,7 @@ class StoredUsage(NamedTuple):
 def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     """Show what is stored where and how big, and who uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
-    items = list(items_of_kinds(place))
+    items = list(stored.items_of_kinds(place))
     processes = in_use.list_processes()
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
@@ -185,7 +169,7 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     folders = (layout.state, layout.dist, place.environments, layout.cache)
     by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}
     disks = {str(folder): shutil.disk_usage(folder) for folder in by_device.values()}
-    size, leftovers = add_up(sizes).size, measure_paths(find_leftovers(place)).size
+    size, leftovers = add_up(sizes).size, measure_paths(stored.find_leftovers(place)).size
     if json:
         data = {
             "stored": [usage.as_data() for usage in usages],
@@ -270,7 +254,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), require)
 
 
-STATUS = TaskCommand(show_status, {"json": "print JSON"})
+STATUS = TaskCommand(show_status, {})
 CLEAN = TaskCommand(
     clean,
     {
@@ -279,7 +263,6 @@ CLEAN = TaskCommand(
         "release": "only what belongs to this release and its partners, such as v1.13.1",
         "free": "stop when this much is free, such as '20 GiB', least recently needed first",
         "dry_run": "remove nothing, only show what would be removed",
-        "json": "print JSON",
     },
     repeated=("kind",),
 )
