@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +72,6 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossOptions:
-    """What stands after --: what is for the container, and what is for the build in it."""
-
-    options: Options
-    image: str
-    engine: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ContainerFacts:
     """What this machine has for a container."""
 
@@ -114,11 +104,11 @@ def build_in_container(
 
     What a user should know beforehand goes to `note`, a sentence each. Raises TorchmillError.
     """
-    asked = parse_options(arguments, f"nox -s {goal.identifier} --")
+    options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
     measured = goal.cell.build.cuda is not None
     machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
-    made = prepare_run(root, facts, goal, asked, machine)
+    made = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
     require_source(layout, facts, goal.cell)
     if made.missing:
         raise HostError(f"{goal.identifier}: {made.missing[0]}", code="container-not-ready")
@@ -129,21 +119,21 @@ def build_in_container(
     _run(made)
 
 
-def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions, machine: Host) -> PreparedRun:
-    """Return the run of a cell in a container of this machine; nothing is changed.
+def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = "") -> PreparedRun:
+    """Return the run of a cell in a container of this machine, with this engine if it is named; nothing is changed.
 
     Raises ImpossibleBuildError, HostError, ConfigError.
     """
     cross.refuse_impossible(facts, goal)
-    engine = find_engine(os.environ, asked.engine)
+    engine = find_engine(os.environ, engine_name)
     engine_host = find_engine_host(engine, os.environ, machine.system)
     fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
-    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, asked.image)
+    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, goal.image)
     tag = cell_lookup.selecting_tag(facts, goal.cell.release)
-    goal = replace(goal, tag=tag, image=seen.image, options=asked.options)
+    goal = replace(goal, tag=tag, image=seen.image)
     place = _place(root)
     container = cross.plan_container(goal, place, engine_host)
-    plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
+    plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
@@ -173,8 +163,8 @@ def _handlers() -> dict[str, str] | None:
     return read_binfmt_entries() if sys.platform == "linux" else None
 
 
-def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
-    """Return what is asked for after --.
+def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
+    """Return what is asked for after --: the options of the build, and the image and the engine of its container.
 
     Raises ConfigError for anything that is no option of a container nor of a build.
     """
@@ -185,8 +175,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
         own, rest = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ConfigError(f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option") from None
-    image = own.image or os.environ.get(IMAGE_VARIABLE, "")
-    return CrossOptions(options_.parse_options(rest, prog), image, own.engine)
+    return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
 
 
 def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
@@ -214,8 +203,16 @@ def _place(root: Path) -> ContainerPlace:
 
 def _run(made: PreparedRun) -> None:
     """Run the container; raises HostError, BuildError, InterruptedBuildError in words of the session."""
+
+    def assure(machine: str) -> None:
+        if machine != made.container.arch:
+            raise HostError(
+                f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
+                f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
+            )
+
     try:
-        run_container(made.container, made.steps, made.environ, sys.stderr, partial(_assure, made))
+        run_container(made.container, made.steps, made.environ, sys.stderr, assure)
     except InterruptedBuildError:
         raise InterruptedBuildError(
             f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
@@ -235,23 +232,14 @@ def _run(made: PreparedRun) -> None:
         ) from None
 
 
-def _assure(made: PreparedRun, machine: str) -> None:
-    """Raise HostError where a program in the container does not see the machine that is meant."""
-    if machine != made.container.arch:
-        raise HostError(
-            f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
-            f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
-        )
-
-
 def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> tuple[str, dict[str, Any]]:
     """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
 
     Raises ConfigError where a path cannot be given to one.
     """
-    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
+    image, name = os.environ.get(IMAGE_VARIABLE, ""), cell.build.identifier(cell.build.arch)
     try:
-        made = prepare_run(CHECKOUT, facts, goal, CrossOptions(options, os.environ.get(IMAGE_VARIABLE, "")), machine)
+        made = prepare_run(CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine)
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
     sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
