@@ -15,7 +15,6 @@ from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
 from torchmill.commands.clean import command, stored
 from torchmill.commands.clean.command import CleanOutcome
-from torchmill.commands.clean.stored import StoredItem
 from torchmill.config.model import Facts
 
 
@@ -170,15 +169,17 @@ def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts)
     assert names(clean(tmp_path, known, "sources", older="30d")) == {"sources base v1.0.0"}
 
 
-def test_a_release_goes_with_its_partners(shipped: Facts, known: Facts) -> None:
+def test_a_release_goes_with_its_partners(tmp_path: Path, shipped: Facts, known: Facts) -> None:
     of_torch = command.parse_criteria(shipped, (), "", "v1.13.1", "").tags
     assert of_torch == frozenset({"v1.13.1", "v0.14.1", "v0.13.1"})
     assert command.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
     with refused("unknown-release"):
         command.parse_criteria(shipped, (), "", "v1.13.9", "")
-    items = [StoredItem("trees", tag, list, 0, tag) for tag in ("v1.0.0", "v2.0.0", "")]
-    said = command.parse_criteria(known, (), "", "v1.0.0", "")
-    assert [one.tag for one in command.items_to_remove(items, said, time.time())] == ["v1.0.0"]
+    kept.fill(tmp_path)
+    other = kept.write(kept.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10)
+    assert f"trees {kept.TREE}" in names(clean(tmp_path, known, release="v1.0.0"))
+    assert other.is_file()
+    assert (kept.layout(tmp_path).cache / "gates").is_dir(), "it belongs to no release"
 
 
 def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known: Facts) -> None:

@@ -149,9 +149,10 @@ def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> N
 
 def test_options_of_the_container_and_of_the_build_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_IMAGE", "mine")
-    assert cross_build.parse_options(["--jobs", "2"], "nox").image == "mine"
-    found = cross_build.parse_options(["--image=theirs", "--label", "none", "--engine", "podman"], "nox")
-    assert (found.image, found.engine, found.options.label) == ("theirs", "podman", "none")
+    assert cross_build.parse_options(["--jobs", "2"], "nox")[1] == "mine"
+    said = ["--image=theirs", "--label", "none", "--engine", "podman"]
+    options, image, engine_name = cross_build.parse_options(said, "nox")
+    assert (image, engine_name, options.label) == ("theirs", "podman", "none")
     for words in (["--image"], ["--jbos=2"]):
         with refused("invalid-option"):
             cross_build.parse_options(words, "nox")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandAnswer, TaskCommand
@@ -30,16 +30,8 @@ from torchmill.config.model import Capability, Facts, Host, Options, Plan, Relea
 from torchmill.core.paths import Layout
 from torchmill.host.description import load_host
 from torchmill.host.measurement import measure_host
-from torchmill.plan import estimate
+from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
-from torchmill.plan.published import (
-    OFFICIAL_ARCHES,
-    UNRECORDED,
-    known_host,
-    newest_published,
-    official_ways,
-    with_gpus,
-)
 
 WIDTH = 100
 
@@ -69,7 +61,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "drivers": {
             toolkit.version: {name: getattr(toolkit, field) for name, field in drivers.items()} for toolkit in able
         },
-        "official": {arch: official_ways(facts, one, arch) for arch in OFFICIAL_ARCHES},
+        "official": {arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES},
         "buildable": _buildable(facts, able),
         "runs": {gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
     }
@@ -78,8 +70,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
 def _capability_as_text(facts: Facts, one: Capability) -> str:
     lines = [f"{one.name}  {one.architecture}"]
     for title, text in _rows(facts, one):
-        folded = wrap(text, WIDTH - 14) or [""]
-        lines += [f"  {title:<10}  {folded[0]}", *(f"{'':14}{more}" for more in folded[1:])]
+        lines.append(fill(text, WIDTH, initial_indent=f"  {title:<10}  ", subsequent_indent=" " * 14))
     return "\n".join(lines)
 
 
@@ -123,11 +114,11 @@ def _targets(facts: Facts, one: Capability) -> list[str]:
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
     """Tell which official builds run on a capability, and how to build one where the newest do not."""
     everything = facts.releases[base_package(facts).name]
-    ways = official_ways(facts, one, "aarch64" if one.tegra else "x86_64")
+    ways = published.official_ways(facts, one, "aarch64" if one.tegra else "x86_64")
     text = f"official builds that run on it: {_stretches(everything, ways) or 'none'}"
-    if not one.tegra and (on_arm := official_ways(facts, one, "aarch64")):
+    if not one.tegra and (on_arm := published.official_ways(facts, one, "aarch64")):
         text += f"; for aarch64: {_stretches(everything, on_arm)}"
-    if ways.get(everything[-1].version, UNRECORDED) != UNRECORDED:
+    if ways.get(everything[-1].version, published.UNRECORDED) != published.UNRECORDED:
         return text
     if not (buildable := _buildable(facts, able)):
         return f"{text}; no release builds with such a toolkit"
@@ -181,7 +172,8 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
     capabilities = [one for one in facts.capabilities if one.name in names]
     plan = _plan(facts, targets, toolkit, release, host)
     releases = [release] if release else facts.releases[base_package(facts).name]
-    wheel = newest_published(facts, releases, _machine(facts, tuple(own.values()) or capabilities, question, host))
+    where = _machine(facts, tuple(own.values()) or capabilities, question, host)
+    wheel = published.newest_published(facts, releases, where)
     saving = _saving(facts, question, host)
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus),
@@ -211,10 +203,10 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
 
 def _machine(facts: Facts, gpus: Iterable[Capability], question: ArchQuestion, host: Host) -> Host:
     """Return the machine that a wheel is for: this one, or one of its kind of which nothing but the GPUs is known."""
-    usual = host.arch if host.system == "linux" else OFFICIAL_ARCHES[0]
+    usual = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
     arch = "aarch64" if any(one.tegra for one in gpus) else usual
-    here = known_host(facts, host, arch) if question.local else Host(arch, "linux", host.cores, host.memory)
-    return with_gpus(here, [one.name for one in gpus])
+    here = published.known_host(facts, host, arch) if question.local else Host(arch, "linux", host.cores, host.memory)
+    return published.with_gpus(here, [one.name for one in gpus])
 
 
 def _saving(facts: Facts, question: ArchQuestion, host: Host) -> list[str]:
@@ -296,8 +288,6 @@ ARCH = TaskCommand(
         "local": "the GPUs of this machine: the shortest list for them, and the time that it saves",
         "cuda": "the toolkit that must make code for the list, such as 11.8",
         "tag": "the release that must read it",
-        "host": "a TOML file that describes another machine",
-        "json": "print JSON",
     },
     repeated=("gpu",),
     argument="list_",

@@ -13,18 +13,10 @@ from typing import NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import examine_host, survey_machine
-from torchmill.commands.terminal import STOPPED, Bringing, agree, run_step, show_cures
-from torchmill.config import cell_lookup, matrix, selection
-from torchmill.config.arch_list import (
-    UNDOTTED,
-    find_gpus,
-    format_arch_list,
-    gpus_of_host,
-    parse_arch_list,
-    shortest_arch_list,
-)
+from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
+from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release
+from torchmill.config.model import Capability, Facts, Host, Options, Release
 from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError, UnknownReleaseError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -150,7 +142,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     question = BuildQuestion(cell or (), python or (), cuda or (), gpus, options.torch is None)
     cells = choose_cells(facts, question, host, release)
     if gpus:
-        options = replace(options, arch_list=format_arch_list(shortest_arch_list(facts, gpus)))
+        options = replace(options, arch_list=arch_list.format_arch_list(arch_list.shortest_arch_list(facts, gpus)))
     source = [f"--{name}={value}" for name, value in (("from", from_), ("mirror", mirror), ("ref", ref)) if value]
     return Dialogue(facts, layout, cells, options, source, yes, dry_run).go(
         _older_wheel(facts, gpus, host, cells, release)
@@ -179,13 +171,13 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
         if name in cell_lookup.NO_VARIANTS:
             raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
         if name == "local":
-            found += [one.capability for one in gpus_of_host(facts, host.gpus)]
+            found += [one.capability for one in arch_list.gpus_of_host(facts, host.gpus)]
             continue
-        targets, problems = parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
-        if UNDOTTED.fullmatch(name) and problems:
+        targets, problems = arch_list.parse_arch_list(facts, name, matrix.newest_release(facts).torch_version)
+        if arch_list.UNDOTTED.fullmatch(name) and problems:
             raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
         known = [facts.capability(one.capability) for one in targets]
-        found += (one.capability for one in find_gpus(facts, name)) if problems else filter(None, known)
+        found += (one.capability for one in arch_list.find_gpus(facts, name)) if problems else filter(None, known)
     return found
 
 
@@ -207,8 +199,8 @@ class Dialogue(NamedTuple):
         """
         if not self._wanted_all_the_same(newest):
             return CommandOutput("nothing was done", exit_code=1)
-        bringing = Bringing(self.cures, self.steps, self.yes, self.dry_run)
-        if (ended := bringing.bring(all_of_it=True)) is not None:
+        ended = bring_missing(self.cures, self.steps, all_of_it=True, yes=self.yes, dry_run=self.dry_run)
+        if ended is not None:
             return ended
         for line in self.session_lines(self.cures()):
             if run_step(line):
@@ -228,10 +220,6 @@ class Dialogue(NamedTuple):
             for one, why in found.commands.items()
         }
         return replace(found, commands=whole)
-
-    def _plan(self, cell: Cell, host: Host) -> Plan:
-        options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
-        return compute_plan(self.facts, cell, host, options)
 
     def _own(self, cell: Cell) -> Options:
         """Return the options of a cell: without CUDA there is no list of capabilities."""
@@ -253,7 +241,8 @@ class Dialogue(NamedTuple):
         runs = estimate.read_own_runs(self.facts, self.layout.dist)
         lines = [show_cures(cures, new)]
         for cell, command in zip(self.cells, self.session_lines(cures), strict=True):
-            takes = estimate.expected_duration(self.facts, self._plan(cell, host), runs)
+            options = resolve_processor(self.facts, cell.build.arch, host, self._own(cell))
+            takes = estimate.expected_duration(self.facts, compute_plan(self.facts, cell, host, options), runs)
             lines += [f"  {command}", f"      {cell.release}: {takes or 'nobody knows how long this takes'}"]
         return "\n".join(lines)
 

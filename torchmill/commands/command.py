@@ -6,6 +6,11 @@ from typing import Any, NamedTuple
 
 from torchmill.core.dataclass import dataclass
 
+SHARED_HELP = {
+    "json": "print JSON",
+    "host": "a TOML file that describes another machine",
+}  # of several tasks' options
+
 
 @dataclass(frozen=True, slots=True)
 class TaskCommand:
@@ -16,7 +21,7 @@ class TaskCommand:
     """
 
     run: Callable[..., object]
-    help: Mapping[str, str]  # of each option
+    help: Mapping[str, str]  # of each option that SHARED_HELP does not tell of
     repeated: tuple[str, ...] = ()  # options that may be given several times
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is

@@ -8,22 +8,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmill.build import disk_space
 from torchmill.build.containers import cross
-from torchmill.build.containers.cross import (
-    IMAGE_VARIABLE,
-    ContainerPlace,
-    CrossBuild,
-    parse_pip_settings,
-    plan_container,
-    refuse_impossible,
-    required_folders,
-    select_settings,
-)
+from torchmill.build.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
 from torchmill.build.containers.engine import (
     Container,
     ContainerCommands,
@@ -39,20 +28,13 @@ from torchmill.build.containers.engine import (
     run_container,
 )
 from torchmill.build.context import require_source
-from torchmill.build.tree import BuildFolders
 from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Plan, Source
 from torchmill.core import process
-from torchmill.core.errors import (
-    BuildError,
-    ConfigError,
-    HostError,
-    ImpossibleBuildError,
-    InterruptedBuildError,
-)
+from torchmill.core.errors import BuildError, ConfigError, HostError, ImpossibleBuildError, InterruptedBuildError
 from torchmill.core.files import real_path
-from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
+from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
@@ -62,7 +44,6 @@ from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.doctor import system
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.doctor.system import source_finding
 from torchmill.plan.estimate import format_estimate
 
 # GitHub's hosted runners of an arch, as wheels.yml names them.
@@ -88,15 +69,6 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool) -> list[str]:
         "docs/how-to/build-for-other-machines.md)"
     )
     return lines
-
-
-@dataclass(frozen=True, slots=True)
-class CrossOptions:
-    """What stands after --: what is for the container, and what is for the build in it."""
-
-    options: Options
-    image: str
-    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +104,11 @@ def build_in_container(
 
     What a user should know beforehand goes to `note`, a sentence each. Raises TorchmillError.
     """
-    asked = parse_options(arguments, f"nox -s {goal.identifier} --")
+    options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
     measured = goal.cell.build.cuda is not None
     machine = measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.cache / "recall.json"))
-    made = prepare_run(root, facts, goal, asked, machine)
+    made = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
     require_source(layout, facts, goal.cell)
     if made.missing:
         raise HostError(f"{goal.identifier}: {made.missing[0]}", code="container-not-ready")
@@ -147,21 +119,21 @@ def build_in_container(
     _run(made)
 
 
-def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions, machine: Host) -> PreparedRun:
-    """Return the run of a cell in a container of this machine; nothing is changed.
+def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = "") -> PreparedRun:
+    """Return the run of a cell in a container of this machine, with this engine if it is named; nothing is changed.
 
     Raises ImpossibleBuildError, HostError, ConfigError.
     """
-    refuse_impossible(facts, goal)
-    engine = find_engine(os.environ, asked.engine)
+    cross.refuse_impossible(facts, goal)
+    engine = find_engine(os.environ, engine_name)
     engine_host = find_engine_host(engine, os.environ, machine.system)
     fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
-    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, asked.image)
+    seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, goal.image)
     tag = cell_lookup.selecting_tag(facts, goal.cell.release)
-    goal = replace(goal, tag=tag, image=seen.image, options=asked.options)
+    goal = replace(goal, tag=tag, image=seen.image)
     place = _place(root)
-    container = plan_container(goal, place, engine_host)
-    plan = build_plan.compute_plan(facts, goal.cell, machine, asked.options)
+    container = cross.plan_container(goal, place, engine_host)
+    plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
     where = f"{engine.name} {engine.version}, image {seen.image}"
     first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
     question = CheckContext(facts, goal.cell, machine, plan, fetched)
@@ -171,7 +143,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, asked: CrossOptions,
         engine,
         container,
         container_commands(engine, engine_host, container),
-        required_folders(goal, place),
+        cross.required_folders(goal, place),
         {**os.environ, **place.passed.variables},
         (first, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
         tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
@@ -191,16 +163,8 @@ def _handlers() -> dict[str, str] | None:
     return read_binfmt_entries() if sys.platform == "linux" else None
 
 
-def builder_command(facts: Facts, cell: Cell, source: Source | None) -> str:
-    """Return the command that makes the image in which a cell is built of a source."""
-    more = f" --toolkit {cell.build.cuda}" if cell.build.cuda else ""
-    more += " --purpose debian" if source and source.provider == DEBIAN else ""
-    tag = cell_lookup.selecting_tag(facts, cell.release)
-    return f"invoke image --kind builder --tag {tag} --arch {cell.build.arch}{more} --build"
-
-
-def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
-    """Return what is asked for after --.
+def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
+    """Return what is asked for after --: the options of the build, and the image and the engine of its container.
 
     Raises ConfigError for anything that is no option of a container nor of a build.
     """
@@ -211,12 +175,7 @@ def parse_options(arguments: Sequence[str], prog: str) -> CrossOptions:
         own, rest = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError as error:
         raise ConfigError(f"{prog}: {error}; name an image as in --image=debian-arm64", code="invalid-option") from None
-    return CrossOptions(options_.parse_options(rest, prog), own.image or default_image(), own.engine)
-
-
-def default_image() -> str:
-    """Return the image that the environment names, "" for none."""
-    return os.environ.get(IMAGE_VARIABLE, "")
+    return options_.parse_options(rest, prog), own.image or os.environ.get(IMAGE_VARIABLE, ""), own.engine
 
 
 def builder_images(facts: Facts, cell: Cell, source: Source | None) -> Iterator[str]:
@@ -235,7 +194,7 @@ def _place(root: Path) -> ContainerPlace:
         checkout=real_path(root),
         layout=layout,
         configs=real_path(configs) if configs else None,
-        passed=select_settings(os.environ, parse_pip_settings(listing), os.path.exists),
+        passed=cross.select_settings(os.environ, cross.parse_pip_settings(listing), os.path.exists),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
         process=os.getpid(),
         user=(os.getuid(), os.getgid()) if has_users and sys.platform == "linux" else None,
@@ -244,8 +203,16 @@ def _place(root: Path) -> ContainerPlace:
 
 def _run(made: PreparedRun) -> None:
     """Run the container; raises HostError, BuildError, InterruptedBuildError in words of the session."""
+
+    def assure(machine: str) -> None:
+        if machine != made.container.arch:
+            raise HostError(
+                f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
+                f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
+            )
+
     try:
-        run_container(made.container, made.steps, made.environ, sys.stderr, partial(_assure, made))
+        run_container(made.container, made.steps, made.environ, sys.stderr, assure)
     except InterruptedBuildError:
         raise InterruptedBuildError(
             f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
@@ -265,23 +232,14 @@ def _run(made: PreparedRun) -> None:
         ) from None
 
 
-def _assure(made: PreparedRun, machine: str) -> None:
-    """Raise HostError where a program in the container does not see the machine that is meant."""
-    if machine != made.container.arch:
-        raise HostError(
-            f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
-            f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME"
-        )
-
-
 def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Options) -> tuple[str, dict[str, Any]]:
     """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
 
     Raises ConfigError where a path cannot be given to one.
     """
-    goal = CrossBuild(cell, cell.build.identifier(cell.build.arch))
+    image, name = os.environ.get(IMAGE_VARIABLE, ""), cell.build.identifier(cell.build.arch)
     try:
-        made = prepare_run(CHECKOUT, facts, goal, CrossOptions(options, default_image()), machine)
+        made = prepare_run(CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine)
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which cannot be had: {error}", {"missing": str(error)}
     sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
@@ -299,25 +257,13 @@ def preview_cross_build(facts: Facts, cell: Cell, machine: Host, options: Option
     return "\n".join(lines), data
 
 
-def examine_way_into_container(
-    facts: Facts, layout: Layout, host: Host, cell: Cell, options: Options
-) -> tuple[Finding, ...]:
+def examine_way_into_container(question: CheckContext) -> tuple[Finding, ...]:
     """Return what this machine has and lacks to build a cell of another architecture in a container."""
-    tag, arch = cell.release.tag, cell.build.arch
-    fetched = load_source(layout, cell.build.package, tag)
-    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
-    inner, identifier = cross.guest_layout(layout, arch), cell.build.identifier(arch)
-    folders = BuildFolders(  # in the container, as this machine sees them
-        disk_space.newest_tree(inner, tag, cell.build.family(arch), identifier),
-        inner.tree(tag, identifier),
-        inner.state / "environments" / nox_environment_name(identifier),
-    )
-    with_space = disk_space.with_disk_space(host, facts, layout, folders, fetched)
-    question = CheckContext(facts, cell, with_space, computed, fetched)
+    facts, cell, image = question.facts, question.cell, os.environ.get(IMAGE_VARIABLE, "")
     try:
         engine = find_engine(os.environ)
-        engine_host = find_engine_host(engine, os.environ, host.system)
-        seen = look_for_image(engine, engine_host, facts, cell, fetched, default_image())
+        engine_host = find_engine_host(engine, os.environ, question.host.system)
+        seen = look_for_image(engine, engine_host, facts, cell, question.source, image)
     except HostError as error:
         seen = ContainerFacts(None, str(error), handlers=_handlers())
     return tuple(container_findings(question, seen))
@@ -328,7 +274,7 @@ def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator
     yield from _engine(seen)
     yield _emulation(question, seen)
     yield _image(question, seen)
-    yield source_finding(question)
+    yield system.source_finding(question)
     yield from system.check_room(question)
     yield Finding(
         "compilers, Pythons",
@@ -371,7 +317,11 @@ def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
     subject, needed = "image", f"a builder for {question.build.arch}"
     if seen.has_image:
         return Finding(subject, seen.image, needed, "ok")
-    cure = builder_command(question.facts, question.cell, question.source)
+    build, source = question.build, question.source
+    more = f" --toolkit {build.cuda}" if build.cuda else ""
+    more += " --purpose debian" if source and source.provider == DEBIAN else ""
+    tag = cell_lookup.selecting_tag(question.facts, question.cell.release)
+    cure = f"invoke image --kind builder --tag {tag} --arch {build.arch}{more} --build"
     if seen.engine is None:
         return Finding(subject, "not known without an engine", needed, "unknown", cure)
     because = (

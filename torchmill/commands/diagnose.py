@@ -26,7 +26,6 @@ DIAGNOSE = TaskCommand(
     {
         "log": "the log of any build, also of other tools; - for standard input",
         "tag": "the torch release that was built, which rules causes out",
-        "json": "print JSON",
     },
     argument="log",
     required=True,

@@ -13,7 +13,7 @@ from typing import Any
 from torchmill.build import disk_space
 from torchmill.build.tree import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.commands.terminal import Bringing, show_cures
+from torchmill.commands.terminal import bring_missing, show_cures
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Release
@@ -26,7 +26,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.cures import find_cures
-from torchmill.plan.doctor.finding import VERDICTS, Finding
+from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding
 from torchmill.plan.options import HELP
 
 _NONE = Options()
@@ -95,28 +95,34 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
         findings = examination.examine_machine(facts, host, release)
         return DoctorReport("this machine" if layout else "the machine", findings, "cannot build anything yet")
     cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
-    if layout is not None and _needs_container(facts, cell, host):
+    fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
+    in_container = layout is not None and _needs_container(facts, cell, host)
+    if layout:
+        options = resolve_processor(facts, cell.build.arch, host, options)
+    computed = build_plan.compute_plan(facts, cell, host, options, fetched)
+    if layout:
+        folders = _folders(layout, cell, host, in_container=in_container)
+        host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
+    if in_container:
         from torchmill.commands.cross_build import examine_way_into_container
 
-        findings = examine_way_into_container(facts, layout, host, cell, options)
+        findings = examine_way_into_container(CheckContext(facts, cell, host, computed, fetched))
     else:
-        fetched = load_source(layout, cell.build.package, cell.release.tag) if layout else None
-        if layout:
-            options = resolve_processor(facts, cell.build.arch, host, options)
-        computed = build_plan.compute_plan(facts, cell, host, options, fetched)
-        if layout is not None:
-            folders = _folders(layout, cell, host)
-            host = disk_space.with_disk_space(host, facts, layout, folders, fetched)
         findings = examination.examine_build(facts, cell, host, computed, fetched)
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 
-def _folders(layout: Layout, cell: Cell, host: Host) -> BuildFolders:
+def _folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
     """Return where a build would go on, in the newest tree that may be its own."""
-    tag, identifier = cell.release.tag, cell.build.identifier(host.arch)
-    tree = disk_space.newest_tree(layout, tag, cell.build.family(host.arch), identifier)
-    environment = nox_environments_folder() / nox_environment_name(identifier)
-    return BuildFolders(tree, layout.tree(tag, identifier), environment)
+    native, environments = host.arch, nox_environments_folder()
+    if in_container:  # as this machine sees them
+        from torchmill.build.containers import cross
+
+        native, layout = cell.build.arch, cross.guest_layout(layout, cell.build.arch)
+        environments = layout.state / "environments"
+    tag, identifier = cell.release.tag, cell.build.identifier(native)
+    tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
+    return BuildFolders(tree, layout.tree(tag, identifier), environments / nox_environment_name(identifier))
 
 
 def _needs_container(facts: Facts, cell: Cell, host: Host) -> bool:
@@ -158,8 +164,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 
     report = examine()
     if fix and find_cures(report.findings).commands:
-        bringing = Bringing(lambda: find_cures(examine().findings), show_cures, yes)
-        if (ended := bringing.bring(all_of_it=False)) is not None:
+        ended = bring_missing(lambda: find_cures(examine().findings), show_cures, all_of_it=False, yes=yes)
+        if ended is not None:
             return ended
         report = examine()
     return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
@@ -170,8 +176,6 @@ DOCTOR = TaskCommand(
     {
         "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
         "tag": "the release; default: the selected one",
-        "host": "a TOML file that describes another machine",
-        "json": "print JSON",
         "save": "write what this machine has to a TOML file, to be examined elsewhere",
         "fix": "run the fixes that are commands, once you agree",
         "yes": "agree to all of them",

@@ -51,7 +51,11 @@ def write_image(  # noqa: PLR0917 - every one is an option
             code="engine-without-build",
         )
     with_engine = find_engine(os.environ, engine) if build else None  # refused before anything is written
-    place = real_path(Path(into).expanduser()) if into else default_folder(layout, wanted)
+    place = layout.images / wanted.name
+    if into:
+        place = real_path(Path(into).expanduser())
+    elif wanted.kind == "devcontainer":
+        place = layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
     with (
         locks.hold_lock(layout.images / ".locks" / wanted.name, wanted.tag),
         fresh_path(layout.images / f"{wanted.name}.slim") as slim_folder,
@@ -95,13 +99,6 @@ def recipe_of(
     lacking = recipes.missing_releases(facts, wanted, brought)
     notes = tuple(f"{layout.dist} has no {one} ({wanted.variant}) for it: the image has none" for one in lacking)
     return replace(recipe, notes=recipe.notes + notes), brought
-
-
-def default_folder(layout: Layout, wanted: ImageRequest) -> Path:
-    """Return where an image is written unless --into says otherwise."""
-    if wanted.kind == "devcontainer":
-        return layout.root / ".devcontainer" / wanted.name.removeprefix("devcontainer-")
-    return layout.images / wanted.name
 
 
 def _how_to_run(wanted: ImageRequest, recipe: ImageRecipe, engine: Engine | None) -> Iterator[str]:

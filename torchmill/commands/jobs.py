@@ -179,7 +179,6 @@ JOBS = TaskCommand(
     {
         "build": "such as wheel-3.10-cpu; without one, every build of the release",
         "tag": "the release; default: the selected one, else the newest",
-        "json": "print JSON",
     },
     argument="build",
     session_options=("jobs", "memory"),

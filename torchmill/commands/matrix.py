@@ -159,8 +159,6 @@ EXPLAIN = TaskCommand(
     {
         "identifier": "such as wheel-3.12-cpu",
         "tag": "the release",
-        "host": "a TOML file that describes another machine",
-        "json": "print JSON",
     },
     argument="identifier",
     required=True,

@@ -71,8 +71,6 @@ PLAN = TaskCommand(
     {
         "identifier": "such as wheel-3.10-cpu",
         "tag": "the release; default: the selected one, else the newest that supports the cell",
-        "host": "a TOML file that describes another machine",
-        "json": "print JSON",
         "all_": "print everything: variables, requirements, patches, reasons, commands",
         "sh": "print a shell script that builds the wheel with no suite installed",
     },

@@ -109,7 +109,6 @@ PUBLISH = TaskCommand(
         "simple": "where an index is read, if that is not --to with /simple",
         "manifest": "publish the manifests, too: they name folders of the machine that built",
         "dry_run": "upload nothing, only show what would be",
-        "json": "print JSON",
     },
     repeated=("name",),
     short_flags=False,

@@ -11,7 +11,6 @@ from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
-    SnippetDecision,
     SnippetRequest,
     WheelOffer,
     WheelStock,
@@ -50,12 +49,22 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     stock = read_stock(facts, layout, index)
     base = _release(facts, layout, tag, stock)
     ours = [one for one in stock.offers if is_offer_of(facts, one, base)]
-    variants = variants or _only(ours, base, stock)
+    there = tuple(sorted({one.variant for one in ours}))
+    if len(there) > 1 and not variants:
+        raise ConfigError(
+            f"{stock.where} has {base} as {', '.join(there)}: name one with --variant (uv and pixi take several)",
+            code="several-variants",
+        )
+    variants = variants or there
     wanted = wanted or _served(facts, ours, variants, base, stock)
     releases = _releases(facts, stock, base, variants, package or ())
     requests = [SnippetRequest(releases, one, wanted, native.native_arch()) for one in variants]
     decisions = [decide(facts, stock, request) for request in requests]
-    _require_common(decisions)
+    if not set.intersection(*(set(one.pythons) for one in decisions)):
+        pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
+        raise DeliveryError(
+            f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
+        )
     return render(decisions, direct_if_ours if direct else never_direct)
 
 
@@ -75,17 +84,6 @@ def _release(facts: Facts, layout: Layout, tag: str, stock: WheelStock) -> Relea
         "--tag, or another index with --index",
         code="no-such-wheel",
     )
-
-
-def _only(ours: Sequence[WheelOffer], base: Release, stock: WheelStock) -> tuple[str]:
-    """Return the one variant that has wheels. Raises ConfigError if there are several."""
-    variants = sorted({one.variant for one in ours})
-    if len(variants) > 1:
-        raise ConfigError(
-            f"{stock.where} has {base} as {', '.join(variants)}: name one with --variant (uv and pixi take several)",
-            code="several-variants",
-        )
-    return (variants[0],)
 
 
 def _served(
@@ -117,15 +115,6 @@ def _releases(
         offers = [one for one in stock.offers if one.variant in variants]
         asked = tuple(one for one in paired if one and any(is_offer_of(facts, each, one) for each in offers))
     return (base, *(one for one in asked if one != base))
-
-
-def _require_common(decisions: Sequence[SnippetDecision]) -> None:
-    """Refuse variants that no Python has all of."""
-    if not set.intersection(*(set(one.pythons) for one in decisions)):
-        pythons = "; ".join(f"{one.variant}: {', '.join(one.pythons)}" for one in decisions)
-        raise DeliveryError(
-            f"no Python has wheels of all variants ({pythons}): name one of them", code="no-common-python"
-        )
 
 
 SNIPPET = TaskCommand(

@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core.errors import ConfigError, HostError
@@ -34,34 +33,34 @@ def agree(question: str, *, yes: bool, default: bool = True) -> bool:
     return answer != "" and answer.strip().lower() in agreed  # at its end, a terminal gives ""
 
 
-class Bringing(NamedTuple):
-    """How what is missing is brought: what was found and is shown before anything is run, and who agrees."""
+def bring_missing(
+    examine: Callable[[], Cures],
+    show: Callable[[Cures, Sequence[str]], str],  # of cures and those of their commands that are new
+    *,
+    all_of_it: bool,
+    yes: bool = False,
+    dry_run: bool = False,
+) -> CommandOutput | None:
+    """Show what was found, ask, and run the cures and those that only then appear.
 
-    examine: Callable[[], Cures]
-    show: Callable[[Cures, Sequence[str]], str]  # of cures and those of their commands that are new
-    yes: bool = False
-    dry_run: bool = False
-
-    def bring(self, *, all_of_it: bool) -> CommandOutput | None:
-        """Run the cures, and those that only then appear; return how it ended where it did not succeed.
-
-        Raises HostError where `all_of_it` is needed, and something is missing that no command brings.
-        """
-        done: set[str] = set()
-        while True:
-            cures = self.examine()
-            if all_of_it:
-                _require_curable(cures, done)
-            new = [command for command in cures.commands if command not in done]
-            if new or not done:
-                print_now(self.show(cures, new))
-                if self.dry_run or not agree("Go on?", yes=self.yes):
-                    return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not self.dry_run))
-            if not new:
-                return None
-            done |= {*new}
-            if code := _run_cures(cures, new):
-                return CommandOutput(STOPPED, exit_code=code)
+    Return how it ended where it did not succeed. Raises HostError where `all_of_it` is needed, and something is
+    missing that no command brings.
+    """
+    done: set[str] = set()
+    while True:
+        cures = examine()
+        if all_of_it:
+            _require_curable(cures, done)
+        new = [command for command in cures.commands if command not in done]
+        if new or not done:
+            print_now(show(cures, new))
+            if dry_run or not agree("Go on?", yes=yes):
+                return CommandOutput("nothing was done" if not done else STOPPED, exit_code=int(not dry_run))
+        if not new:
+            return None
+        done |= {*new}
+        if code := _run_cures(cures, new):
+            return CommandOutput(STOPPED, exit_code=code)
 
 
 def show_cures(cures: Cures, commands: Iterable[str]) -> str:

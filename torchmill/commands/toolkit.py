@@ -290,7 +290,6 @@ TOOLKIT = TaskCommand(
         "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
         "from_": "only from this provider: conda, debian or pypi",
         "channel": "take it from this conda channel",
-        "json": "print JSON",
     },
     repeated=("library",),
     short_flags=False,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from json import dumps
 from pathlib import Path
-from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
@@ -31,7 +30,11 @@ class VerifyAnswer:
     def __str__(self) -> str:
         """Return it for a person, a line for each check, or for a program."""
         if self.json:
-            return dumps([_verdict_as_data(one) for one in self.verdicts], indent=1)
+            data = []
+            for one in self.verdicts:
+                checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
+                data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
+            return dumps(data, indent=1)
         lines = ((one.wheel.name, *(f"  {check.text}" for check in one.checks)) for one in self.verdicts)
         return "\n".join(chain.from_iterable(lines))
 
@@ -44,13 +47,6 @@ class VerifyAnswer:
             head = f"{len(wrong)} of {len(self.verdicts)} wheels are not what they claim, do not use them:"
             lines = [f"{one.wheel}: {'; '.join(one.problems)}" for one in wrong]
             raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
-
-
-def _verdict_as_data(verdict: AgreementVerdict) -> dict[str, Any]:
-    checks = [
-        {"name": one.name, "ok": not one.problems, "said": one.said, "problems": one.problems} for one in verdict.checks
-    ]
-    return {"wheel": str(verdict.wheel), "ok": not verdict.problems, "checks": checks}
 
 
 def verify_wheels(
@@ -124,7 +120,6 @@ VERIFY = TaskCommand(
         "wheel": "wheels, or folders of them; default: all in dist/",
         "original": "the wheel that a slim one was made of, by default the one beside it",
         "write": "first write statements and SBOMs that are missing, from the manifests",
-        "json": "print JSON",
     },
     repeated=("wheel",),
     argument="wheel",

@@ -3,23 +3,15 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from torchmill.commands.clean import in_use
-from torchmill.commands.clean.stored import (
-    KINDS,
-    StorageKind,
-    StoragePlace,
-    StoredItem,
-    find_leftovers,
-    items_of_kinds,
-    no_hindrance,
-)
+from torchmill.commands.clean import in_use, stored
+from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
@@ -37,8 +29,6 @@ _SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
 
 KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
 _PROCESSES_SECONDS = 1.0  # for which a list of the processes is fresh
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +55,16 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
     for name in names:
         if name not in KIND_NAMES:
             raise ConfigError(f"unknown --kind {name}: choose from {', '.join(KIND_NAMES)}", code="unknown-kind")
-    return CleanCriteria(
-        tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected")),
-        _parse_option("age", age, parse_duration),
-        _release_tags(facts, release) if release else None,
-        _parse_option("free", free, parse_bytes),
-    )
-
-
-def _parse_option(option: str, text: str, parse: Callable[[str], Value]) -> Value | None:
     try:
-        return parse(text) if text else None
+        idle = parse_duration(age) if age else None
     except ValueError as error:
-        raise ConfigError(f"invoke clean: --{option}: {error}", code=f"invalid-{option}") from None
+        raise ConfigError(f"invoke clean: --age: {error}", code="invalid-age") from None
+    try:
+        enough = parse_bytes(free) if free else None
+    except ValueError as error:
+        raise ConfigError(f"invoke clean: --free: {error}", code="invalid-free") from None
+    kinds = tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected"))
+    return CleanCriteria(kinds, idle, _release_tags(facts, release) if release else None, enough)
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
@@ -87,18 +74,6 @@ def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
     if tag in partners and all(tag != one.tag for one in facts.releases[base]):
         return frozenset({tag})
     return frozenset(one.tag for one in releases_of(facts, find_release(facts, base, tag)))
-
-
-def items_to_remove(items: Iterable[StoredItem], criteria: CleanCriteria, now: float) -> list[StoredItem]:
-    """Return the items that may go by age and release, least recently needed first.
-
-    A time in the future, which a clock that was set back leaves behind, is no age.
-    """
-    idle, tags = criteria.idle, criteria.tags
-    chosen = (
-        item for item in items if (idle is None or now - item.used >= idle) and (tags is None or item.tag in tags)
-    )
-    return sorted(chosen, key=lambda item: (item.used, item.kind, item.name))
 
 
 @dataclass(slots=True)
@@ -111,18 +86,22 @@ class CleanOutcome:
 
 
 def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False) -> CleanOutcome:
-    """Remove leftovers, then the items that the criteria choose, until enough bytes are free.
+    """Remove leftovers, then the items that the criteria choose, least recently needed first, until enough is free.
 
     With `dry_run` they are only measured.
     """
     outcome, processes, listed_at = CleanOutcome(), in_use.RunningProcesses(), float("-inf")
-    for path in () if dry_run else find_leftovers(place):
+    for path in () if dry_run else stored.find_leftovers(place):
         with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
             delete_paths([path])
-    for item in items_to_remove(items_of_kinds(place, criteria.kinds), criteria, time.time()):
+    # A time in the future, which a clock that was set back leaves behind, is no age.
+    idle, tags, now = criteria.idle, criteria.tags, time.time()
+    items = (one for one in stored.items_of_kinds(place, criteria.kinds) if tags is None or one.tag in tags)
+    chosen = [item for item in items if idle is None or now - item.used >= idle]
+    for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
             break
-        if item.hindrance is not no_hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
+        if item.hindrance is not stored.no_hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
             processes, listed_at = in_use.list_processes(), time.monotonic()
         why, size = _remove_unless_used(item, processes, dry_run)
         if why:
@@ -134,12 +113,18 @@ def clean_items(place: StoragePlace, criteria: CleanCriteria, dry_run: bool = Fa
 
 
 def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool) -> tuple[str, DiskBytes]:
-    """Remove an item under its locks; return why it stays, as a clause, and what it took."""
+    """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
     size = DiskBytes()
     try:
         why = item.hindrance(processes)
-        if not why:
-            size = _remove(item, dry_run)
+        if not why and dry_run:
+            with hold_locks(lock for lock in item.locks if lock.exists()):
+                size = measure_paths(item.find())
+        elif not why:
+            with hold_locks(item.locks):
+                renamed = move_out_of_sight(item.find())
+            size = measure_paths(renamed)
+            delete_paths(renamed)
     except BusyError as error:
         why = in_use.lock_holder(Path(str(error)))
     except TorchmillError as error:
@@ -147,18 +132,6 @@ def _remove_unless_used(item: StoredItem, processes: in_use.RunningProcesses, dr
     except OSError as error:
         why = f"cannot be removed ({error.strerror or error})"
     return why, size
-
-
-def _remove(item: StoredItem, dry_run: bool) -> DiskBytes:
-    """Raise BusyError that names a lock somebody holds, OSError for what cannot be removed."""
-    if dry_run:
-        with hold_locks(lock for lock in item.locks if lock.exists()):
-            return measure_paths(item.find())
-    with hold_locks(item.locks):
-        renamed = move_out_of_sight(item.find())
-    size = measure_paths(renamed)
-    delete_paths(renamed)
-    return size
 
 
 class StoredUsage(NamedTuple):
@@ -186,7 +159,7 @@ class StoredUsage(NamedTuple):
 def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     """Show what is stored where and how big, and who uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
-    items = list(items_of_kinds(place))
+    items = list(stored.items_of_kinds(place))
     processes = in_use.list_processes()
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
@@ -196,7 +169,7 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     folders = (layout.state, layout.dist, place.environments, layout.cache)
     by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}
     disks = {str(folder): shutil.disk_usage(folder) for folder in by_device.values()}
-    size, leftovers = add_up(sizes).size, measure_paths(find_leftovers(place)).size
+    size, leftovers = add_up(sizes).size, measure_paths(stored.find_leftovers(place)).size
     if json:
         data = {
             "stored": [usage.as_data() for usage in usages],
@@ -281,7 +254,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), require)
 
 
-STATUS = TaskCommand(show_status, {"json": "print JSON"})
+STATUS = TaskCommand(show_status, {})
 CLEAN = TaskCommand(
     clean,
     {
@@ -290,7 +263,6 @@ CLEAN = TaskCommand(
         "release": "only what belongs to this release and its partners, such as v1.13.1",
         "free": "stop when this much is free, such as '20 GiB', least recently needed first",
         "dry_run": "remove nothing, only show what would be removed",
-        "json": "print JSON",
     },
     repeated=("kind",),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
-from torchmill.commands.report.recording import Recording, Totals, build_headline, longest_runs, sum_up
+from torchmill.commands.report.recording import Recording, Totals, build_headline, sum_up
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import unit_title
@@ -71,7 +71,8 @@ def write_picture(recording: Recording, path: Path) -> None:
 
 def draw_picture(recording: Recording) -> Figure:
     """Return the picture, not yet drawn to a file."""
-    sums, shown = sum_up(recording), sorted(longest_runs(recording, BARS), key=lambda one: one.begun)
+    sums, longest = sum_up(recording), sorted(recording.runs, key=lambda one: -one.seconds)[:BARS]
+    shown = sorted(longest, key=lambda one: one.begun)
     heights = (3.0, 1.7, 0.22 * max(len(shown), 4))  # inches: more bars make a taller picture
     tall = TOP + sum(heights) + 2 * GAP + BOTTOM
     figure = Figure(figsize=(WIDTH, tall), facecolor="white")
@@ -107,48 +108,40 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
         figure.text(left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"])
 
 
-class _Columns(NamedTuple):
-    """Moments of equal spans of time, each span as one column."""
+def _columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
+    """Return arrays with a number for each of at most `width` equal spans of time, and one more to end the last.
 
-    at: Any  # arrays of numbers
-    used: Any  # the most
-    allowed: Any  # the least
-    counts: Any  # of units running, paused, waiting, and processors: their averages
-    short: Any  # share of the time in which memory kept units waiting
-
-
-def _columns(moments: Sequence[TimelineMoment], width: int) -> _Columns:
-    """Return at most `width` columns, and one more to end the last."""
+    They are: its beginning; the most memory used, and the least allowed; of units running, paused, waiting, and
+    of processors the averages; the share of the time in which memory kept units waiting.
+    """
     at = np.array([one.at for one in moments])
     starts = np.unique(np.searchsorted(at, np.linspace(0, at[-1], width, endpoint=False)))
     ends = np.append(starts[1:], len(at))
     counts = np.array([[one.running, one.paused, one.waiting, one.cores] for one in moments], float)
     so_far = np.array([one.short for one in moments])[ends - 1]
     passed = np.diff(at[ends - 1], prepend=0.0)
-    columns = _Columns(
-        at[starts],
+    columns = [
         np.maximum.reduceat([one.used / GIB for one in moments], starts),
         np.minimum.reduceat([one.allowed / GIB for one in moments], starts),
         np.add.reduceat(counts, starts) / (ends - starts)[:, None],
         np.divide(np.diff(so_far, prepend=0.0), passed, out=np.zeros_like(passed), where=passed > 0),
-    )
-    repeated = _Columns(*(np.append(values, values[-1:], axis=0) for values in columns))
-    return repeated._replace(at=np.append(columns.at, at[-1]))
+    ]
+    return [np.append(at[starts], at[-1]), *(np.append(values, values[-1:], axis=0) for values in columns)]
 
 
 def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
     _label(axes, "memory, GiB")
     if sums.peak is None:
         return
-    shown = _columns(moments, FINE)
-    axes.fill_between(shown.at, shown.used, step="post", color=USED, alpha=0.35, linewidth=0)
-    axes.step(shown.at, shown.used, where="post", color=USED, linewidth=1.0, label="used")
-    highest, least = max(*shown.used, 0.1), min(shown.allowed)
+    at, used, allowed, *_ = _columns(moments, FINE)
+    axes.fill_between(at, used, step="post", color=USED, alpha=0.35, linewidth=0)
+    axes.step(at, used, where="post", color=USED, linewidth=1.0, label="used")
+    highest, least = max(*used, 0.1), min(allowed)
     if least > FAR * highest:  # to scale, what is used would be a line at the bottom
         axes.plot([], [], color=ALLOWED, linewidth=1.1, label=f"allowed: {least:.1f} GiB and more, far above")
     else:
-        axes.step(shown.at, shown.allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
-        highest = max(highest, *shown.allowed)
+        axes.step(at, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
+        highest = max(highest, *allowed)
     axes.set_ylim(0, highest * 1.14)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.plot([sums.peak.at], [sums.peak.used / GIB], "o", color=USED, markeredgecolor="white", markersize=6)
@@ -171,18 +164,18 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
     _label(axes, "units")
     if not moments:
         return
-    shown = _columns(moments, COARSE)
-    *stacks, cores = shown.counts.T
+    at, _, _, counts, short = _columns(moments, COARSE)
+    *stacks, cores = counts.T
     names = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
-    axes.stackplot(shown.at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)
+    axes.stackplot(at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)
     if any(cores):
-        axes.step(shown.at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
+        axes.step(at, cores, where="post", color=INK, linewidth=1.0, linestyle="--", label="processors")
     axes.set_ylim(0, max(*sum(stacks), *cores, 1) * 1.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-    short = shown.short > 0.5  # noqa: PLR2004 - most of the time
-    if any(short):
+    mostly = short > 0.5  # noqa: PLR2004 - most of the time
+    if any(mostly):
         axes.fill_between(
-            shown.at, 0, 0.03, where=short, step="post", color=SHORT, linewidth=0, label="short of memory",
+            at, 0, 0.03, where=mostly, step="post", color=SHORT, linewidth=0, label="short of memory",
             transform=axes.get_xaxis_transform(),
         )  # fmt: skip
 

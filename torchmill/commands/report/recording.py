@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -117,11 +116,6 @@ def sum_up(recording: Recording) -> Totals:
     )
 
 
-def longest_runs(recording: Recording, count: int) -> list[UnitRun]:
-    """Return the runs that took the most time, longest first."""
-    return sorted(recording.runs, key=lambda one: -one.seconds)[:count]
-
-
 UNITS_SHOWN = 10  # units of each list
 DEEDS = {  # of the guard, by the kind of event
     "pause": "paused",
@@ -141,7 +135,7 @@ def summarize_recording(recording: Recording) -> str:
     lines += [f"  note: {note}" for note in recording.notes]
     misjudged = [one for one in runs if one.outcome == "done" and one.peak != one.expected]
     for heading, listed in (
-        ("the longest", longest_runs(recording, UNITS_SHOWN)),
+        ("the longest", sorted(runs, key=lambda one: -one.seconds)),
         ("the largest", sorted(runs, key=lambda one: -one.peak)),
         ("farthest from what was expected", sorted(misjudged, key=lambda one: -abs(one.peak - one.expected))),
     ):
@@ -235,14 +229,11 @@ def assign_lanes(runs: Sequence[UnitRun]) -> list[int]:
     The runs are given by their beginning.
     """
     lanes: list[int] = []
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []  # the end, the lane
+    ends: dict[int, int] = {}  # of each lane: the end of its last run
     for run in runs:
         begun, ended = _span(run)
-        while busy and busy[0][0] <= begun:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane = heapq.heappop(free) if free else len(busy) + 1
-        heapq.heappush(busy, (ended, lane))
+        lane = next((one for one, end in ends.items() if end <= begun), len(ends) + 1)
+        ends[lane] = ended
         lanes.append(lane)
     return lanes
 
