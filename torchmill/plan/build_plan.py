@@ -132,7 +132,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         ),
         folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
-        toolkit=using.toolkit,
+        toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,
         differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
