@@ -185,6 +185,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
     found, confidence = _best_basis(facts, assumed, plan, known, cold)
     compiled = largest_compile(facts, plan.build, plan.release.version)
     alone = assumed.dependent_seconds if facts.packages[plan.build.package].after else assumed.serial_seconds
+    described = (f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})" for run in found.runs)
     return Estimate(
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
@@ -193,7 +194,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         tree=_disk_bytes(facts, plan, images, "tree"),
         wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
-        basis="; ".join(dict.fromkeys(_describe_runs(run) for run in found.runs)),
+        basis="; ".join(dict.fromkeys(described)),
     )
 
 
@@ -222,10 +223,6 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
     release = find_release_version(facts, run.package, run.release)
     images = link_overflow.count_code_images(run.capabilities)
     return catalogue_work(facts, release, images, run_slots(run)) if release else None
-
-
-def _describe_runs(run: MeasuredRun) -> str:
-    return f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})"
 
 
 def _code_images(plan: Plan) -> int:
