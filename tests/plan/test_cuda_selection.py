@@ -232,10 +232,10 @@ def test_what_no_rule_takes_from_the_kept_ones_is_not_taken(known: Facts) -> Non
 
 
 def test_the_nearest_toolkit_of_the_same_major_version_tells_what_is_official(known: Facts) -> None:
-    def official(version: str) -> tuple[str | None, str | None, str | None]:
+    def official(version: str) -> tuple[str | None, ...]:
         cell = constraints(ruled(known)).cell
-        found = cuda_libraries.official_libraries(known, replace(cell, build=replace(cell.build, cuda=version)))
-        return found.cudnn, found.nccl, found.magma
+        with_toolkit = CellConstraints(known, replace(cell, build=replace(cell.build, cuda=version)))
+        return tuple(cuda_libraries.official_version(with_toolkit, name) for name in ("cudnn", "nccl", "magma"))
 
     assert official("11.8") == ("8.5.0.96", "2.7.8", "2.6.1")  # NCCL is known of none of CUDA 11
     assert official("11.0") == ("8.5.0.96", "2.7.8", "2.6.1")  # all of CUDA 11 are newer

@@ -149,13 +149,9 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
 
 def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
     """Tell whether a driver compiles a target's PTX for GPUs of a capability: for every later one."""
-    if not target.ptx:
-        return False
-    return (
-        code_runs(facts, target, gpu)
-        if target.suffix
-        else capability_key(target.capability) <= capability_key(gpu.name)
-    )
+    if target.suffix:
+        return target.ptx and code_runs(facts, target, gpu)
+    return target.ptx and capability_key(target.capability) <= capability_key(gpu.name)
 
 
 def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:

@@ -86,10 +86,8 @@ def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | N
     able = toolkits_with_target(facts, target.name)
     if any(can_build_with(facts, release, one) for one in able):
         return None
-    return (
-        f"{target.name}: {release} builds with none of the toolkits that make code for it, CUDA "
-        f"{format_toolkit_range(able)}"
-    )
+    toolkits = f"the toolkits that make code for it, CUDA {format_toolkit_range(able)}"
+    return f"{target.name}: {release} builds with none of {toolkits}"
 
 
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
@@ -97,12 +95,10 @@ def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str |
     if not is_within(own, target.capability):
         return f"{target.name}: {release.package} has kernels for {format_bounds(own or SpecifierSet())} alone"
     if release.torch is None:
-        return next(_unread(facts, target, torch), None)
+        return _unread(facts, target, torch)
     gpu = facts.capability(target.capability)
-    if gpu is None:
-        return None
-    takers = gpu.extensions.get(target.name)
-    if takers is not None and is_within(takers, torch):
+    takers = gpu.extensions.get(target.name) if gpu else None
+    if gpu is None or (takers is not None and is_within(takers, torch)):
         return None
     others = f"that of torch {format_bounds(takers)} does" if takers else "that of no release does"
     return (
@@ -110,14 +106,14 @@ def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str |
     )
 
 
-def _unread(facts: Facts, target: ArchTarget, torch: str) -> Iterator[str]:
-    """Yield why the CMake of a release of torch stops at a target."""
+def _unread(facts: Facts, target: ArchTarget, torch: str) -> str | None:
+    """Return why the CMake of a release of torch stops at a target."""
     wanted = ["two_digits"] if capability_key(target.capability)[0] >= 10 else []  # noqa: PLR2004 - two digits
     for key in (*wanted, *target.suffix):
         able = facts.arch_spelling.get(key)
         if able is not None and not is_within(able, torch):
-            others = f"that of torch {format_bounds(able)} can"
-            yield f"{target.name}: the CMake of torch {torch} cannot read it ({others})"
+            return f"{target.name}: the CMake of torch {torch} cannot read it (that of torch {format_bounds(able)} can)"
+    return None
 
 
 def _instead(facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None) -> str:

@@ -44,14 +44,6 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
     raise ImpossibleBuildError(explain_cell(facts, identifier, native, selected), code="impossible-build")
 
 
-def cells_named(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[Cell, ...]:
-    """Return every cell with this name, possible or not: one for each release it could be of.
-
-    Raises UnknownReleaseError for a name that is no cell.
-    """
-    return tuple(_cells(facts, find_build(facts, identifier, native, selected), selected))
-
-
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
     """Return the build with this name.
 
@@ -67,10 +59,8 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
         meant = usual_spelling(identifier)
         near = [meant] if meant in known else get_close_matches(meant, known, 3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        words = identifier.lower().split("-")
-        hint = next(
-            (f": {NO_VARIANTS[name]}" for word in words if (name := word.rstrip("0123456789.")) in NO_VARIANTS), hint
-        )
+        for word in identifier.lower().split("-"):
+            hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
         raise UnknownReleaseError(
             f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)", code="unknown-build"
         )
@@ -104,7 +94,7 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
 
     Raises UnknownReleaseError for a name that is no cell.
     """
-    cells = cells_named(facts, identifier, native, selected)
+    cells = list(_cells(facts, find_build(facts, identifier, native, selected), selected))
     good = next((one for one in cells if one.possible), None)
     if good:
         return f"{identifier} is possible: {good.release}"

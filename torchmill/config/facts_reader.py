@@ -50,10 +50,10 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
 
 
-def _named(file: TomlTable, kind: type[T], key: str = "name") -> Iterator[T]:
+def _named(file: TomlTable, kind: type[T]) -> Iterator[T]:
     """Yield what each table of a file says; the table's own name is a field of it."""
     for name in list(file.data):
-        yield file.table(name).read(kind, **{key: name})
+        yield file.table(name).read(kind, name=name)
 
 
 def _causes(file: TomlTable) -> Iterator[FailureCause]:
@@ -104,16 +104,10 @@ def _base_image(table: TomlTable) -> BaseImage:
     return found
 
 
-def cuda_variant(cuda: str) -> str:
-    """Return the variant that stands for a toolkit: "11.8" -> "cu118"."""
-    return "cu" + cuda.replace(".", "")
-
-
-def _toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
-    found = (
-        file.table(version).read(Toolkit, version=version, variant=cuda_variant(version)) for version in list(file.data)
-    )
-    return tuple(sorted(found, key=lambda one: version_key(one.version)))
+def _toolkits(file: TomlTable) -> Iterator[Toolkit]:
+    """Yield the toolkits; the variant that stands for 11.8 is cu118."""
+    for version in sorted(file.data, key=version_key):
+        yield file.table(version).read(Toolkit, version=version, variant=f"cu{version.replace('.', '')}")
 
 
 def _toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
@@ -153,14 +147,14 @@ def read_facts(folder: Path) -> Facts:
     if not packages:
         problems.append(f"{folder} holds no packages/*.toml")
     arch_names, runs, linking, conda = file("arch_names"), file("runs"), file("linking"), file("conda")
-    capabilities = _named(file("gpus"), Capability)
+    gpus = file("gpus")
     facts = Facts(
         packages,
         read_releases(folder / "releases", packages, problems),
-        _toolkits(file("toolkits", required=True)),
+        tuple(_toolkits(file("toolkits", required=True))),
         {arch.name: arch for arch in _named(file("arches", required=True), Arch)},
         folder / "patches",
-        capabilities=tuple(sorted(capabilities, key=lambda one: version_key(one.name))),
+        capabilities=tuple(sorted(_named(gpus, Capability), key=lambda one: version_key(one.name))),
         arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_causes(file("causes"))),
@@ -188,13 +182,13 @@ def read_facts(folder: Path) -> Facts:
 
 def _cross_check(facts: Facts, problems: list[str]) -> None:
     """Note what no single file can know: names that lead nowhere."""
-    for releases in facts.releases.values():
-        for release in releases:
-            problems.extend(
-                f"{release.package} {release.version}: unknown arch '{arch}'; arches.toml has {', '.join(facts.arches)}"
-                for arch in release.arches
-                if arch not in facts.arches
-            )
+    problems.extend(
+        f"{release}: unknown arch '{arch}'; arches.toml has {', '.join(facts.arches)}"
+        for releases in facts.releases.values()
+        for release in releases
+        for arch in release.arches
+        if arch not in facts.arches
+    )
     problems.extend(
         f"units.toml: '{unit.pattern}': unknown package '{unit.package}'; packages/ has {', '.join(facts.packages)}"
         for unit in facts.units
@@ -234,25 +228,18 @@ def read_package(path: Path, problems: list[str]) -> Package:
         rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
         debian=debian.mapping("sources"),
         debian_fill=debian.map("fill", TomlTable.mapping),
-        smoke=_smoke(file),
         editions=tuple(_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()
+    try:  # which need not be lines that this Python runs
+        ast.parse("\n".join(found.smoke))
+    except SyntaxError as error:
+        file.problem(f"'smoke', line {error.lineno}: {error.msg}")
     if not found.repository and found.pypi is None:
         file.problem("neither 'repository' nor 'pypi' says where its source is")
     if found.editions and found.after is None:
         file.problem("it has [[release]], which pair with a release of 'after', but it has no 'after'")
     return found
-
-
-def _smoke(file: TomlTable) -> tuple[str, ...]:
-    """Take lines of Python, which need not be ones that this Python runs."""
-    lines = file.texts("smoke", ())
-    try:
-        ast.parse("\n".join(lines))
-    except SyntaxError as error:
-        file.problem(f"'smoke', line {error.lineno}: {error.msg}")
-    return lines
 
 
 def _edition(table: TomlTable) -> Edition:
@@ -288,11 +275,8 @@ def _declared(
     where = f"{package.name}.toml"
     problems.extend(f"{where}: {one} stands in releases/ too; say it in one place" for one in listed)
     editions = sorted(package.editions, key=lambda one: version_key(one.version), reverse=True)
-    found = []
-    for base in bases:
-        edition = next((one for one in editions if is_within(one.torch, base.version)), None)
-        if edition is not None:
-            found.append(_of_edition(package, edition, base))
+    taking = ((base, next((one for one in editions if is_within(one.torch, base.version)), None)) for base in bases)
+    found = [_of_edition(package, edition, base) for base, edition in taking if edition is not None]
     used = {release.version for release in found}
     problems.extend(
         f"{where}: release {one.version}: {package.after} '{one.torch}' leaves it no release of "

@@ -120,24 +120,20 @@ class ReleaseTerms:
         )
 
     def builds(self, arch: str) -> Iterator[Build]:
-        """Yield the builds that the axes leave on a machine."""
-        yield from _product(self.facts.packages[self.release.package], arch, *self.axes(arch))
+        """Return the builds that the axes leave on a machine."""
+        return _product(self.facts.packages[self.release.package], arch, *self.axes(arch))
 
     def forbidding(self, build: Build) -> Iterator[Rule]:
         """Yield the conflicts that forbid a build, the release's own before its base's."""
         known = make_case(self.facts, build, self.release)
         yield from (rule for rule in self.conflicts if rule_matches(rule.when, known))
         if self.base is not None:
-            yield from self.base.forbidding(self.base.counterpart(build))
+            package = self.facts.packages[self.base.release.package]
+            yield from self.base.forbidding(replace(build, package=package.name, session=package.session))
 
     def allow(self, build: Build) -> bool:
         """Tell whether no conflict forbids a build."""
         return next(self.forbidding(build), None) is None
-
-    def counterpart(self, build: Build) -> Build:
-        """Return the build of this release's package that another package's build stands on."""
-        package = self.facts.packages[self.release.package]
-        return replace(build, package=package.name, session=package.session)
 
     def reasons(self, build: Build) -> tuple[str, ...]:
         """Return every reason why a build is impossible: the axes, or else those of the base, first."""
@@ -212,13 +208,12 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
         there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
         raise ConfigError(f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package")
     wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
-    found = {name: paired_release(facts, name, release) for name in wanted}
-    missing = [name for name, partner in found.items() if partner is None]
-    if missing:
+    found = {name: partner for name in wanted if (partner := paired_release(facts, name, release))}
+    if missing := ", ".join(name for name in wanted if name not in found):
         raise UnknownReleaseError(
-            f"no release of {', '.join(missing)} is known to go with {release.tag}", code="no-partner-release"
+            f"no release of {missing} is known to go with {release.tag}", code="no-partner-release"
         )
-    return tuple(partner for partner in found.values() if partner is not None)
+    return tuple(found.values())
 
 
 def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
@@ -290,6 +285,14 @@ def make_case(
 ) -> Case:
     """Return what rules are held against."""
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
+
+
+def matching_rules(
+    facts: Facts, build: Build, release: Release, provider: str | None = None, compiler: Compiler | None = None
+) -> tuple[Rule, ...]:
+    """Return the rules of a build's package that hold."""
+    known = make_case(facts, build, release, provider, compiler)
+    return tuple(rule for rule in facts.packages[build.package].rules if rule_matches(rule.when, known))
 
 
 def axis_conditions(when: When) -> When:

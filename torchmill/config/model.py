@@ -217,9 +217,8 @@ class Release:
     cuda_pypi: str | None = None  # the toolkit of the wheels on PyPI
     sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
     partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
-    built_from: Mapping[str, tuple[str, ...]] = (
-        no_entries()
-    )  # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
+    # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
+    built_from: Mapping[str, tuple[str, ...]] = no_entries()
     explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
     sha256: str | None = None  # of its source archive on PyPI
 
@@ -369,9 +368,8 @@ class Host:
     compilers: Mapping[str, Compiler] = no_entries()  # every one by its command: "g++-11"
     tools: Mapping[str, str] = no_entries()  # "ccache" -> path
     versions: Mapping[str, str] = no_entries()  # of tools: "ccache" -> "4.7.5"; of "macos"
-    libraries: Mapping[str, str] = (
-        no_entries()
-    )  # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
+    # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "" where it is silent
+    libraries: Mapping[str, str] = no_entries()
     manager: str | None = None  # of system packages: "apt", "dnf", "brew", "conda"
     packages: Mapping[str, str] = no_entries()  # that were asked for -> version; "": not installed
     toolkits: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME

@@ -101,12 +101,12 @@ class TomlTable:
             found.append(inner.text(key))
         return tuple(found)
 
-    def matching(self, key: str, form: re.Pattern[str], expected: str) -> str:
-        """Take a string of a certain form."""
-        text = self.text(key)
-        if text and not form.fullmatch(text):
-            self.problem(f"'{key}' is '{text}', expected {expected}")
-            return ""
+    def commit(self, key: str) -> str | None:
+        """Take a commit that may be absent."""
+        text = self.optional(key)
+        if text and not _COMMIT.fullmatch(text):
+            self.problem(f"'{key}' is '{text}', expected a commit, with all of its 40 hexadecimal digits")
+            return None
         return text
 
     def pythons(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
@@ -161,9 +161,9 @@ class TomlTable:
         self.requested.append(key)
         return self.size(key) if key in self.data else None
 
-    def choice(self, key: str, choices: Collection[str], default: str | None = None) -> str:
+    def choice(self, key: str, choices: Collection[str]) -> str:
         """Take a string that is one of a few."""
-        value = self.text(key, default)
+        value = self.text(key)
         if value and value not in choices:
             self.problem(f"'{key}' is '{value}', expected one of {', '.join(choices)}")
         return value
@@ -226,11 +226,7 @@ def _template(*names: str) -> Callable[[TomlTable, str], str]:
 _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "str": TomlTable.text,
     "str | None": TomlTable.optional,
-    "Commit | None": lambda table, key: (
-        table.matching(key, _COMMIT, "a commit, with all of its 40 hexadecimal digits") or None
-        if key in table.data
-        else table.optional(key)
-    ),
+    "Commit | None": TomlTable.commit,
     "Pythons": TomlTable.pythons,
     "PlatformTemplate": _template("glibc", "macos"),
     "VariantTemplate": _template("variant"),

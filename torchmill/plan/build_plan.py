@@ -64,7 +64,10 @@ def build_variables(
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
     user = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables |= _append_flags(variables, rules, user)
-    return dict(sorted((variables | _legacy_off_switches(package, using, variables)).items()))
+    if is_within(package.off_spelling_releases, using.cell.release.version):  # reads otherwise that a switch is off
+        off = [old for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}]
+        variables |= dict.fromkeys(off, "1")
+    return dict(sorted(variables.items()))
 
 
 def _append_flags(variables: Mapping[str, str], rules: Iterable[Rule], user: Mapping[str, str]) -> dict[str, str]:
@@ -74,13 +77,6 @@ def _append_flags(variables: Mapping[str, str], rules: Iterable[Rule], user: Map
         flags.setdefault(name, [variables[name]] if name in variables else []).append(more)
     joined = {name: " ".join([*said, *filter(None, [user.get(name)])]) for name, said in flags.items()}
     return {**user, **joined}
-
-
-def _legacy_off_switches(package: Package, using: CudaSelection, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return how an old release reads that a switch is off."""
-    if not is_within(package.off_spelling_releases, using.cell.release.version):
-        return {}
-    return {old: "1" for new, old in package.off_spelling.items() if variables.get(new) in {"0", "OFF"}}
 
 
 def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None) -> Plan:
@@ -99,7 +95,8 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
     torch = base_version(facts, cell, options)
     usual = asks_for_usual_wheel(options) and (source is None or source.provider != "path")
     options = replace(options, arch_list=using.arch_list)
-    parallel = _unguarded_jobs(facts, cell, host, options)
+    need = int(largest_compile(facts, build, release.version).high)
+    parallel = count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
     installs = [text.format(**release.partners) for rule in rules for text in rule.installs]
     requires = "|".join(filter(None, [using.requires, *installs]))
     stated = {"version": version, "torch": torch, "jobs": str(parallel), "requires": requires}
@@ -132,7 +129,7 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         ),
         folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
-        toolkit=using.toolkit,
+        toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,
         differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
@@ -171,26 +168,16 @@ def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[st
         yield from (name for names in rule.system_packages.values() for name in names)
 
 
-def _has_part(part: OfficialPart, said: Collection[str]) -> bool:
-    """Tell whether a plan that says all this has an official part."""
+def _missed_parts(facts: Facts, case: Case, said: Collection[str]) -> Iterator[OfficialPart]:
+    """Yield what the official wheel has and one of such a plan, which says all this, has not."""
 
     def matched(patterns: Iterable[str]) -> bool:
         return any(fnmatch.filter(said, pattern) for pattern in patterns)
 
-    return (not part.shown or matched(part.shown)) and not matched(part.unless)
-
-
-def _missed_parts(facts: Facts, case: Case, said: Collection[str]) -> Iterator[OfficialPart]:
-    """Yield what the official wheel has and one of such a plan has not."""
     for part in facts.official:
-        if rule_matches(part.when, case) and not _has_part(part, said):
+        has = (not part.shown or matched(part.shown)) and not matched(part.unless)
+        if rule_matches(part.when, case) and not has:
             yield part
-
-
-def _unguarded_jobs(facts: Facts, cell: Cell, host: Host, options: Options) -> int:
-    """Return how many compilers may run where nobody watches their memory."""
-    need = int(largest_compile(facts, cell.build, cell.release.version).high)
-    return count_jobs(host.cores, usable_memory(host, options), need, options.jobs).count
 
 
 def usable_memory(host: Host, options: Options) -> int:

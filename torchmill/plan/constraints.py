@@ -1,21 +1,13 @@
 """What the rules of a cell demand of compilers and libraries, and why."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
 from packaging.specifiers import SpecifierSet
 
-from torchmill.config.matrix import (
-    Cell,
-    find_release,
-    format_bounds,
-    is_within,
-    make_case,
-    narrow_bounds,
-    rule_matches,
-)
+from torchmill.config.matrix import Cell, find_release, format_bounds, is_within, matching_rules, narrow_bounds
 from torchmill.config.model import Compiler, Facts, Rule
 
 _Effect = Callable[[Rule], Mapping[str, SpecifierSet]]
@@ -47,9 +39,7 @@ class CellConstraints:
 
     def rules(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules of the package that hold with a compiler."""
-        build = self.cell.build
-        known = make_case(self.facts, build, self.cell.release, self.provider, compiler)
-        return tuple(rule for rule in self.facts.packages[build.package].rules if rule_matches(rule.when, known))
+        return matching_rules(self.facts, self.cell.build, self.cell.release, self.provider, compiler)
 
     def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
         """Return the rules whose demands hold: what is built against a package includes its headers."""
@@ -58,11 +48,7 @@ class CellConstraints:
             return rules
         base = find_release(self.facts, after, self.cell.release.torch)
         build = replace(self.cell.build, package=base.package)
-        known = make_case(self.facts, build, base, None, compiler)
-        return (
-            *rules,
-            *(rule for rule in self.facts.packages[after].rules if rule_matches(rule.when, known)),
-        )
+        return rules + matching_rules(self.facts, build, base, None, compiler)
 
     def needs(self, name: str, compiler: Compiler | None) -> Constraint:
         """Return the bounds outside which a build with that compiler fails."""
@@ -73,10 +59,7 @@ class CellConstraints:
         return self._joined(name, compiler, lambda rule: rule.advises)
 
     def _joined(self, name: str, compiler: Compiler | None, effect: _Effect) -> Constraint:
+        """Return the bounds of all rules as one demand, each reason once."""
         rules = [rule for rule in self.rules_with_base(compiler) if name in effect(rule)]
-        return _join_bounds((effect(rule)[name] for rule in rules), (rule.reason for rule in rules))
-
-
-def _join_bounds(every: Iterable[SpecifierSet], reasons: Iterable[str]) -> Constraint:
-    """Return several bounds as one demand, each reason once."""
-    return Constraint(reduce(and_, every, SpecifierSet()), tuple(dict.fromkeys(reasons)))
+        bounds = reduce(and_, (effect(rule)[name] for rule in rules), SpecifierSet())
+        return Constraint(bounds, tuple(dict.fromkeys(rule.reason for rule in rules)))

@@ -6,8 +6,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
-from torchmill.config.matrix import Cell, axis_conditions, make_case, rule_matches
-from torchmill.config.model import Cuda, Facts, Host
+from torchmill.config.matrix import axis_conditions, make_case, rule_matches
+from torchmill.config.model import Facts, Host
 from torchmill.config.toml_reader import is_version
 from torchmill.host.provisioned import MAGMA_NAME, ProvisionedMagma, provisioned_magma
 from torchmill.plan.constraints import CellConstraints
@@ -19,19 +19,15 @@ _REQUIRED_ON_ARM = Version("2.11")  # since then PyPI's aarch64 wheels have CUDA
 _OPTIONAL = ("cusparselt", "nvshmem")  # of which no trace is in a wheel that was compiled without them
 
 
-def official_libraries(facts: Facts, cell: Cell) -> Cuda:
-    """Return what the release's official build with the cell's toolkit has.
+def official_version(constraints: CellConstraints, name: str) -> str | None:
+    """Return the version of a library that the release's official build with the cell's toolkit has.
 
     What is not known of it is that of the nearest toolkit: of the same major version, else of an older one. A
     release without official build of that major version stands back for the newest older one that has one.
     """
-    cudnn, nccl, magma = (_nearest(facts, cell, name) for name in ("cudnn", "nccl", "magma"))
-    return Cuda(cudnn=cudnn, nccl=nccl, magma=magma)
-
-
-def _nearest(facts: Facts, cell: Cell, name: str) -> str | None:
+    cell = constraints.cell
     own = Version(cell.build.cuda or "0")
-    releases = facts.releases[cell.release.package]
+    releases = constraints.facts.releases[cell.release.package]
     older = reversed(releases[: releases.index(cell.release)] if cell.release in releases else ())
     alike = (one for one in (cell.release, *older) if own.major in {Version(cuda).major for cuda in one.cuda_official})
     release = next(alike, cell.release)
@@ -135,7 +131,7 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
     """Tell whether a version is of the official build's major version."""
-    theirs = _nearest(constraints.facts, constraints.cell, name)
+    theirs = official_version(constraints, name)
     return theirs is None or Version(version).major == Version(theirs).major
 
 
@@ -144,7 +140,7 @@ def _version_to_use(constraints: CellConstraints, host: Host, name: str) -> str 
 
     None where nobody has any for that major version of CUDA, or nothing is known of what the release takes.
     """
-    cuda, theirs = str(constraints.cell.build.cuda), _nearest(constraints.facts, constraints.cell, name)
+    cuda, theirs = str(constraints.cell.build.cuda), official_version(constraints, name)
     offered = _available_versions(constraints, name)
     if theirs is None or offered is None:
         return None
@@ -192,9 +188,7 @@ def choose_magma(
     asked = MAGMA_NAME in libraries_in_rules(constraints, "kept") and not is_user_configured(MAGMA_NAME, settings)
     if cuda is None or not asked or visible_version(host, MAGMA_NAME, cuda) is not None:
         return None
-    return best_magma(
-        constraints.facts, host.kept, cuda, listed, official_libraries(constraints.facts, constraints.cell).magma
-    )
+    return best_magma(constraints.facts, host.kept, cuda, listed, official_version(constraints, MAGMA_NAME))
 
 
 def best_magma(

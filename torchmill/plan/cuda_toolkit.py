@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -117,8 +116,8 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
             "build (`nox -l` lists them)",
             code="toolkit-without-cuda",
         )
-    toolkit = _find_toolkit(facts, requested)
-    if Version(requested).major != Version(own).major or Version(requested) < Version(own):
+    toolkit = arch_list_check.find_toolkit(facts, "--toolkit", requested)
+    if not _can_replace(toolkit.version, own):
         newer = [one.version for one in facts.toolkits if _can_replace(one.version, own)]
         usable = f"CUDA {own}" if newer == [own] else f"CUDA {own} to {newer[-1]}"
         raise ConfigError(
@@ -126,17 +125,11 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
             f"compile it; use that, or build the variant {toolkit.variant}",
             code="toolkit-cannot-replace",
         )
-    _check_toolkit(facts, cell, toolkit)
-    return requested
-
-
-def _find_toolkit(facts: Facts, version: str) -> Toolkit:
-    toolkit = facts.toolkit(version)
-    if toolkit is not None:
-        return toolkit
-    versions = [one.version for one in facts.toolkits]
-    suggested = ", ".join(get_close_matches(version.removeprefix("cu"), versions, 3) or versions)
-    raise ConfigError(f"--toolkit {version}: unknown version of CUDA: choose from {suggested}", code="unknown-toolkit")
+    if reasons := _obstacles(facts, cell, toolkit):
+        raise ImpossibleBuildError(
+            f"--toolkit {requested} cannot be used for {cell.release}: {'; '.join(reasons)}", code="toolkit-impossible"
+        )
+    return toolkit.version
 
 
 def _can_replace(version: str, own: str) -> bool:
@@ -151,17 +144,8 @@ def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[s
     return [one.version for one in newer if not _obstacles(facts, cell, one)]
 
 
-def _check_toolkit(facts: Facts, cell: Cell, toolkit: Toolkit) -> None:
-    """Raise ImpossibleBuildError for a toolkit that no build of the release on that machine can have."""
-    reasons = _obstacles(facts, cell, toolkit)
-    if reasons:
-        raise ImpossibleBuildError(
-            f"--toolkit {toolkit.version} cannot be used for {cell.release}: {'; '.join(reasons)}",
-            code="toolkit-impossible",
-        )
-
-
 def _obstacles(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
+    """Return why no build of the release on that machine can have a toolkit."""
     return matrix.make_cell(facts, cell.release, replace(cell.build, cuda=toolkit.version)).reasons
 
 
@@ -197,11 +181,6 @@ class CudaSelection:
     arch_list: str | None  # compute capabilities; None: left to the build
     requires: str  # NVIDIA's packages that the wheel requires, as setup.py reads them; "": none
 
-    @property
-    def toolkit(self) -> str | None:
-        """Return the version of CUDA that compiles the cell."""
-        return self.cell.build.cuda
-
 
 def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider: str | None) -> CudaSelection:
     """Return with what a cell is compiled.
@@ -218,10 +197,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings)
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
     if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
-        taken, names = (
-            taken | {provisioned.MAGMA_NAME: own.version},
-            names | {provisioned.MAGMA_NAME: own.name},
-        )
+        taken[provisioned.MAGMA_NAME], names[provisioned.MAGMA_NAME] = own.version, own.name
     known = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(taken),
@@ -242,6 +218,6 @@ def cuda_placeholders(plan: Plan, host: Host) -> dict[str, str]:
     cuda = plan.toolkit
     if cuda is None:
         return {}
-    libraries_ = {f"{name}_home": host.kept.get(kept) for name, kept in plan.kept.items()}
-    found = {"cuda_home": host.toolkits.get(cuda), **libraries_}
+    found = {"cuda_home": host.toolkits.get(cuda)}
+    found |= {f"{name}_home": host.kept.get(kept) for name, kept in plan.kept.items()}
     return {name: folder for name, folder in found.items() if folder}

@@ -152,6 +152,10 @@ class EstimateSpan:
     likely: float
     high: float
 
+    def __str__(self) -> str:
+        """Return seconds as people read them: "about 12 min (9 min to 20 min)"."""
+        return f"about {format_estimate(self.likely)} ({format_estimate(self.low)} to {format_estimate(self.high)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -172,16 +176,16 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
 
     `own` are the builds that the same machine has made (read_own_runs).
     """
-    images = link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
+    images = _code_images(plan)
     known = catalogue_work(facts, plan.release, images, plan.jobs)
     assumed = facts.assumed
     if known is None or assumed is None:
         return None
-    found, confidence = _best_basis(
-        facts, assumed, plan, images, known, [run for run in own if is_cold_run(facts, run)]
-    )
+    cold = [run for run in own if is_cold_run(facts, run)]
+    found, confidence = _best_basis(facts, assumed, plan, known, cold)
     compiled = largest_compile(facts, plan.build, plan.release.version)
     alone = assumed.dependent_seconds if facts.packages[plan.build.package].after else assumed.serial_seconds
+    described = (f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})" for run in found.runs)
     return Estimate(
         wall=wall_seconds(alone, assumed.scaling, found, plan.jobs),
         cpu=EstimateSpan(found.seconds / found.spread, found.seconds, found.seconds * found.spread),
@@ -190,7 +194,7 @@ def estimate_build(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) ->
         tree=_disk_bytes(facts, plan, images, "tree"),
         wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
-        basis="; ".join(dict.fromkeys(_describe_runs(run) for run in found.runs)),
+        basis="; ".join(dict.fromkeys(described)),
     )
 
 
@@ -210,49 +214,44 @@ def is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
     A manifest does not say what came from a compiler cache: a run is believed that took no less than the
     least that the catalogue expects.
     """
+    known = _expected_work(facts, run)
+    return bool(known and run.cpu_seconds and run.cpu_seconds >= known.seconds / known.spread)
+
+
+def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
+    """Return the work of a run by the catalogue."""
     release = find_release_version(facts, run.package, run.release)
-    if release is None or run.cpu_seconds is None:
-        return False
-    known = catalogue_work(facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run))
-    return known is not None and run.cpu_seconds >= known.seconds / known.spread
+    images = link_overflow.count_code_images(run.capabilities)
+    return catalogue_work(facts, release, images, run_slots(run)) if release else None
 
 
-def _describe_runs(run: MeasuredRun) -> str:
-    return f"{run.package} {run.release} {run.variant}".strip() + f" ({run.machine})"
+def _code_images(plan: Plan) -> int:
+    """Return how often a plan compiles device code."""
+    return link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
 
 
-def _best_basis(  # noqa: PLR0917 - the terms of one decision
-    facts: Facts, assumed: CostAssumptions, plan: Plan, images: int, known: CompileWork, own: Sequence[MeasuredRun]
+def _same_builds(plan: Plan, own: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Return the runs that built what a plan builds, for as many capabilities."""
+    what = plan.release.package, plan.release.version, _code_images(plan)
+    return [run for run in own if (run.package, run.release, link_overflow.count_code_images(run.capabilities)) == what]
+
+
+def _best_basis(
+    facts: Facts, assumed: CostAssumptions, plan: Plan, known: CompileWork, own: Sequence[MeasuredRun]
 ) -> tuple[CompileWork, str]:
-    """Return the catalogue's work unless this machine has shown better, and how sure that is."""
-    mine = [(run, run.cpu_seconds) for run in own if run.package == plan.release.package and run.cpu_seconds]
-    same = [
-        (run, cpu)
-        for run, cpu in mine
-        if run.release == plan.release.version and link_overflow.count_code_images(run.capabilities) == images
-    ]
-    if same:
-        mean = math.exp(sum(math.log(cpu) for _, cpu in same) / len(same))
-        return CompileWork(mean, assumed.spread.own, tuple(run for run, _ in same[:2])), "builds of this machine"
+    """Return the catalogue's work unless this machine's cold builds have shown better, and how sure that is."""
+    if same := _same_builds(plan, own):
+        mean = sum(math.log(run.cpu_seconds or 1) for run in same) / len(same)
+        return CompileWork(math.exp(mean), assumed.spread.own, tuple(same[:2])), "builds of this machine"
     if any(run.package != plan.release.package for run in known.runs):
         return known, "builds of other packages"
-    theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(images)}
+    theirs = {run.release for run in known.runs if bool(run.capabilities) == bool(_code_images(plan))}
     near = "builds of this release" if plan.release.version in theirs else "builds of other releases"
-    return _at_this_speed(facts, known, [run for run, _ in mine]), near
-
-
-def _at_this_speed(facts: Facts, known: CompileWork, own: Sequence[MeasuredRun]) -> CompileWork:
-    """Return the work as this machine does it: as much faster or slower as it was with what it has built."""
-    ratios = []
-    for run in own:
-        release = find_release_version(facts, run.package, run.release)
-        expected = release and catalogue_work(
-            facts, release, link_overflow.count_code_images(run.capabilities), run_slots(run)
-        )
-        if expected and run.cpu_seconds:
-            ratios.append(math.log(run.cpu_seconds / expected.seconds))
+    mine = [(run.cpu_seconds or 1, _expected_work(facts, run)) for run in own if run.package == plan.release.package]
+    ratios = [math.log(took / work.seconds) for took, work in mine if work]
+    # this machine is as much faster or slower as it was with what it has built
     factor = math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
-    return replace(known, seconds=known.seconds * factor)
+    return replace(known, seconds=known.seconds * factor), near
 
 
 def _average_compile_bytes(facts: Facts, compiled: CostRange, images: int) -> float:
@@ -289,7 +288,7 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
 def _read_run(facts: Facts, manifest: Path) -> MeasuredRun | None:
     try:
         said = parse_json(manifest.read_text(encoding="utf-8"))
-        release = next(one.version for one in facts.releases.get(said["package"], ()) if one.tag == said["tag"])
+        release = next(one.version for one in facts.releases[said["package"]] if one.tag == said["tag"])
         return MeasuredRun(
             package=said["package"],
             release=release,
@@ -339,9 +338,7 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
     found, risk = estimate_build(facts, plan, own), _risk(facts, plan)
     rows = {"time": "unknown: nothing like it was ever measured"}
     if found is not None:
-        wall = found.wall
-        likely, low, high = map(format_estimate, (wall.likely, wall.low, wall.high))
-        rows["time"] = f"about {likely} ({low} to {high}), judged by {found.confidence}"
+        rows["time"] = f"{found.wall}, judged by {found.confidence}"
         rows |= {"memory": _range(found.memory), "disk": f"{_range(found.tree)} for the tree"}
     return rows | ({"risk": risk.sentence} if risk is not None and risk.level != "none" else {})
 
@@ -349,11 +346,7 @@ def cost_rows(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> di
 def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = ()) -> str:
     """Return a sentence on how long carrying out a plan takes; "" where nothing is known."""
     estimate = estimate_build(facts, plan, own)
-    if estimate is None:
-        return ""
-    wall = estimate.wall
-    likely, low, high = map(format_estimate, (wall.likely, wall.low, wall.high))
-    return f"expected to take about {likely} ({low} to {high}), less for all that the compiler cache has"
+    return f"expected to take {estimate.wall}, less for all that the compiler cache has" if estimate else ""
 
 
 def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = _USUAL) -> list[str]:
@@ -380,10 +373,9 @@ def _risk(facts: Facts, plan: Plan) -> OverflowRisk | None:
 
 
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
-    wall, cpu = estimate.wall, estimate.cpu.likely
     lines = [
-        (f"time: about {format_estimate(wall.likely)} ({format_estimate(wall.low)} to {format_estimate(wall.high)})"),
-        f"  with an empty compiler cache; {format_estimate(cpu)} of processor time",
+        f"time: {estimate.wall}",
+        f"  with an empty compiler cache; {format_estimate(estimate.cpu.likely)} of processor time",
         f"memory: {_range(estimate.memory)} by all compiles together",
         f"  {_range(estimate.compile)} by each of the largest",
         f"disk: {_range(estimate.tree)} for the tree, {_range(estimate.wheel)} for the wheel",
@@ -420,13 +412,7 @@ def storage_needs(facts: Facts, plan: Plan, own: Sequence[MeasuredRun] = ()) -> 
     expected = estimate_build(facts, plan)
     if expected is None or facts.assumed is None:
         return None
-    images = link_overflow.count_code_images(plan.set.get("TORCH_CUDA_ARCH_LIST", "")) if plan.build.cuda else 0
-    same = [
-        run
-        for run in own
-        if (run.package, run.release) == (plan.release.package, plan.release.version)
-        and link_overflow.count_code_images(run.capabilities) == images
-    ]
+    same = _same_builds(plan, own)
     wheel = expected.wheel
     tree = _measured_storage(run.tree for run in same)
     environment = _measured_storage(run.environment for run in same)

@@ -123,27 +123,13 @@ def _cures(linking: LinkFacts, release: Release, cuda: str, each: float, variabl
         if open_ and variables.get(name) != value:
             changed = _library_bytes(linking, release, cuda, each, {**variables, name: value.strip('"')})
             yield f"{setting}: {format_bytes(changed.low)} to {format_bytes(changed.high)}"
-    shorter = _shorter_list(linking, release, cuda, each, variables)
-    if shorter:
-        yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
-    yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
-
-
-def _shorter_list(
-    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
-) -> str | None:
-    """Return the longest rest of the list, its oldest capabilities left out, that fits for certain."""
     listed = _split_capabilities(variables["TORCH_CUDA_ARCH_LIST"])
-    rests = (";".join(listed[start:]) for start in range(1, len(listed)))
-    return next(
-        (
-            rest
-            for rest in rests
-            if _library_bytes(linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": rest}).high
-            <= linking.limit
-        ),
-        None,
-    )
+    for start in range(1, len(listed)):  # the longest rest, the oldest left out, that fits for certain
+        shorter = {**variables, "TORCH_CUDA_ARCH_LIST": ";".join(listed[start:])}
+        if _library_bytes(linking, release, cuda, each, shorter).high <= linking.limit:
+            yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter['TORCH_CUDA_ARCH_LIST']!r}"
+            break
+    yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
 
 
 def _compression(linking: LinkFacts, flags: str) -> CostRange:

@@ -147,18 +147,18 @@ def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
 def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) -> bool:
     """Tell whether nothing that is known of a machine keeps a wheel from running there."""
     glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(release.wheels, where.arch)
-    if _is_older(where.glibc, glibc) or wheel.toolkit is None:
-        return not _is_older(where.glibc, glibc)
+    if is_older(where.glibc, glibc) or wheel.toolkit is None:
+        return not is_older(where.glibc, glibc)
     targets = parse_targets(facts, wheel.code or "")
     gpus = [gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
     ways = {how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
-    stale = "PTX" in ways and _is_older(where.kernel_driver or where.driver, wheel.toolkit.driver_ptx)
+    stale = "PTX" in ways and is_older(where.kernel_driver or where.driver, wheel.toolkit.driver_ptx)
     return None not in ways and not stale and is_driven(wheel.toolkit, where)
 
 
 def is_driven(toolkit: Toolkit, where: Host) -> bool:
     """Tell whether the driver of a machine is not known to be too old for what a toolkit makes."""
-    return not _is_older(where.kernel_driver or where.driver, oldest_driver(toolkit, where.system))
+    return not is_older(where.kernel_driver or where.driver, oldest_driver(toolkit, where.system))
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
@@ -166,7 +166,8 @@ def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
     return toolkit.driver_windows if system == "windows" else toolkit.driver
 
 
-def _is_older(version: str | None, other: str | None) -> bool:
+def is_older(version: str | None, other: str | None) -> bool:
+    """Tell whether a version is known to be older than another."""
     return bool(version and other) and Version(str(version)) < Version(str(other))
 
 
@@ -176,11 +177,8 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, where: Host)
         yield f"it goes with the official {facts.packages[release.package].after}"
     if wheel.code is None:
         yield "for which GPUs it has code is not recorded"
-    if (
-        wheel.toolkit
-        and not (where.kernel_driver or where.driver)
-        and (oldest := oldest_driver(wheel.toolkit, where.system))
-    ):
+    oldest = oldest_driver(wheel.toolkit, where.system) if wheel.toolkit else None
+    if oldest and not (where.kernel_driver or where.driver):
         yield f"it needs driver {oldest} or newer"
 
 

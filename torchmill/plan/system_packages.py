@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from torchmill.config.matrix import Cell, buildable_cells, make_case, rule_matches
+from torchmill.config.matrix import Cell, buildable_cells, matching_rules
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.host.native import native_arch
@@ -33,10 +33,8 @@ def required_packages(facts: Facts, cells: Iterable[Cell], manager: str, provide
     """Return the system packages, by name, that any of the cells needs."""
     found: dict[str, None] = {}
     for cell in cells:
-        known = make_case(facts, cell.build, cell.release, provider)
-        for rule in facts.packages[cell.build.package].rules:
-            if rule_matches(rule.when, known):
-                found |= dict.fromkeys(rule.system_packages.get(manager, ()))
+        for rule in matching_rules(facts, cell.build, cell.release, provider):
+            found |= dict.fromkeys(rule.system_packages.get(manager, ()))
     return tuple(found)
 
 

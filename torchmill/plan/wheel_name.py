@@ -43,25 +43,18 @@ def local_label(build: Build, system: str, label: str, commit: str | None, proce
 
 def wheel_version(facts: Facts, cell: Cell, label: str, commit: str | None, processor: Processor | None = None) -> str:
     """Return the version of a wheel with its local label; raises ConfigError as `local_label` does."""
-    build, release = cell.build, cell.release
+    build, release, package = cell.build, cell.release, facts.packages[cell.build.package]
     local = local_label(build, facts.arches[build.arch].system, label, commit, processor)
-    return release.version + _with_base_version(local, facts.packages[build.package], release)
-
-
-def _with_base_version(label: str, package: Package, release: Release) -> str:
-    """Return a local label that tells one release's wheels for several torch apart: "+cu130.torch2.11.0"."""
-    if not label or not package.editions or package.after is None:
-        return label
-    return f"{label}.{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
+    if local and package.editions and package.after:  # tells wheels for several torch apart: "+cu130.torch2.11.0"
+        local += f".{canonicalize_name(package.after).replace('-', '.')}{release.torch}"
+    return release.version + local
 
 
 def python_tag(python: str) -> str:
     """Return the interpreter and ABI tags: "3.10" -> "cp310-cp310", "3.7" -> "cp37-cp37m"."""
     number = python.rstrip("t")
     interpreter = "cp" + number.replace(".", "")
-    if python.endswith("t"):
-        return f"{interpreter}-{interpreter}t"
-    flag = "m" if Version(number) < PRE_ABI_CHANGE else ""
+    flag = "t" if python.endswith("t") else "m" if Version(number) < PRE_ABI_CHANGE else ""
     return f"{interpreter}-{interpreter}{flag}"
 
 

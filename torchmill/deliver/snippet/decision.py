@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config.matrix import CPU, Cell, make_case, make_cell, python_key, rule_matches
+from torchmill.config.matrix import CPU, Cell, make_cell, matching_rules, python_key
 from torchmill.config.model import Arch, Build, Facts, Release
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.snippet import stock
@@ -108,8 +108,7 @@ def numpy_requirement(
         for arch in platforms:
             for python in pythons:
                 build = Build(package.name, package.session, python, CPU, arch.name)
-                known = make_case(facts, build, release)
-                rules = (rule for rule in package.rules if rule_matches(rule.when, known))
+                rules = matching_rules(facts, build, release)
                 if any(_needs_numpy_1(line) for rule in rules for line in rule.requires):
                     return "numpy<2"
     return None

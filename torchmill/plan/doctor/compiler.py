@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from torchmill.config.matrix import format_bounds, is_within
-from torchmill.config.model import Compiler, Toolkit
+from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems
+from torchmill.host.provisioned import COMPILER
 from torchmill.plan.constraints import Constraint
 from torchmill.plan.cuda_toolkit import (
     best_compiler,
@@ -17,7 +18,7 @@ from torchmill.plan.cuda_toolkit import (
     variables_for_compiler,
 )
 from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
 _PACKAGES = {
@@ -32,10 +33,7 @@ _COMMANDS = {"dnf": "/opt/rh/gcc-toolset-{major}/root/usr/bin/g++", "conda": "g+
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the compiler, and on nvcc's where the build has CUDA."""
     compiler = context.compiler
-    if compiler is None:
-        yield _missing(context)
-    else:
-        yield _against_release(context, compiler)
+    yield _against_release(context, compiler) if compiler else no_compiler(context.host, _standard(context))
     chosen = "CUDAHOSTCXX" in context.plan.set
     driven = compiler if chosen else context.host.cuda_compiler or compiler
     if context.toolkit is not None and driven is not None:
@@ -54,28 +52,28 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
     yield Finding(f"processor {wanted.name}", lacking or "all that is known", needed, verdict, cure)
 
 
-def _missing(context: CheckContext) -> Finding:
-    host, needed = context.host, _standard(context)
+def no_compiler(host: Host, needed: str) -> Finding:
+    """Return the finding on a compiler that nobody names."""
     if "c++" in host.tools:
         silent = f"{host.tools['c++']}, which does not say what it is"
         return Finding("C++ compiler", silent, needed, "unknown")
     if host.system == "windows":  # the build finds Visual Studio where PATH does not
         return Finding("C++ compiler", "none on PATH", needed, "unknown")
     cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
-    because = "where one has another name, or is not on PATH, set CC and CXX to it" if host.complete else ""
-    return Finding("C++ compiler", absence_text(host), needed, absence_verdict(host), cure, because)
+    because = "where one has another name, or is not on PATH, set CC and CXX to it"
+    return absence_finding(host, "C++ compiler", needed, cure, because)
 
 
 def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
     needs = context.needs(compiler.family)
-    advises = context.advises(compiler.family)
+    advises = context.constraints.advises(compiler.family, compiler)
     spoken = str(Constraint(needs.bounds & advises.bounds))
     needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context))))
     if not needs.allows(compiler.version):
-        because = f"{context.cell.release}: {_reasons(needs)}"
+        because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
         return Finding("C++ compiler", str(compiler), needed, "failure", compiler_cure(context), because)
     if not advises.allows(compiler.version):
-        because = f"{context.cell.release}: {_reasons(advises)}"
+        because = f"{context.cell.release}: {'; '.join(advises.reasons)}"
         return Finding("C++ compiler", str(compiler), needed, "warning", compiler_cure(context), because)
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
@@ -88,7 +86,7 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
     needed = f"{compiler.family} {format_bounds(taken)}"
     if is_within(taken, compiler.version):
         return Finding(subject, str(compiler), needed, "ok", because=_instead(context, toolkit))
-    because = f"nvcc of CUDA {toolkit.version} takes {compiler.family} {format_bounds(taken)}"
+    because = f"nvcc of CUDA {toolkit.version} takes {needed}"
     return Finding(subject, str(compiler), needed, "failure", compiler_cure(context), because)
 
 
@@ -110,7 +108,7 @@ def compiler_cure(context: CheckContext) -> str:
     major = _major(context)
     if major is None:
         return ""
-    if with_cuda and (brought := finding.compiler_command(context, f"gcc-{major}")):
+    if with_cuda and (brought := finding.toolkit_command(context, COMPILER, f"gcc-{major}")):
         return brought
     host = context.host
     packages = [name.format(major=major) for name in _PACKAGES.get(host.manager or "", (f"gcc {major}",))]
@@ -136,9 +134,6 @@ def _major(context: CheckContext) -> int | None:
 
 
 def _standard(context: CheckContext) -> str:
-    standards = [rule.cxx for rule in context.rules_with_base() if rule.cxx is not None]
+    rules = context.constraints.rules_with_base(context.compiler)
+    standards = [rule.cxx for rule in rules if rule.cxx is not None]
     return f"C++{max(standards)}" if standards else "a C++ compiler"
-
-
-def _reasons(demand: Constraint) -> str:
-    return "; ".join(demand.reasons)

@@ -6,14 +6,23 @@ from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
-from torchmill.config.model import Cuda, Facts, Host, Toolkit
+from torchmill.config.model import Facts, Host, Toolkit
 from torchmill.core.units import format_bytes
 from torchmill.host import provisioned
 from torchmill.host.cuda_toolkits import format_part_names
-from torchmill.plan import cuda_libraries, link_overflow
-from torchmill.plan.cuda_toolkit import cell_with_toolkit, usable_toolkits
+from torchmill.plan import link_overflow
+from torchmill.plan.cuda_libraries import official_version
+from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    Verdict,
+    absence_finding,
+    absence_text,
+    absence_verdict,
+    install_hint,
+)
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
@@ -44,14 +53,9 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
     for name in ("cusparselt", "nvshmem"):
         if name in context.plan.libraries and not context.is_off(f"USE_{name.upper()}"):
             yield _provisioned(context, name)
-    if theirs := official_cuda(context).magma:
+    if theirs := official_version(context.constraints, "magma"):
         yield _magma(context, theirs)
     yield from _link(context, cuda)
-
-
-def official_cuda(context: CheckContext) -> Cuda:
-    """Return what the release's official build with the toolkit has, or with the nearest one."""
-    return cuda_libraries.official_libraries(context.facts, cell_with_toolkit(context.cell, context.plan.toolkit))
 
 
 def _toolkit(context: CheckContext, cuda: str) -> Finding:
@@ -64,12 +68,11 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     verdict = "failure" if there else absence_verdict(host)
     newer = usable_toolkits(context.facts, context.cell, host.toolkits)
     because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
-    cure = finding.toolkit_command(context, cuda)
+    cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"
         cure = install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
-        where = "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
-        because = because or where
+        because = because or "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
     return Finding(subject, found, needed, verdict, cure, because)
 
 
@@ -90,7 +93,7 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     called = _DISPLAY_NAMES[name]
     if home is None:
         without = f"`{context.session} -- --set {_WITHOUT[name]}" if _can_be_without(context, name) else ""
-        cure = finding.library_command(context, name, version) or ""
+        cure = finding.toolkit_command(context, name, version) or ""
         seen = context.library(name)
         found = f"only {seen or 'one of an unknown version'}" if seen is not None else absence_text(host)
         return Finding(called, found, version, absence_verdict(host), cure, without if host.complete else "")
@@ -110,7 +113,7 @@ def _can_be_without(context: CheckContext, name: str) -> bool:
 
 def _cudnn(context: CheckContext) -> Finding:
     subject, needs = "cuDNN", context.needs("cudnn")
-    theirs = official_cuda(context).cudnn
+    theirs = official_version(context.constraints, "cudnn")
     spoken = [str(needs), f"the official build has {theirs}" if theirs else ""]
     needed = ", ".join(filter(None, spoken)) or "any"
     if pinned := context.requirement("nvidia-cudnn"):
@@ -134,14 +137,7 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
         cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
         return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
     because = f"without it convolutions are slow; `{context.session} -- --set USE_CUDNN=0` is such a build"
-    return Finding(
-        "cuDNN",
-        absence_text(host),
-        needed,
-        absence_verdict(host),
-        _install_cudnn(context, theirs),
-        because if host.complete else "",
-    )
+    return absence_finding(host, "cuDNN", needed, _install_cudnn(context, theirs), because)
 
 
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
@@ -164,7 +160,7 @@ def _nccl(context: CheckContext) -> Finding:
     version, needed = context.library("nccl"), str(needs) or "any"
     cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
     if version is None:
-        return Finding("NCCL", absence_text(host), needed, absence_verdict(host), cure)
+        return absence_finding(host, "NCCL", needed, cure)
     if version and not needs.allows(version):
         return Finding("NCCL", version, needed, "failure", cure, "; ".join(needs.reasons))
     return Finding("NCCL", version or "there, of an unknown version", needed, "ok")
@@ -228,11 +224,8 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
         return
     cure = finding.completion_command(context, cuda, lacks)
     found = f"no {format_part_names(lacks)} in {host.toolkits[cuda]}"
-    if any(not part.without for part in lacks):
-        yield Finding("parts of CUDA", found, NEEDED_PARTS, "failure", cure)
-    else:
-        because = "; ".join(part.without for part in lacks)
-        yield Finding("parts of CUDA", found, NEEDED_PARTS, "warning", cure, because)
+    because = "; ".join(part.without for part in lacks) if all(part.without for part in lacks) else ""
+    yield Finding("parts of CUDA", found, NEEDED_PARTS, "warning" if because else "failure", cure, because)
 
 
 def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:

@@ -20,7 +20,7 @@ from torchmill.host.programs import make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.cuda_toolkit import nvcc_takes
 from torchmill.plan.doctor import compiler, cuda, gpu_driver, system
-from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text, absence_verdict
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, absence_text, absence_verdict
 
 _CHECKS = (
     system.check_interpreter,
@@ -81,23 +81,19 @@ _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Stud
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
     """Return what a host has for building `release`, or any release where none is named."""
-    return tuple(_findings(facts, host, release))
-
-
-def _findings(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
-    package = matrix.base_package(facts)
-    yield _cells(facts, host, release)
-    yield from _interpreters(facts, host, release)
-    yield from _compilers(host)
-    yield from _toolkits(facts, host)
-    yield system.git_finding(host)
-    yield system.cache_finding(host, next(iter(host.toolkits), None))
-    if host.system == "macos":
-        yield system.xcode_finding(host)
-    yield from gpu_driver.driver_mismatch(host)
-    yield from gpu_driver.forward_compatibility(host)
-    yield from _gpus(facts, host)
-    yield from system.package_room(host, package)
+    return (
+        _cells(facts, host, release),
+        *_interpreters(facts, host, release),
+        _compilers(host),
+        *_toolkits(facts, host),
+        system.git_finding(host),
+        system.cache_finding(host, next(iter(host.toolkits), None)),
+        *([system.xcode_finding(host)] if host.system == "macos" else []),
+        *gpu_driver.driver_mismatch(host),
+        *gpu_driver.forward_compatibility(host),
+        *_gpus(facts, host),
+        *system.package_room(host, matrix.base_package(facts)),
+    )
 
 
 def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
@@ -109,19 +105,13 @@ def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
         if cell.build.python in host.interpreters.keys() - _unusable(host).keys()
         if cell.build.cuda is None or cell.build.cuda in host.toolkits
     ]
-    of = release.tag if release else "any release"
-    found = f"{len(ready)} of {len(cells)} builds of {of}"
+    subject, needed, of = "can be built", "an interpreter, a toolkit", release.tag if release else "any release"
+    count = f"{len(ready)} of" if ready or host.complete else "not known which of"
+    found = f"{count} {len(cells)} builds of {of}"
     if ready:
-        return Finding(
-            "can be built",
-            found,
-            "an interpreter, a toolkit",
-            "ok",
-            because="`invoke matrix` lists every build, `nox -l` those of the selected release",
-        )
-    if not host.complete:
-        found = f"not known which of {len(cells)} builds of {of}"
-    return Finding("can be built", found, "an interpreter, a toolkit", absence_verdict(host), "invoke matrix")
+        because = "`invoke matrix` lists every build, `nox -l` those of the selected release"
+        return Finding(subject, found, needed, "ok", because=because)
+    return Finding(subject, found, needed, absence_verdict(host), "invoke matrix")
 
 
 def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
@@ -131,22 +121,15 @@ def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator
     if usable:
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
-        yield Finding(
-            "interpreters", absence_text(host), f"any of {wanted}", absence_verdict(host), interpreter_command(newest)
-        )
+        yield absence_finding(host, "interpreters", f"any of {wanted}", interpreter_command(newest))
     for version, (path, wrong) in _unusable(host).items():
         headless = version in host.headless_interpreters
         cure = system.headers_cure(host, version, path) if headless else interpreter_command(version)
         yield Finding(f"Python {version}", path, wrong, "warning", cure)
     for version, shim in host.broken_interpreters.items():
         if version not in host.interpreters:
-            yield Finding(
-                f"Python {version}",
-                f"{shim}, a shim that does not run",
-                "an installed one",
-                "warning",
-                interpreter_command(version),
-            )
+            found, cure = f"{shim}, a shim that does not run", interpreter_command(version)
+            yield Finding(f"Python {version}", found, "an installed one", "warning", cure)
 
 
 def _unusable(host: Host) -> dict[str, tuple[str, str]]:
@@ -155,39 +138,29 @@ def _unusable(host: Host) -> dict[str, tuple[str, str]]:
     return headless | foreign
 
 
-def _compilers(host: Host) -> Iterator[Finding]:
-    others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
+def _compilers(host: Host) -> Finding:
     needed = _COMPILERS.get(host.system, "gcc or clang")
-    if host.compiler is not None:
-        beside = f" (of {others})" if others else ""
-        yield Finding("C++ compiler", f"{host.compiler}{beside}", needed, "ok")
-    elif host.system == "windows":  # the build finds Visual Studio where PATH does not
-        yield Finding("C++ compiler", "none on PATH", needed, "unknown")
-    else:
-        cure = "xcode-select --install" if host.system == "macos" else "invoke deps"
-        yield Finding("C++ compiler", absence_text(host), needed, absence_verdict(host), cure)
+    if host.compiler is None:
+        return compiler.no_compiler(host, needed)
+    others = ", ".join(f"{name} {one.version}" for name, one in host.compilers.items())
+    return Finding("C++ compiler", f"{host.compiler}{f' (of {others})' * bool(others)}", needed, "ok")
 
 
 def _toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
     known = {one.version: one for one in facts.toolkits}
     for version, home in host.toolkits.items():
-        subject, found = f"CUDA {version}", home
+        subject = f"CUDA {version}"
         if version not in known:
-            yield Finding(subject, found, "a toolkit that some release builds with", "unknown")
+            yield Finding(subject, home, "a toolkit that some release builds with", "unknown")
         else:
-            yield _toolkit(known[version], host, subject, found)
+            yield _toolkit(known[version], host, subject, home)
         if lacks := cuda.lacking_parts(facts, host, version):
             cure = f"invoke toolkit --complete {version}"
             yield Finding(subject, f"no {format_part_names(lacks)}", cuda.NEEDED_PARTS, "warning", cure)
     if not host.toolkits:
+        verdict: Verdict = "ok" if host.complete else "unknown"
         because = "builds without CUDA need none" if host.complete else ""
-        yield Finding(
-            "CUDA toolkits",
-            absence_text(host),
-            "one, for builds with CUDA",
-            "ok" if host.complete else "unknown",
-            because=because,
-        )
+        yield Finding("CUDA toolkits", absence_text(host), "one, for builds with CUDA", verdict, because=because)
 
 
 def _toolkit(toolkit: Toolkit, host: Host, subject: str, found: str) -> Finding:
@@ -209,7 +182,5 @@ def _gpus(facts: Facts, host: Host) -> Iterator[Finding]:
     for gpu in dict.fromkeys(host.gpus):
         capability = gpu_capability(facts, gpu)
         version = host.kernel_driver or host.driver
-        found = ", ".join(
-            filter(None, (gpu.name, capability.name if capability else "", f"driver {version}" if version else ""))
-        )
-        yield Finding("GPU", found, "none, to build", "ok")
+        parts = gpu.name, capability.name if capability else "", f"driver {version}" if version else ""
+        yield Finding("GPU", ", ".join(filter(None, parts)), "none, to build", "ok")

