@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby, starmap
+from itertools import chain
 from pathlib import Path
 
 from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import BuildError
+from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Section, open_elf
@@ -39,25 +40,14 @@ Piece = tuple[str, str]  # kind and capability
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCode:
-    """One piece of GPU code."""
-
-    capability: str  # "8.6", "9.0a"
-    kind: str  # "sass", "ptx", "lto" (compiled when it is linked), or "kind 64" of an unknown one
-    size: int  # bytes in the library, compressed or not
-    library: str
-    fatbin: int  # the number in the library of the fatbin that it belongs to
-
-
-@dataclass(frozen=True, slots=True)
 class FatbinPiece:
     """One piece of a fatbin, as it is in the file."""
 
-    capability: str
-    kind: str
+    capability: str  # "8.6", "9.0a"
+    kind: str  # "sass", "ptx", "lto" (compiled when it is linked), or "kind 64" of an unknown one
     start: int  # offset of its header
     end: int
-    size: int  # without its header
+    size: int  # bytes without its header, compressed or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +59,27 @@ class Fatbin:
     end: int
     pieces: tuple[FatbinPiece, ...]
 
+    @property
+    def targets(self) -> set[Piece]:
+        """Return for what it has code."""
+        return {(piece.kind, piece.capability) for piece in self.pieces}
 
-def read_device_code(path: Path, library: str = "") -> tuple[DeviceCode, ...]:
-    """Return the GPU code in an ELF file, as of a `library`. Raises BuildError where the file is damaged."""
+    @property
+    def size(self) -> int:
+        """Return the bytes of its code."""
+        return sum(piece.size for piece in self.pieces)
+
+
+LibraryCode = Mapping[str, Sequence[Fatbin]]  # the fatbins with code of each library that has any, by its name
+
+
+def read_device_code(path: Path) -> list[Fatbin]:
+    """Return the fatbins in an ELF file or a static library. Raises BuildError where the file is damaged."""
+    if elf.has_magic(real_path(path), elf.AR_MAGIC):
+        with refuse_damaged(path):
+            return [each for image in elf.static_objects(path) for each in _image_fatbins(image)]
     with open_elf(path) as image:
-        return tuple(_device_code_of(library or path.name, [image]))
-
-
-def read_static_device_code(path: Path) -> tuple[DeviceCode, ...]:
-    """Return the GPU code in a static library. Raises BuildError where the file is damaged."""
-    with refuse_damaged(path):
-        return tuple(_device_code_of(path.name, elf.static_objects(path)))
+        return list(_image_fatbins(image))
 
 
 @contextmanager
@@ -93,21 +93,21 @@ def refuse_damaged(path: Path) -> Iterator[None]:
         ) from None
 
 
-def common_arch_list(codes: Iterable[DeviceCode]) -> str:
+def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
     """Return the capabilities that every fatbin has code for, as in TORCH_CUDA_ARCH_LIST: "7.0;8.6+PTX".
 
     PTX alone counts as its capability, too: a driver compiles it.
     """
-    fatbins = _by_fatbin(codes)
-    pieces = [piece for piece in set.intersection(*fatbins) if piece[0] in {SASS, PTX}] if fatbins else []
+    common = set.intersection(*(each.targets for each in fatbins)) if fatbins else set()
+    pieces = [piece for piece in common if piece[0] in {SASS, PTX}]
     named = [(kind, name.rstrip("af"), name) for kind, name in pieces]
     return format_arch_list(ArchTarget(short, name[len(short) :], kind == PTX) for kind, short, name in named)
 
 
-def read_device_code_of_files(root: Path, names: Iterable[str]) -> tuple[DeviceCode, ...]:
+def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
     """Return the GPU code in the ELF files among the files `names` below a folder."""
-    binaries = (name for name in names if elf.is_elf(root / name))
-    return tuple(code for name in binaries for code in read_device_code(root / name, name))
+    found = {name: read_device_code(root / name) for name in names if elf.is_elf(root / name)}
+    return {name: fatbins for name, fatbins in found.items() if fatbins}
 
 
 def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None:
@@ -121,7 +121,7 @@ def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None
     return None if unread else tuple(targets)
 
 
-def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarget]) -> Iterator[str]:
+def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) -> Iterator[str]:
     """Yield a clause for each library whose code does not match a list of compute capabilities.
 
     Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some fatbins
@@ -129,25 +129,24 @@ def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarg
     always judged, and every library where a fatbin matches. A release may compile single kernels for one
     capability ("9.0a").
     """
-    libraries = _by_library(codes)
     if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
     requested = {(SASS, target.name) for target in targets}
     requested |= {(PTX, target.name) for target in targets if target.ptx}
     own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
-    largest = max(own, key=lambda name: sum(code.size for code in libraries[name]), default="")
-    for library, pieces_of_library in libraries.items():
-        fatbins = _by_fatbin(pieces_of_library)
-        if library == largest or any(requested <= pieces for pieces in fatbins):
-            yield from _library_problems(library, fatbins, requested)
+    largest = max(own, key=lambda name: sum(each.size for each in libraries[name]), default="")
+    for library, fatbins in libraries.items():
+        if library == largest or any(requested <= each.targets for each in fatbins):
+            yield from _library_problems(library, [each.targets for each in fatbins], requested)
 
 
-def device_code_sizes(codes: Iterable[DeviceCode]) -> dict[str, dict[str, int]]:
+def device_code_sizes(libraries: LibraryCode) -> dict[str, dict[str, int]]:
     """Return the bytes of GPU code, by library and by capability ("8.6", "8.6 PTX"), for the manifest."""
     sizes: dict[str, dict[str, int]] = {}
-    for library, own in _by_library(codes).items():
+    for library, fatbins in libraries.items():
         sizes[library] = {}
-        for code in sorted(own, key=lambda each: _piece_order((each.kind, each.capability))):
+        pieces = (piece for each in fatbins for piece in each.pieces)
+        for code in sorted(pieces, key=lambda each: _piece_order((each.kind, each.capability))):
             name = piece_name(code.kind, code.capability)
             sizes[library][name] = sizes[library].get(name, 0) + code.size
     return sizes
@@ -170,12 +169,10 @@ def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: se
         yield f"{library} has {_format_pieces(more)}, not asked for, beside {_format_pieces(requested)}"
 
 
-def _device_code_of(library: str, images: Iterable[ElfImage]) -> Iterator[DeviceCode]:
-    """Yield the code in the ELF files that make up a library."""
-    sections = ((image, section) for image in images for section in device_sections(image))
-    for number, fatbin in enumerate(chain.from_iterable(starmap(list_fatbins, sections))):
-        for piece in fatbin.pieces:
-            yield DeviceCode(piece.capability, piece.kind, piece.size, library, number)
+def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
+    """Yield the fatbins of an ELF file that have code."""
+    found = (each for section in device_sections(image) for each in list_fatbins(image, section))
+    return (each for each in found if each.pieces)
 
 
 def device_sections(image: ElfImage) -> list[Section]:
@@ -222,20 +219,6 @@ def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
         yield FatbinPiece(name, CODE_KINDS.get(kind, f"kind {kind}"), start, stop, size)
         start = stop
     raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
-
-
-def _by_library(codes: Iterable[DeviceCode]) -> dict[str, list[DeviceCode]]:
-    libraries: dict[str, list[DeviceCode]] = {}
-    for code in codes:
-        libraries.setdefault(code.library, []).append(code)
-    return libraries
-
-
-def _by_fatbin(codes: Iterable[DeviceCode]) -> list[set[Piece]]:
-    """Return the pieces of each fatbin of one library."""
-    return [
-        {(code.kind, code.capability) for code in pieces} for _, pieces in groupby(codes, key=lambda code: code.fatbin)
-    ]
 
 
 def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
