@@ -39,8 +39,7 @@ def slimmed(path: Path, asked: Request) -> tuple[Path, LibraryPlan]:
 
 
 def pieces(path: Path) -> list[str]:
-    found = (piece for each in device_code.read_device_code(path) for piece in each.pieces)
-    return [device_code.piece_name(one.kind, one.capability) for one in found]
+    return [piece.name for each in device_code.read_device_code(path) for piece in each.pieces]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ SASS, PTX, LTO = "sass", "ptx", "lto"
 CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
 # its own sources are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp), what it has for GPUs is MAGMA's
 MAGMA_ALONE = "libtorch_cuda_linalg.so"
-Piece = tuple[str, str]  # kind and capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,17 @@ class FatbinPiece:
     end: int
     size: int  # bytes without its header, compressed or not
 
+    @property
+    def name(self) -> str:
+        """Return "8.6" for machine code, "8.6 PTX" for PTX."""
+        return self.capability if self.kind == SASS else f"{self.capability} {self.kind.upper()}"
+
+    @property
+    def target(self) -> ArchTarget:
+        """Return what it was compiled for."""
+        short = self.capability.rstrip("af")
+        return ArchTarget(short, self.capability[len(short) :], self.kind != SASS)
+
 
 @dataclass(frozen=True, slots=True)
 class Fatbin:
@@ -60,9 +70,9 @@ class Fatbin:
     pieces: tuple[FatbinPiece, ...]
 
     @property
-    def targets(self) -> set[Piece]:
-        """Return for what it has code."""
-        return {(piece.kind, piece.capability) for piece in self.pieces}
+    def targets(self) -> set[str]:
+        """Return the names of its pieces."""
+        return {piece.name for piece in self.pieces}
 
     @property
     def size(self) -> int:
@@ -98,10 +108,9 @@ def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
 
     PTX alone counts as its capability, too: a driver compiles it.
     """
-    common = set.intersection(*(each.targets for each in fatbins)) if fatbins else set()
-    pieces = [piece for piece in common if piece[0] in {SASS, PTX}]
-    named = [(kind, name.rstrip("af"), name) for kind, name in pieces]
-    return format_arch_list(ArchTarget(short, name[len(short) :], kind == PTX) for kind, short, name in named)
+    pieces = {piece.name: piece for each in fatbins for piece in each.pieces if piece.kind in {SASS, PTX}}
+    common = pieces.keys() & set.intersection(*(each.targets for each in fatbins)) if fatbins else ()
+    return format_arch_list(pieces[name].target for name in common)
 
 
 def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
@@ -131,8 +140,7 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
     """
     if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
-    requested = {(SASS, target.name) for target in targets}
-    requested |= {(PTX, target.name) for target in targets if target.ptx}
+    requested = {target.name for target in targets} | {f"{target.name} PTX" for target in targets if target.ptx}
     own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
     largest = max(own, key=lambda name: sum(each.size for each in libraries[name]), default="")
     for library, fatbins in libraries.items():
@@ -144,28 +152,25 @@ def device_code_sizes(libraries: LibraryCode) -> dict[str, dict[str, int]]:
     """Return the bytes of GPU code, by library and by capability ("8.6", "8.6 PTX"), for the manifest."""
     sizes: dict[str, dict[str, int]] = {}
     for library, fatbins in libraries.items():
-        sizes[library] = {}
-        pieces = (piece for each in fatbins for piece in each.pieces)
-        for code in sorted(pieces, key=lambda each: _piece_order((each.kind, each.capability))):
-            name = piece_name(code.kind, code.capability)
-            sizes[library][name] = sizes[library].get(name, 0) + code.size
+        total: Counter[str] = Counter()
+        for piece in (piece for each in fatbins for piece in each.pieces):
+            total[piece.name] += piece.size
+        sizes[library] = {name: total[name] for name in sorted(total, key=code_order)}
     return sizes
 
 
 def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
     """Return `device_code_sizes` in one line, all libraries added up: "7.0 2.1 MiB, 8.6 PTX 0.4 MiB"."""
-    total: Counter[str] = Counter()
-    for library in sizes.values():
-        total.update(library)
+    total = sum(map(Counter, sizes.values()), Counter[str]())
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in total.items())
 
 
-def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: set[Piece]) -> Iterator[str]:
-    if missing := requested - set[Piece]().union(*fatbins):
+def _library_problems(library: str, fatbins: Sequence[set[str]], requested: set[str]) -> Iterator[str]:
+    if missing := requested - set[str]().union(*fatbins):
         yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
     others = [more for pieces in fatbins if (more := _surplus(pieces, requested))]
     if 2 * len(others) > len(fatbins):
-        more = set[Piece]().union(*others)
+        more = set[str]().union(*others)
         yield f"{library} has {_format_pieces(more)}, not asked for, beside {_format_pieces(requested)}"
 
 
@@ -221,23 +226,18 @@ def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
     raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
 
 
-def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
-    """Return the pieces that were not asked for, without arch-specific code of a capability that was."""
-    specific = [(kind, name) for kind, name in pieces if not is_plain_target(name)]
-    accepted = {(kind, name) for kind, name in specific if (SASS, name[:-1]) in requested}
-    return set(pieces) - requested - accepted
+def _surplus(names: set[str], requested: set[str]) -> set[str]:
+    """Return the code that was not asked for, without arch-specific code of a capability that was."""
+    specific = {name: name.partition(" ")[0] for name in names}
+    accepted = {name for name, one in specific.items() if not is_plain_target(one) and one[:-1] in requested}
+    return names - requested - accepted
 
 
-def _format_pieces(names: Iterable[Piece]) -> str:
-    return ", ".join(piece_name(*piece) for piece in sorted(names, key=_piece_order)) or "nothing"
+def _format_pieces(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names, key=code_order)) or "nothing"
 
 
-def piece_name(kind: str, capability: str) -> str:
-    """Return "8.6" for machine code, "8.6 PTX" for PTX."""
-    return capability if kind == SASS else f"{capability} {kind.upper()}"
-
-
-def _piece_order(piece: Piece) -> tuple[bool, str, tuple[int, int], str]:
-    """Sort machine code before PTX, and each from the oldest capability to the newest."""
-    kind, name = piece
-    return kind != SASS, kind, capability_key(name.rstrip("af")), name
+def code_order(name: str) -> tuple[str, tuple[int, int], str]:
+    """Sort names of code, "9.0a" or "8.6 PTX": machine code first, each from the oldest capability on."""
+    capability, _, kind = name.partition(" ")
+    return kind, capability_key(capability.rstrip("af")), name
