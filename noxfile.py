@@ -331,11 +331,11 @@ class Making(NamedTuple):
     make: "Callable[[VerifiedWheel, ProductOptions], object]"
 
 
-def read_nothing(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":
+def read_nothing(arguments: "Sequence[str]", _: str) -> "tuple[ProductOptions, list[str]]":
     """Leave all the words after -- to the wheel's session."""
-    from torchmill.deliver.products import parse_no_options
+    from torchmill.deliver.products import ProductOptions
 
-    return parse_no_options(arguments, prog)
+    return ProductOptions(), list(arguments)
 
 
 def read_conda(arguments: "Sequence[str]", prog: str) -> "tuple[ProductOptions, list[str]]":

@@ -128,5 +128,5 @@ def test_the_time_in_a_package_is_told() -> None:
     assert package.package_timestamp({"SOURCE_DATE_EPOCH": "0"}, None).year == 1980
     assert package.package_timestamp({}, None).year == 1980
     for wrong in ("yesterday", "-5", "9" * 12):
-        with refused("invalid-epoch"):
+        with refused("invalid-source-date-epoch"):
             package.package_timestamp({"SOURCE_DATE_EPOCH": wrong}, None)

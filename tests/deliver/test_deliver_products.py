@@ -10,7 +10,7 @@ from tests.support.refusals import refused
 from torchmill.core import files
 from torchmill.core.stat_cache import StatCache, digest_code
 from torchmill.deliver import products
-from torchmill.deliver.products import ProductOptions, parse_conda_options, parse_no_options
+from torchmill.deliver.products import ProductOptions, parse_conda_options
 from torchmill.wheel import dist_files
 
 PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "code": "4"}
@@ -145,10 +145,6 @@ def test_what_is_no_build_number_is_refused(text: str) -> None:
 def test_a_build_number_that_is_left_out_is_refused() -> None:
     with refused("invalid-build-number"):
         parse_conda_options(["--build-number"], PROG)
-
-
-def test_what_has_no_options_of_its_own_leaves_all_to_the_wheel() -> None:
-    assert parse_no_options(["--build-number", "1"], PROG) == (ProductOptions(), ["--build-number", "1"])
 
 
 def test_help_tells_of_it_before_it_tells_of_the_wheels(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,6 @@ from torchmill.config.model import Facts
 from torchmill.deliver.snippet import tools
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.stock import (
-    FLAT,
-    INDEX,
     SnippetDecision,
     SnippetRequest,
     WheelPlace,
@@ -44,8 +42,8 @@ from torchmill.fetch.package_index import IndexFile
 from torchmill.plan.published import wheel_places
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
-SERVED = WheelPlace("torchmill", "https://wheels.example.org", INDEX)
-FOLDER = WheelPlace("torchmill", "file:///home/me/wheels%20of%20mine", FLAT)
+SERVED = WheelPlace("torchmill", "https://wheels.example.org")
+FOLDER = WheelPlace("torchmill", "file:///home/me/wheels%20of%20mine", flat=True)
 LINUX = ("linux/x86_64", "linux/aarch64")
 ALL = (*LINUX, "macos/arm64")
 X86, ARM, MAC = "manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64"

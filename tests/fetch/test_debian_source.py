@@ -12,7 +12,7 @@ from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.fetch.source import apt
-from torchmill.fetch.source.apt import AptArchive, explain_apt_error, machine_archives, parse_showsrc, upstream_version
+from torchmill.fetch.source.apt import AptArchive, SourcePackage, explain_apt_error, machine_archives, parse_showsrc
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.source_dir import SourceRequest
 
@@ -38,7 +38,7 @@ def asked(version: str = "1.13.1", listed: str = "1.13.1") -> SourceRequest:
     ],
 )
 def test_upstream_version(debian: str, upstream: str) -> None:
-    assert upstream_version(debian) == upstream
+    assert SourcePackage("pytorch", debian, "", "").upstream == upstream
 
 
 def test_archives_of_a_machine(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def bare(tmp_path: Path) -> FoundToolkit:
 def shop(tmp_path: Path, *packages: str) -> ProvisionContext:
     known = ToolkitSource("pypi", "parts", ("11.8",), packages or PACKAGES, (ARCH,), (), None, "")
     cache = tmp_path / ".cache/torchmill"
-    return ProvisionContext({"pypi": pypi}, (known,), cache, make_runner(os.environ), SilentProgress(), PARTS)
+    return ProvisionContext({"pypi": pypi.offer}, (known,), cache, make_runner(os.environ), SilentProgress(), PARTS)
 
 
 @pytest.mark.usefixtures("index")

@@ -130,7 +130,7 @@ def test_a_toolkit_becomes_one_cuda_home(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("index")
 def test_a_toolkit_is_brought_into_the_cache(tmp_path: Path) -> None:
     shop = ProvisionContext(
-        {"pypi": pypi}, [*source("toolkit", *PINNED)], tmp_path, make_runner(os.environ), SilentProgress()
+        {"pypi": pypi.offer}, [*source("toolkit", *PINNED)], tmp_path, make_runner(os.environ), SilentProgress()
     )
     brought = install_from_providers(ToolkitRequest("toolkit", "13.0", None, ARCH), shop)
     assert brought.home == tmp_path / "toolkits" / f"13.0-{ARCH}"

@@ -9,7 +9,7 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ProviderPackage, ToolkitKind, ToolkitSource
 from torchmill.core.console import ProgressDisplay
 from torchmill.fetch.toolkit.provision import ProvisionContext
-from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitProvider, ToolkitRequest
+from torchmill.fetch.toolkit.request import AskProvider, ProviderOffer, ProviderRefusal, ToolkitRequest
 from torchmill.fetch.toolkit.store import downloads_folder
 from torchmill.host.programs import make_runner
 
@@ -66,5 +66,5 @@ class MadeUp:
 
 
 def shop(cache: Path, sources: Sequence[ToolkitSource], *providers: MadeUp) -> ProvisionContext:
-    known: dict[str, ToolkitProvider] = {one.name: one for one in providers}
+    known: dict[str, AskProvider] = {one.name: one.offer for one in providers}
     return ProvisionContext(known, sources, cache, make_runner({"PATH": "/usr/bin:/bin"}), SilentProgress())

@@ -23,7 +23,7 @@ def test_a_wheel_is_read(tmp_path: Path) -> None:
     content = wheel.read_bytes()
     one = wheel_file.read_wheel(wheel)
     assert (one.name, one.version, one.build) == ("tiny-vision", Version("0.5+cu118"), (1, ""))
-    assert (one.variant, list(one.platforms)) == ("cu118", ["manylinux_2_17_x86_64"])
+    assert (one.version.local, list(one.platforms)) == ("cu118", ["manylinux_2_17_x86_64"])
     assert (one.size, one.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert one.metadata.startswith(b"Metadata-Version: 2.1\nName: tiny_vision\n")
     assert (one.requires_python, one.requires, one.manifest) == (">=3.10", (), {})

@@ -58,7 +58,7 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         wheel
         for wheel in wheel_file.read_wheels(dist)
         if (not wanted or wheel.name in wanted)
-        and variant in {"", wheel.variant}
+        and variant in {"", wheel.version.local}
         and tag in {"", str(wheel.manifest.get("tag", ""))}  # only the manifest knows it
     ]
     if not wheels:

@@ -17,8 +17,9 @@ from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
 from torchmill.host.measurement import measure_host
 from torchmill.wheel import slim_wheel, wheel_file
-from torchmill.wheel.slim import Request, capability_order
+from torchmill.wheel.slim import Request
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
+from torchmill.wheel.verify.device_code import code_order
 
 
 def slim_wheels(  # noqa: PLR0917 - every one is an option
@@ -52,7 +53,7 @@ def _request(facts: Facts, layout: Layout, listed: str, names: Sequence[str], lo
     wanted = {each.capability.name: False for each in found}
     for target in targets:
         wanted[target.capability] = target.ptx or wanted.get(target.capability, False)
-    gpus = [(facts.capability(name), wanted[name]) for name in sorted(wanted, key=capability_order)]
+    gpus = [(facts.capability(name), wanted[name]) for name in sorted(wanted, key=code_order)]
     if unknown := [name for name in wanted if facts.capability(name) is None]:
         raise ConfigError(f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability")
     if not gpus:
@@ -122,7 +123,7 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
     for each in libraries:
         plan, way = each.plan, "cut out" if each.plan.cuts.ranges else "holes"
         rows.append((each.name, "all", format_bytes(plan.size), format_bytes(each.new_size), way))
-        sizes = ((name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=capability_order))
+        sizes = ((name, plan.code[name], plan.kept[name]) for name in sorted(plan.code, key=code_order))
         rows += [("", name, format_bytes(now), format_bytes(then), "") for name, now, then in sizes]
     yield format_table(["library", "code for", "now", "then", "room"], rows)
 

@@ -20,7 +20,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.fetch.toolkit import provision
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
-from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, ToolkitProvider, ToolkitRequest, version_key
+from torchmill.fetch.toolkit.request import LIBRARIES, MAGMA, AskProvider, ToolkitRequest, version_key
 from torchmill.host import cuda_toolkits
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, lacking_toolkit_parts
 from torchmill.host.native import native_arch
@@ -128,11 +128,11 @@ def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
     return ToolkitRequest(COMPILER, name, None, arch)
 
 
-def ordered_providers(options: ToolkitOptions) -> Mapping[str, ToolkitProvider]:
+def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
     """Return the providers to ask, in their order. Raises ConfigError for an unknown one."""
     from torchmill.fetch.toolkit import conda, debian, pypi
 
-    providers: dict[str, ToolkitProvider] = {"conda": conda, "debian": debian, "pypi": pypi}
+    providers: dict[str, AskProvider] = {"conda": conda.offer, "debian": debian.offer, "pypi": pypi.offer}
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
         raise _refuse(f"--channel names a channel of conda, which --from {name} does not ask")

@@ -218,8 +218,8 @@ def _check_document(
 ) -> AgreementCheck:
     """Return the check of a document: against the manifest, and the wheel where that does not say enough.
 
-    `read` returns what a document says in short, and in which ways it is not about the wheel; it raises
-    _AnotherKindError.
+    `read` returns what a document says in short, and in which ways it is not about the wheel; where it is not
+    of the kind that its name says, "" and the reason.
     """
     remedy = "`invoke verify --write` makes it of the manifest"
     file = dist_files.document_path(found.path, suffix)
@@ -230,28 +230,22 @@ def _check_document(
         return AgreementCheck(name, "none beside it: not compared", problems)
     try:
         summary, not_of_wheel = read(found, document)
-        if expected is None:
+        if expected is None or not summary:
             return AgreementCheck(name, summary, tuple(not_of_wheel))
         composed = parse_json_object(expected.documents[suffix])
         wrong = document_differences(document, composed, expected)
         return AgreementCheck(name, summary, tuple(wrong if expected.complete else [*wrong, *not_of_wheel]))
-    except _AnotherKindError as error:
-        return AgreementCheck(name, "", (str(error),))
     except DAMAGED as error:  # a document may say anything
         return AgreementCheck(name, "", (_describe_damage(error),))
-
-
-class _AnotherKindError(Exception):
-    """A document is not of the kind that its name says."""
 
 
 def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
     types = document.get("_type"), document.get("predicateType")
     if types != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
-        raise _AnotherKindError(f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance")
+        return "", [f"is of type {types[0]} with {types[1]}, which is not SLSA 1 provenance"]
     definition = _object_at(document, "predicate", "buildDefinition")
     if (kind := definition.get("buildType")) != statement.BUILD_TYPE:
-        raise _AnotherKindError(f"has the buildType {kind}, which is not {statement.BUILD_TYPE}")
+        return "", [f"has the buildType {kind}, which is not {statement.BUILD_TYPE}"]
     who = _object_at(document, "predicate", "runDetails", "builder").get("id")
     dependencies = _count(definition.get("resolvedDependencies"))
     subject = [{"name": found.file_name, "digest": {"sha256": found.sha256}}]
@@ -263,7 +257,7 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
 
 def _read_sbom(found: Distribution, document: Mapping[str, Any]) -> tuple[str, Iterable[str]]:
     if document.get("bomFormat") != "CycloneDX":
-        raise _AnotherKindError("is not of CycloneDX")
+        return "", ["is not of CycloneDX"]
     about = _object_at(document, "metadata", "component")
     claimed = {
         "name": canonicalize_name(str(about.get("name"))),

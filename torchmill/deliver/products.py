@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Plan
@@ -90,23 +90,23 @@ class ProductOptions:
         return (*number, *([f"{PUBLISHED_OPTION}={self.published}"] if self.published else ()))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(
-            f"{self.prog}: {message}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in {BUILD_NUMBER_OPTION}=1",
-            code="invalid-build-number",
-        )
-
-
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
     """Return what the words after -- say of a conda package, and those that are for its wheel.
 
     Raises ConfigError for a build number that is none.
     """
-    parser = _Parser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
+    parser = argparse.ArgumentParser(
+        prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
+    )
     meaning = "of the conda package; by default the wheel's, else 0"
     parser.add_argument(BUILD_NUMBER_OPTION, metavar="N", type=_parse_build_number, help=meaning)
-    options, rest = parser.parse_known_args(list(arguments))
+    try:
+        options, rest = parser.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ConfigError(
+            f"{prog}: {error}: give a whole number from 0 to {MAX_BUILD_NUMBER}, as in {BUILD_NUMBER_OPTION}=1",
+            code="invalid-build-number",
+        ) from None
     if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
         parser.print_help()
     return ProductOptions(options.build_number), rest
@@ -116,11 +116,6 @@ def _parse_build_number(text: str) -> int:
     if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_BUILD_NUMBER)):
         return int(text)
     raise argparse.ArgumentTypeError(f"'{text[:40]}' is not a build number")
-
-
-def parse_no_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:  # noqa: ARG001 - as parse_conda_options
-    """Return all words after --: they are for the wheel."""
-    return ProductOptions(), list(arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def project_files(session: requests.Session, index: str, project: str) -> tuple[
     cure = "check the network, or set PIP_INDEX_URL to another index"
     found = find_project_files(session, index, project, cure)
     if found is None:
-        raise NetworkError(f"{_page(index, project)} cannot be read (it answers 404): {cure}", code="index-unreadable")
+        raise _unreadable(index, project, "it answers 404", cure)
     return found
 
 
@@ -78,21 +78,18 @@ def find_project_files(session: requests.Session, index: str, project: str, cure
         answered = getattr(error, "response", None)
         if answered is not None and answered.status_code == requests.codes.not_found:
             return None
-        raise NetworkError(
-            f"{_page(index, project)} cannot be read ({describe_http_error(error)}): {cure}", code="index-unreadable"
-        ) from None
+        raise _unreadable(index, project, describe_http_error(error), cure) from None
     try:
         if "json" in response.headers.get("Content-Type", ""):
             return tuple(_from_json(json.loads(body).get("files", ()), response.url))
         return parse_html_page(body.decode(response.encoding or "utf-8", "replace"), response.url)
     except (KeyError, TypeError, AttributeError, ValueError, LookupError, RecursionError):
-        raise NetworkError(
-            f"{_page(index, project)} cannot be read (it is not a page of an index): {cure}", code="index-unreadable"
-        ) from None
+        raise _unreadable(index, project, "it is not a page of an index", cure) from None
 
 
-def _page(index: str, project: str) -> str:
-    return f"{urls.redact_url(index).rstrip('/')}/{project}/"
+def _unreadable(index: str, project: str, why: str, cure: str) -> NetworkError:
+    page = f"{urls.redact_url(index).rstrip('/')}/{project}/"
+    return NetworkError(f"{page} cannot be read ({why}): {cure}", code="index-unreadable")
 
 
 def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:

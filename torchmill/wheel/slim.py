@@ -20,7 +20,6 @@ from torchmill.wheel.verify.device_code import (
     FatbinPiece,
     device_sections,
     list_fatbins,
-    piece_name,
     refuse_damaged,
 )
 
@@ -65,7 +64,7 @@ def kept_pieces(facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[Fatbi
     Of machine code: the newest that runs, and so of code for one capability or family alone, because nothing
     says which of them a driver prefers. PTX: where it was asked for, or where no machine code runs.
     """
-    targets = [(_target(piece), piece) for piece in pieces]
+    targets = [(piece.target, piece) for piece in pieces]
     code = [each for each in targets if not each[0].ptx and code_runs(facts, each[0], gpu)]
     kept = [piece for suffix in ("", "a", "f") for piece in _newest([one for one in code if one[0].suffix == suffix])]
     if ptx or not code:
@@ -77,20 +76,9 @@ def kept_pieces(facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[Fatbi
     return kept
 
 
-def _target(piece: FatbinPiece) -> ArchTarget:
-    short = piece.capability.rstrip("af")
-    return ArchTarget(short, piece.capability[len(short) :], piece.kind != SASS)
-
-
 def _newest(targets: Sequence[tuple[ArchTarget, FatbinPiece]]) -> list[FatbinPiece]:
     newest = max((capability_key(target.capability) for target, _ in targets), default=None)
     return [piece for target, piece in targets if capability_key(target.capability) == newest]
-
-
-def capability_order(name: str) -> tuple[bool, tuple[int, int], str]:
-    """Sort names of code, "9.0a" or "8.6 PTX": machine code first, each from the oldest capability on."""
-    capability, _, kind = name.partition(" ")
-    return bool(kind), capability_key(capability.rstrip("af")), name
 
 
 def plan_library(path: Path, request: Request) -> LibraryPlan | None:
@@ -147,10 +135,9 @@ def _add_fatbin(plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, req
     base, end = image.start, at + fatbin.code - fatbin.start
     plan.extents.append(Extent(base + at, base + fatbin.start, end - at))
     for piece in fatbin.pieces:
-        name = piece_name(piece.kind, piece.capability)
-        plan.code[name] += piece.size
+        plan.code[piece.name] += piece.size
         if piece in kept:
-            plan.kept[name] += piece.size
+            plan.kept[piece.name] += piece.size
             plan.extents.append(Extent(base + end, base + piece.start, piece.end - piece.start))
             end += piece.end - piece.start
     size = end - at - (fatbin.code - fatbin.start)

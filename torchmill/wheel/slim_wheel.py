@@ -28,7 +28,7 @@ from torchmill.wheel.pack.wheel_writer import open_compressor
 from torchmill.wheel.pack.zip_archive import ZipMember, ZipWriter
 from torchmill.wheel.slim import LibraryPlan, Request
 from torchmill.wheel.verify import slimming
-from torchmill.wheel.verify.device_code import FATBIN_SECTIONS
+from torchmill.wheel.verify.device_code import FATBIN_SECTIONS, code_order
 from torchmill.wheel.wheel_file import SLIM_LABEL, Distribution
 
 EXTRACT_THREADS = 2
@@ -91,7 +91,7 @@ def require_served(title: str, libraries: Sequence[SlimLibrary], request: Reques
     """Raise DeliveryError where most of the code is for other GPUs than those that were asked for."""
     plans = [library.plan for library in libraries]
     total, code = sum(plan.fatbins for plan in plans), sum((plan.code for plan in plans), Counter[str]())
-    there = ", ".join(sorted(code, key=slim.capability_order))
+    there = ", ".join(sorted(code, key=code_order))
     if not total:
         raise DeliveryError(f"{title}: has no code for GPUs that may be left out", code="no-device-code")
     for gpu, _ in request.gpus:

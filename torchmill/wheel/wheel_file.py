@@ -56,11 +56,6 @@ class Distribution:
         return self.path.name
 
     @property
-    def variant(self) -> str | None:
-        """Return the local version label: "cpu", "cu118"; None where the version has none."""
-        return self.version.local
-
-    @property
     def platforms(self) -> frozenset[str]:
         """Return the platforms that it is tagged for: "manylinux_2_17_x86_64"."""
         return frozenset(tag.platform for tag in self.tags)

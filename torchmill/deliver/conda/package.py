@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError, DeliveryError, HostError
+from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.files import fresh_path, hash_file, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
@@ -31,7 +31,7 @@ from torchmill.deliver.conda.requirements import CondaTarget
 from torchmill.deliver.products import Product, VerifiedWheel
 from torchmill.host import limits
 from torchmill.wheel import wheel_file
-from torchmill.wheel.pack import elf, elf_edit, wheel_writer
+from torchmill.wheel.pack import bundling, elf, elf_edit, wheel_writer
 from torchmill.wheel.pack.elf import DYNAMIC, RPATH, RUNPATH, open_elf
 from torchmill.wheel.pack.elf_edit import ElfEdit
 from torchmill.wheel.pack.staging import StagedWheel, unpack_wheel
@@ -73,16 +73,6 @@ class CondaRecipe:
         """Return the name of the package's file."""
         return f"{self.name}-{self.version}-{self.build}.conda"
 
-    @property
-    def extra(self) -> dict[str, str]:
-        """Return the files of info/ that tell what dependents are bound to, what is tested, and about it."""
-        tests = [{"python": {"imports": list(self.imports), "pip_check": False}}]
-        return {
-            "about.json": json.dumps(self.about, indent=2, sort_keys=True),
-            "run_exports.json": json.dumps(self.run_exports, indent=2, sort_keys=True),
-            "tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
-        }
-
 
 def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path) -> Path:
     """Make a package of all files below `prefix` in the channel's `folder`; it appears whole.
@@ -97,7 +87,12 @@ def write_package(planned: CondaRecipe, prefix: Path, licenses: Mapping[str, byt
             code="conda-tools-missing",
         ) from None
     place = folder / planned.subdir / planned.file
-    more = {f"info/{name}": text.encode() for name, text in planned.extra.items()}
+    tests = [{"python": {"imports": list(planned.imports), "pip_check": False}}]
+    more = {
+        "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True).encode(),
+        "info/run_exports.json": json.dumps(planned.run_exports, indent=2, sort_keys=True).encode(),
+        "info/tests/tests.yaml": json.dumps(tests, indent=2).encode(),  # every JSON is YAML
+    }
     more |= {f"info/licenses/{name}": text for name, text in licenses.items()}
     try:
         with report_unwritable(folder), fresh_path(place) as whole, fresh_path(folder / "made") as scratch:
@@ -153,7 +148,6 @@ def extend_info(info: bytes, more: Mapping[str, bytes], stamp: datetime) -> byte
     return zstd.compress(buffer.getvalue(), INFO_LEVEL)
 
 
-_MOST_PROBLEMS = 3  # that are named
 _LICENSES = ("LICENSE*", "LICENCE*", "NOTICE*", "licenses/**/*")
 
 
@@ -197,8 +191,7 @@ def _parts(found: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache) ->
 def _make_package(found: VerifiedWheel, wheel: Distribution, number: int | None) -> Path:
     layout, build = found.layout, found.cell.build
     if wrong := list(wheel_file.wheel_problems(found.wheel)):
-        more = f"; and {len(wrong) - _MOST_PROBLEMS} more" if len(wrong) > _MOST_PROBLEMS else ""
-        problems = "; ".join(wrong[:_MOST_PROBLEMS]) + more
+        problems = bundling.first_problems(wrong)
         raise DeliveryError(f"{found.wheel}: {problems}: build it again", code="wheel-changed")
     with report_unwritable(layout.state), fresh_path(layout.state / "conda") as prefix:
         staged = lay_out_wheel(found.wheel, prefix, build.python)
@@ -220,10 +213,6 @@ def license_texts(staged: StagedWheel) -> Iterator[tuple[str, bytes]]:
                 yield name.removeprefix("licenses/"), path.read_bytes()
 
 
-EPOCH = "SOURCE_DATE_EPOCH"
-FIRST, END = 315532800, 4354819200  # seconds since 1970: what a zip archive has dates for
-
-
 def compose_recipe(
     facts: Facts,
     cell: Cell,
@@ -241,7 +230,7 @@ def compose_recipe(
     conda, build = requirements.conda_facts(facts), cell.build
     package = facts.packages[build.package]
     target = CondaTarget(build.python, build.variant, facts.arches[build.arch].system, build.arch)
-    called = (facts, build.python, build.variant, wheel.variant)
+    called = (facts, build.python, build.variant, wheel.version.local)
     name, version = requirements.conda_package_name(conda, wheel.name), wheel.version.public
     minor = f"{Version(version).major}.{Version(version).minor + 1}"
     number = (*wheel.build, 0)[0] if number is None else number
@@ -280,15 +269,9 @@ def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
 
     Raises ConfigError where the variable holds no number of seconds that a package can carry.
     """
-    given = environ.get(EPOCH)
-    if given is None:
+    if wheel_writer.EPOCH not in environ:
         return datetime.fromisoformat(date or "1980-01-01").replace(tzinfo=UTC)
-    if not given.isdecimal() or len(given) > len(str(END)) or int(given) >= END:
-        raise ConfigError(
-            f"{EPOCH}={given[:40]}: not a number of seconds that ends before 2108: unset it or correct it",
-            code="invalid-epoch",
-        )
-    return datetime.fromtimestamp(max(FIRST, int(given)), UTC)
+    return datetime.fromtimestamp(wheel_writer.source_date_epoch(environ), UTC)
 
 
 def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
@@ -369,18 +352,15 @@ if __name__ == "__main__":
 OF_PIP = ("REQUESTED", "direct_url.json", "RECORD.jws", "RECORD.p7s")  # about another installation
 
 
-def site_packages(python: str) -> str:
-    """Return where an environment of a Python has its packages, "3.13t" for free threads."""
-    return f"lib/python{python}/site-packages"
-
-
 def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
     """Unpack a wheel below the empty folder `prefix`, everything where its installer would put it.
+
+    `python` is "3.13t" for free threads.
 
     Raises BuildError for an unsound wheel, DeliveryError for what would leave the prefix, HostError where the
     disk refuses.
     """
-    site = prefix / site_packages(python)
+    site = prefix / f"lib/python{python}/site-packages"
     site.mkdir(parents=True)
     staged = unpack_wheel(wheel, site)
     for data in sorted(site.glob("*.data")):

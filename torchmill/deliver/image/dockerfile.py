@@ -57,14 +57,10 @@ def from_block(base: BaseImage, stage: str = "") -> str:
     return "\n".join((*lines, f"FROM {base.reference}{name}"))
 
 
-def digest_note(base: BaseImage) -> str:
-    """Return the warning about a base image without a digest; "" where it has one."""
-    if base.digest:
-        return ""
-    return (
-        f"{base.named} is not pinned: its name can stand for another image tomorrow; "
-        "give the one that you tried with --base NAME@sha256:DIGEST"
-    )
+def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
+    """Return the warnings about base images without a digest."""
+    advice = "its name can stand for another image tomorrow; give the one that you tried with --base NAME@sha256:DIGEST"
+    return tuple(f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest)
 
 
 def check_base_block(base: BaseImage, like: BaseImage, commands: Iterable[str] = ()) -> str:

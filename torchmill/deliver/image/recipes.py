@@ -48,9 +48,15 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         )
     left = [] if expected else missing
     cuda = f"/usr/local/cuda-{request.toolkit}"
+    head = [
+        f"# Builds wheels of {request.release} ({request.variant}) on {request.arch}, for {request.purpose}.",
+        dockerfile.WRITTEN,
+    ]
+    if left:
+        head.append(f"# Without Python {', '.join(left)}, which is not available for this image.")
     nvcc = [f"{cuda}/bin/nvcc"] if request.toolkit else []  # tells that a base has the toolkit
     blocks = [
-        _head(request, left),
+        "\n".join(head),
         dockerfile.from_block(toolkit, "toolkit") if toolkit else "",
         dockerfile.from_block(base),
         dockerfile.check_base_block(base, like, [*nvcc, *(f"python{one}" for one in expected)]),
@@ -59,10 +65,10 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         *suite_block(facts, found),
         _user(request),
     ]
-    notes = [dockerfile.digest_note(one) for one in (toolkit, base) if one]
-    notes += [f"Python {', '.join(left)} is left out: it is not available"] if left else []
+    notes = dockerfile.digest_notes(toolkit, base)
+    notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
     texts = {"Dockerfile": dockerfile.join_blocks(blocks)}
-    return ImageRecipe(texts, {"suite": "suite"}, tuple(filter(None, notes)), run=RUN)
+    return ImageRecipe(texts, {"suite": "suite"}, notes, run=RUN)
 
 
 def suite_block(facts: Facts, found: ImagePythons) -> tuple[str, ...]:
@@ -77,12 +83,17 @@ def suite_block(facts: Facts, found: ImagePythons) -> tuple[str, ...]:
             " && UV_PYTHON_INSTALL_DIR=/opt/pythons UV_PYTHON_BIN_DIR=/usr/local/bin \\\n"
             f"    /opt/uv/bin/uv python install --no-cache {' '.join(found.brought)}"
         )
-    installed = (
-        f"COPY suite/requirements.txt {SUITE}/requirements.txt\n"
-        f"RUN {python} -m venv /opt/suite \\\n"
-        f" && /opt/suite/bin/pip install --no-cache-dir -r {SUITE}/requirements.txt"
-    )
+    installed = requirements_block(python, "suite/requirements.txt", f"{SUITE}/requirements.txt")
     return (brought, installed, f"COPY suite/ {SUITE}/")
+
+
+def requirements_block(python: str, source: str, place: str) -> str:
+    """Return the steps that bring what the suite requires into an environment of its own."""
+    return (
+        f"COPY {source} {place}\n"
+        f"RUN {python} -m venv /opt/suite \\\n"
+        f" && /opt/suite/bin/pip install --no-cache-dir -r {place}"
+    )
 
 
 def _like(facts: Facts, request: ImageRequest) -> BaseImage:
@@ -103,16 +114,6 @@ def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
     if request.toolkit is None or request.purpose != "distribution" or request.base:
         return None
     return image.base_image(facts.images, "toolkit", request.arch, toolkit=request.toolkit)
-
-
-def _head(request: ImageRequest, left: list[str]) -> str:
-    lines = [
-        f"# Builds wheels of {request.release} ({request.variant}) on {request.arch}, for {request.purpose}.",
-        dockerfile.WRITTEN,
-    ]
-    if left:
-        lines.append(f"# Without Python {', '.join(left)}, which is not available for this image.")
-    return "\n".join(lines)
 
 
 def _user(request: ImageRequest) -> str:
@@ -155,30 +156,22 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )
+    # Debian's own Python is not first on PATH
+    own = "python" if found.suite == base.pythons[0] else "/usr/bin/python"
     blocks = [
         f"# A dev container for {request.release}, Python {python}.\n{dockerfile.WRITTEN}",
         dockerfile.from_block(base),
         dockerfile.check_base_block(base, like, [f"python{python}"]),
         dockerfile.install_block(base, system_packages_of_image(facts, request, base, found)),
-        _suite(found.suite, base),
+        requirements_block(f"{own}{found.suite}", "requirements.txt", "/opt/suite-requirements.txt"),
         dockerfile.user_block(USER),
         dockerfile.env_block({"PATH": "/opt/suite/bin:$PATH", "PYTHONDONTWRITEBYTECODE": "1"}),
         f"USER {dockerfile.UID}",
     ]
     texts = {"Dockerfile": dockerfile.join_blocks(blocks), "devcontainer.json": _settings(request)}
-    notes = tuple(filter(None, (dockerfile.digest_note(base),)))
+    notes = dockerfile.digest_notes(base)
     run = "open the checkout in an editor that knows dev containers, or `devcontainer up --workspace-folder .`"
     return ImageRecipe(texts, {"requirements.txt": "requirements.txt"}, notes, run=run)
-
-
-def _suite(suite: str, base: BaseImage) -> str:
-    """Return the steps that bring the suite's requirements; Debian's own Python is not first on PATH."""
-    own = f"python{suite}" if suite == base.pythons[0] else f"/usr/bin/python{suite}"
-    return (
-        "COPY requirements.txt /opt/suite-requirements.txt\n"
-        f"RUN {own} -m venv /opt/suite \\\n"
-        " && /opt/suite/bin/pip install --no-cache-dir -r /opt/suite-requirements.txt"
-    )
 
 
 def _settings(request: ImageRequest) -> str:
@@ -228,7 +221,7 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     ]
     texts = {"Dockerfile": dockerfile.join_blocks(blocks), "run-torch": ENTRY.read_text("utf-8")}
     copied = {f"wheels/{name}": name for name in wheels}
-    notes = tuple(filter(None, (dockerfile.digest_note(base),)))
+    notes = dockerfile.digest_notes(base)
     return ImageRecipe(
         texts, copied, notes, frozenset({"run-torch"}), RUNTIME_RUN.replace("{image}", _gpus(request) + "{image}")
     )

@@ -78,31 +78,24 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
     if not said.kind:
         raise ConfigError("invoke image needs --kind: " + ", ".join(KINDS), code="no-image-kind")
     kind = _known("kind", said.kind, KINDS)
+    wrong = ""
     if said.purpose and kind != "builder":
-        raise ConfigError(
-            f"invoke image: --purpose is for builders, and the kind is {kind}", code="option-not-for-kind"
-        )
-    if said.toolkit and kind == "devcontainer":
-        raise ConfigError(
-            "invoke image: --toolkit is not for dev containers: "
-            f"in one, `invoke toolkit --cuda {said.toolkit}` brings it",
-            code="option-not-for-kind",
-        )
-    if said.index and kind != "runtime":
-        raise ConfigError(
-            f"invoke image: --index is for runtime images, and the kind is {kind}", code="option-not-for-kind"
-        )
-    if said.gpus and (kind != "runtime" or said.index):
-        raise ConfigError(
-            "invoke image: --gpu is for runtime images with the wheels of dist/, which it makes slim",
-            code="option-not-for-kind",
-        )
+        wrong = f"--purpose is for builders, and the kind is {kind}"
+    elif said.toolkit and kind == "devcontainer":
+        wrong = f"--toolkit is not for dev containers: in one, `invoke toolkit --cuda {said.toolkit}` brings it"
+    elif said.index and kind != "runtime":
+        wrong = f"--index is for runtime images, and the kind is {kind}"
+    elif said.gpus and (kind != "runtime" or said.index):
+        wrong = "--gpu is for runtime images with the wheels of dist/, which it makes slim"
+    if wrong:
+        raise ConfigError(f"invoke image: {wrong}", code="option-not-for-kind")
     _refuse_index(said.index)
     arch = _arch(facts, said.arch or native, explicit=bool(said.arch))
     if arch not in release.arches:
         raise ImpossibleBuildError(
             f"{release} is not built for {arch}, only for {', '.join(release.arches)}", code="impossible-build"
         )
+    capabilities = {one.capability.name for name in said.gpus for one in find_gpus(facts, name)}
     return ImageRequest(
         kind,
         release,
@@ -112,13 +105,8 @@ def make_image_request(facts: Facts, said: ImageOptions, release: Release, nativ
         _known("purpose", said.purpose or "development", PURPOSES) if kind == "builder" else "",
         said.base,
         said.index,
-        _arch_list(facts, said.gpus),
+        ";".join(sorted(capabilities, key=capability_key)),
     )
-
-
-def _arch_list(facts: Facts, gpus: Sequence[str]) -> str:
-    found = {one.capability.name for name in gpus for one in find_gpus(facts, name)}
-    return ";".join(sorted(found, key=capability_key))
 
 
 def _refuse_index(index: str) -> None:

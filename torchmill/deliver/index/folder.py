@@ -109,7 +109,6 @@ def _refuse(out: Path, why: str) -> IndexState:
     ) from None
 
 
-MOST_PROBLEMS = 3  # problems of one wheel that are named
 Note = Callable[[int, int, str], None]  # how many are read, of how many, and which is being read
 
 
@@ -172,6 +171,7 @@ def companions(wheel: ScannedWheel, *, manifest: bool) -> Iterator[tuple[str, by
 
 
 def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) -> IndexEntry:
+    from torchmill.wheel.pack import bundling
     from torchmill.wheel.verify import static_checks
 
     wheel = wheel_file.read_wheel(path)
@@ -187,9 +187,8 @@ def _read(path: Path, before: RememberedWheel | None, replace: Collection[str]) 
             code="wheel-replaced",
         )
     if wrong := [*wheel_file.wheel_problems(path), *static_checks.tag_problems(path)]:
-        more = f" (and {len(wrong) - MOST_PROBLEMS} more)" if len(wrong) > MOST_PROBLEMS else ""
         raise DeliveryError(
-            f"{path}: {'; '.join(wrong[:MOST_PROBLEMS])}{more}: build or fetch it again, or leave it out",
+            f"{path}: {bundling.first_problems(wrong)}: build or fetch it again, or leave it out",
             code="wheel-rejected",
         )
     return found

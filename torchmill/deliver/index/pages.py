@@ -1,5 +1,6 @@
 """The pages of a static package index: contents, layout, yanked versions (PEP 503, 592, 658, 691)."""
 
+import contextlib
 import hashlib
 import json
 import posixpath
@@ -139,13 +140,6 @@ def _project_json(name: str, links: Sequence[PageLink]) -> str:
     )
 
 
-def _list_html(names: Iterable[str], variants: Sequence[str]) -> str:
-    """Return the page of all projects; variants are no links, for each would be taken for a project."""
-    lines = [f'<a href="{escape(name)}/">{escape(name)}</a><br>' for name in names]
-    hint = [f"<p>Sub-indexes: {escape(', '.join(variants))}</p>"] if variants else []
-    return _html("Simple index", [*lines, *hint])
-
-
 def _html(title: str, lines: Iterable[str]) -> str:
     head = f"""<!DOCTYPE html>
 <html lang="en">
@@ -197,15 +191,13 @@ def _json(data: Any) -> str:
 
 def parse_yanked_version(option: str, text: str) -> str:
     """Return "torch==1.13.1+cpu" as the index keeps it; raise ConfigError where one version is not named."""
-    try:
+    with contextlib.suppress(InvalidRequirement, ValueError):
         asked = Requirement(text)
         (one,) = asked.specifier
         exact = Version(one.version)
-    except (InvalidRequirement, ValueError):
-        asked, one, exact = None, None, None
-    if asked is None or one is None or one.operator != "==" or asked.extras or asked.marker or asked.url:
-        raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu", code="invalid-yank")
-    return f"{canonicalize_name(asked.name)}=={exact}"
+        if one.operator == "==" and not (asked.extras or asked.marker or asked.url):
+            return f"{canonicalize_name(asked.name)}=={exact}"
+    raise ConfigError(f"{option} {text}: name one version, as torch==1.13.1+cpu", code="invalid-yank")
 
 
 def is_meant(named: str, entry: IndexEntry) -> bool:
@@ -300,7 +292,10 @@ def compute_pages(
             chosen = links((entry for entry in inside if entry.name == name), folder)
             projects[f"{folder}/{HTML}"] = _html(f"Links for {name}", map(_anchor, chosen))
             projects[f"{folder}/{JSON}"] = _project_json(name, chosen)
-        lists[posixpath.join(variant, HTML)] = _list_html(names, () if variant else variants)
+        projects_html = [f'<a href="{escape(name)}/">{escape(name)}</a><br>' for name in names]
+        if variants and not variant:  # no links, for each would be taken for a project
+            projects_html.append(f"<p>Sub-indexes: {escape(', '.join(variants))}</p>")
+        lists[posixpath.join(variant, HTML)] = _html("Simple index", projects_html)
         listed = {"meta": {"api-version": API}, "projects": [{"name": name} for name in names]}
         lists[posixpath.join(variant, JSON)] = _json(listed)
         lists[posixpath.join(variant, FLAT)] = _html("Wheels", map(_anchor, links(inside, variant)))

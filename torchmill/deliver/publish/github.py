@@ -40,11 +40,6 @@ class GithubApi:
             address = path if "://" in path else self.url + path
             return self.session.request(verb, address, **{"timeout": API_TIMEOUT_SECONDS} | options)
 
-    def get(self, path: str) -> Any:
-        """Return what is at a path, None where nothing is."""
-        response = self.send("GET", path)
-        return None if response.status_code == requests.codes.not_found else _parse_response(response, path)
-
     def pages(self, path: str, missing: str) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list, page by page; raises DeliveryError `missing` where there is none."""
         address: str | None = f"{path}?per_page={_PAGE}"
@@ -206,8 +201,10 @@ class GithubReleases(PublishTarget):
 
     def _release(self, tag: str) -> Release | None:
         """Return the release of a tag; drafts are found in the list of all alone."""
-        found: Release | None = self.api.get(f"/repos/{self.repository}/releases/tags/{quote(tag, safe='')}")
-        if found is not None:
+        path = f"/repos/{self.repository}/releases/tags/{quote(tag, safe='')}"
+        response = self.api.send("GET", path)
+        if response.status_code != requests.codes.not_found:
+            found: Release = _parse_response(response, path)
             return found
         every = self.api.pages(f"/repos/{self.repository}/releases", f"{self.name} is not there for this token")
         return next((one for one in every if one["draft"] and one["tag_name"] == tag), None)

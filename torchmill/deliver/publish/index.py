@@ -144,10 +144,6 @@ class IndexTarget(PublishTarget):
         except CommandError as error:
             raise self._failed(file, error.output) from None
 
-    def half_upload(self, file: UploadFile) -> int | None:
-        """Return how many bytes of a file the index keeps, where it has but its beginning."""
-        return self.halves.get(file.name)
-
     def _failed(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
         """Return the error to show for what `twine_upload` printed."""
         start = output.rfind('{"kind": ')

@@ -7,7 +7,7 @@ from urllib.request import url2pathname
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError
-from torchmill.deliver.publish.upload_set import PublishTarget
+from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
@@ -35,15 +35,19 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     if scheme in {"http", "https", "pypirc"}:
         return _index(to, environ, simple)
     if scheme == "s3":
-        return _bucket(to)
+        from torchmill.deliver.publish.bucket import BucketTarget
+
+        if (match := BUCKET.fullmatch(to)) is None:
+            raise ConfigError(
+                f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX", code="invalid-target"
+            )
+        return BucketTarget.from_address(match["bucket"], match["path"] or "")
     if scheme not in {"", "file"}:
         raise ConfigError(f"--to {urls.redact_url(to)}: unknown kind of target: give {WAYS}", code="unknown-target")
     return _folder(to, scheme)
 
 
 def _folder(to: str, scheme: str) -> PublishTarget:
-    from torchmill.deliver.publish.upload_set import FolderTarget
-
     if scheme:
         return FolderTarget(Path(url2pathname(urls.validate_url("--to", to, ("file",), "file:///PATH").path)))
     try:
@@ -74,14 +78,3 @@ def _index(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
                     code="password-in-command",
                 )
     return IndexTarget.from_address(to, simple, environ)
-
-
-def _bucket(to: str) -> PublishTarget:
-    from torchmill.deliver.publish.bucket import BucketTarget
-
-    match = BUCKET.fullmatch(to)
-    if match is None:
-        raise ConfigError(
-            f"--to {urls.redact_url(to)}: write it as s3://BUCKET or s3://BUCKET/PREFIX", code="invalid-target"
-        )
-    return BucketTarget.from_address(match["bucket"], match["path"] or "")

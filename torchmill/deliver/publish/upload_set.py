@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from torchmill.core.errors import DeliveryError, NetworkError
@@ -38,6 +39,8 @@ class PublishTarget(ABC):
     """Somewhere that files can be brought to."""
 
     takes_documents: ClassVar[bool] = True  # files that are no wheels
+    # files of which `existing` found but the beginning -> how many bytes it keeps
+    halves: Mapping[str, int] = MappingProxyType({})
 
     @property
     @abstractmethod
@@ -61,10 +64,6 @@ class PublishTarget(ABC):
 
         Raises DeliveryError where it has one by now, or refuses it; NetworkError or HostError.
         """
-
-    def half_upload(self, file: UploadFile) -> int | None:  # noqa: ARG002 - for others
-        """Return how many bytes of a file it keeps, where `existing` found but its beginning."""
-        return None
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """Show what was brought, where that is kept back until all of it is there."""
@@ -115,7 +114,7 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
     while True:
         there = target.existing(files)
         left = [file for file in files if file.name not in there]
-        if not left or any(target.half_upload(file) is not None for file in left) or time.monotonic() > until:
+        if not left or any(file.name in target.halves for file in left) or time.monotonic() > until:
             break
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -125,7 +124,7 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
             "the command again",
             code="upload-differs",
         )
-    if halves := [file.name for file in left if target.half_upload(file) is not None]:
+    if halves := [file.name for file in left if file.name in target.halves]:
         raise DeliveryError(
             f"{target.name} has only the beginning of {', '.join(halves)}: run the command again; if it keeps what "
             "it has, remove that there first",
@@ -178,20 +177,10 @@ class FolderTarget(PublishTarget):
                     code="upload-differs",
                 )
             try:
-                _appear(fresh, target)
-            except FileExistsError:
-                raise DeliveryError(
-                    f"{target} has appeared in the meantime: run the command again", code="file-appeared"
-                ) from None
-
-
-def _appear(fresh: Path, target: Path) -> None:
-    """Give a file its name unless that is taken; a disk without links cannot say so in one step."""
-    try:
-        target.hardlink_to(fresh)
-    except FileExistsError:
-        raise
-    except OSError:
-        if target.exists():
-            raise FileExistsError from None
-        fresh.rename(target)
+                target.hardlink_to(fresh)
+            except OSError:  # the name is taken, or the disk has no links and cannot say so in one step
+                if target.is_symlink() or target.exists():
+                    raise DeliveryError(
+                        f"{target} has appeared in the meantime: run the command again", code="file-appeared"
+                    ) from None
+                fresh.rename(target)

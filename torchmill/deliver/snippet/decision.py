@@ -1,7 +1,7 @@
 """Decide for each platform of a project which wheels it uses and where they come from."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -21,20 +21,12 @@ from torchmill.deliver.snippet.stock import (
     platform_name,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class MissingWheel:
-    """A wheel that is not there."""
-
-    package: str
-    variant: str
-    python: str
-    arch: Arch
+Lacking = tuple[str, str, str, Arch]  # package, variant, Python and platform of a wheel that is not there
 
 
-def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[MissingWheel]) -> str:
+def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Lacking]) -> str:
     """Return the command that builds what can be built of some wheels, or why nothing can."""
-    cells = [found for one in lacking for found in _cells(facts, request, one)]
+    cells = [found for one in lacking for found in _cells(facts, request, *one)]
     possible = [one.build for one in cells if one.possible]
     if not possible:
         reasons = [one.reason for one in cells if one.reason]
@@ -46,14 +38,15 @@ def build_advice(facts: Facts, request: SnippetRequest, lacking: Sequence[Missin
     return f"build with `nox -s {' '.join(names)}`" + (f", on {stock.platform_name(arch)}" if elsewhere else "")
 
 
-def _cells(facts: Facts, request: SnippetRequest, lacking: MissingWheel) -> Iterator[Cell]:
+def _cells(  # noqa: PLR0917 - the last four are a Lacking
+    facts: Facts, request: SnippetRequest, package: str, variant: str, python: str, arch: Arch
+) -> Iterator[Cell]:
     """Yield the cell that a wheel is of, possible or not; none for a variant of no session."""
-    toolkit = next((one for one in facts.toolkits if one.variant == lacking.variant), None)
-    if toolkit is None and lacking.variant != CPU:
-        return
-    package, cuda = facts.packages[lacking.package], toolkit.version if toolkit else None
-    build = Build(package.name, package.session, lacking.python, lacking.variant, lacking.arch.name, cuda)
-    yield make_cell(facts, request.release(package.name), build)
+    toolkit = next((one for one in facts.toolkits if one.variant == variant), None)
+    if toolkit or variant == CPU:
+        session, cuda = facts.packages[package].session, toolkit.version if toolkit else None
+        build = Build(package, session, python, variant, arch.name, cuda)
+        yield make_cell(facts, next(one for one in request.releases if one.package == package), build)
 
 
 def decision_notes(
@@ -77,7 +70,7 @@ def _substitute(
     if first.variant != request.variant and first.arch.system != "macos":
         yield f"{where}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
-        lacking = [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins]
+        lacking = [(pin.package, pin.variant, python, pin.arch) for python in pythons for pin in pins]
         yield f"{where}: wheels of {first.place.url}; for ours, {build_advice(facts, request, lacking)}"
 
 
@@ -89,7 +82,7 @@ def _left_out(
     for python in sorted(ours - set(pythons), key=python_key):
         without = [pin for pin in pins if python not in pin.pythons]
         where = ", ".join(f"{pin.package} on {platform_name(pin.arch)}" for pin in without)
-        lacking = [MissingWheel(pin.package, pin.variant, python, pin.arch) for pin in without]
+        lacking = [(pin.package, pin.variant, python, pin.arch) for pin in without]
         yield f"not for Python {python}: no wheel of {where}; {build_advice(facts, request, lacking)}"
 
 
@@ -193,7 +186,7 @@ def _everywhere(
         served = "; ".join(f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins)
         ours = {python for pin in pins if pin.offers for python in pin.pythons}
         lacking = [
-            MissingWheel(pin.package, pin.variant, python, pin.arch)
+            (pin.package, pin.variant, python, pin.arch)
             for pin in pins
             for python in sorted(ours - set(pin.pythons), key=python_key)
         ]
@@ -211,11 +204,7 @@ def _absent(facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch
     base, *_ = request.releases
     ours = {python for one in stock.offers if one.variant == request.variant for python in one.pythons}
     pythons = [python for python in base.pythons if python in ours] or [base.pythons[-1]]
-    lacking = [
-        MissingWheel(release.package, request.variant, python, arch)
-        for python in pythons
-        for release in request.releases
-    ]
+    lacking = [(release.package, request.variant, python, arch) for python in pythons for release in request.releases]
     return DeliveryError(
         f"no wheel of {names} ({request.variant}) for {platform_name(arch)}, neither in {stock.where} nor "
         f"in an official index: {build_advice(facts, request, lacking)}{more}",

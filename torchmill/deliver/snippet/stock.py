@@ -78,7 +78,6 @@ def _grouped(marker: str, word: str = " and ") -> str:
 if TYPE_CHECKING:
     from torchmill.fetch.package_index import IndexFile
 
-FLAT, INDEX = "flat", "index"  # a folder of wheels; pages (PEP 503)
 UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
 
 
@@ -88,18 +87,13 @@ class WheelPlace:
 
     name: str  # "torchmill"
     url: str
-    kind: str  # FLAT or INDEX
+    flat: bool = False  # a folder of wheels without pages (PEP 503)
     default: bool = False  # installers look there anyway
 
     @property
     def local(self) -> bool:
         """Tell whether it is a folder of this machine."""
         return self.url.startswith("file:")
-
-    @property
-    def flat(self) -> bool:
-        """Tell whether it is a folder of wheels without pages."""
-        return self.kind == FLAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +187,6 @@ class SnippetRequest:
     platforms: tuple[Arch, ...]
     native: str  # the arch whose sessions are named without it
 
-    def release(self, package: str) -> Release:
-        """Return the release of a package."""
-        return next(one for one in self.releases if one.package == package)
-
 
 @dataclass(frozen=True, slots=True)
 class PlatformPin:
@@ -215,7 +205,7 @@ def find_official(facts: Facts, release: Release, variant: str, arch: Arch) -> P
     """Return the pin of a release's official wheels; None where none are known."""
     for one in wheel_places(facts, release, variant, arch.name):
         name, url, label = (text.format(variant=variant) for text in (one.name, one.url, one.label))
-        place = WheelPlace(name, url, INDEX, one.default)
+        place = WheelPlace(name, url, default=one.default)
         pythons = wheel_pythons(facts, release, arch.name)
         return PlatformPin(release.package, release.version + label, variant, arch, pythons, place)
     return None
@@ -261,10 +251,12 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
     folder = real_path(path) if index else layout.dist
     if not folder.is_dir():
         raise DeliveryError(_nothing(folder, index, "no such folder"), code="no-wheels")
-    pages = [folder / package / "index.html" for package in facts.packages]
-    if any(page.is_file() for page in pages):
-        files = tuple(file for page in pages if page.is_file() for file in _page(page))
-        return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), INDEX), offers_of_index(facts, files))
+    pages = [page for package in facts.packages if (page := folder / package / "index.html").is_file()]
+    if pages:
+        from torchmill.fetch.package_index import parse_html_page
+
+        files = (each for page in pages for each in parse_html_page(page.read_text("utf-8", "replace"), page.as_uri()))
+        return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri()), offers_of_index(facts, files))
     ours = (path for path in wheel_file.list_wheels(folder) if wheel_file.parse_file_name(path)[0] in facts.packages)
     wheels = wheel_file.sort_wheels(wheel_file.read_wheel(path) for path in ours)
     found = tuple(
@@ -273,19 +265,13 @@ def read_stock(facts: Facts, layout: Layout, index: str) -> WheelStock:
     if not found:
         raise DeliveryError(_nothing(folder, index, "it holds no wheel built here"), code="no-wheels")
     warnings = tuple(requirement_differences(make_entry(wheel, "") for wheel in wheels))
-    return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), FLAT), found, warnings)
+    return WheelStock(str(folder), WheelPlace(NAME, folder.as_uri(), flat=True), found, warnings)
 
 
 def _nothing(folder: Path, index: str, why: str) -> str:
     if index:
         return f"--index {index}: {why}: name a folder of wheels, or what `invoke index` wrote"
     return f"{folder}: {why}: build a wheel (`nox -l` lists the sessions), or name an index with --index"
-
-
-def _page(page: Path) -> "tuple[IndexFile, ...]":
-    from torchmill.fetch.package_index import parse_html_page
-
-    return parse_html_page(page.read_text("utf-8", "replace"), page.as_uri())
 
 
 def _served(facts: Facts, index: str) -> WheelStock:
@@ -303,7 +289,7 @@ def _served(facts: Facts, index: str) -> WheelStock:
             f"--index {url}: it has no page of {' or '.join(facts.packages)}: give the address of the index itself",
             code="no-wheels",
         )
-    return WheelStock(url, WheelPlace(NAME, url, INDEX), offers_of_index(facts, files))
+    return WheelStock(url, WheelPlace(NAME, url), offers_of_index(facts, files))
 
 
 def _without_login(url: str) -> str:

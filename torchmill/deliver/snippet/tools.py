@@ -314,24 +314,29 @@ def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
             "wheels are named by their address where Poetry cannot look them up: see docs/how-to/write-project-files.md"
         )
     lines = [*snippet_header(decisions, words), "", *project_table(decisions, addressed)]
-    lines += ["", "[tool.poetry]", "package-mode = false", *_poetry_sources(decision, addressed)]
+    sources = {
+        package: [
+            ({"markers": marker} if marker else {}) | {"source": place.name}
+            for place, marker in source_lines(decision, package, addressed)
+        ]
+        for package in decision.packages
+    }
+    lines += ["", "[tool.poetry]", "package-mode = false"]
+    lines += _source_tables("[tool.poetry.dependencies]", sources)
     for place in places_to_name(decisions, addressed):
         lines += ["", "[[tool.poetry.source]]", f"name = {toml_string(place.name)}"]
         lines += [f"url = {toml_string(place.url)}", 'priority = "explicit"']
     return "\n".join(lines)
 
 
-def _poetry_sources(decision: SnippetDecision, direct: Direct) -> list[str]:
+def _source_tables(heading: str, sources: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+    """Return the lines that name the sources of packages."""
     lines = []
-    for package in decision.packages:
-        tables = [
-            ({"markers": marker} if marker else {}) | {"source": place.name}
-            for place, marker in source_lines(decision, package, direct)
-        ]
+    for package, tables in sources.items():
+        single = len(tables) == 1 and "markers" not in tables[0]
         if tables:
-            single = len(tables) == 1 and "markers" not in tables[0]
             lines.append(f"{package} = {toml_inline(tables[0]) if single else toml_inlines(tables)}")
-    return ["", "[tool.poetry.dependencies]", *lines] if lines else []
+    return ["", heading, *lines] if lines else []
 
 
 def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
@@ -343,29 +348,18 @@ def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     if len(decisions) > 1:
         extras = ", ".join(toml_inline({"extra": one.variant}) for one in decisions)
         lines.append(f"conflicts = [[{extras}]]")
-    lines += _sources(decisions, direct)
-    for place in places_to_name(decisions, direct):
-        lines += ["", "[[tool.uv.index]]", *_index(place)]
-    return "\n".join(lines)
-
-
-def _index(place: WheelPlace) -> list[str]:
-    lines = [f"name = {toml_string(place.name)}", f"url = {toml_string(place.url)}"]
-    return [*lines, *(['format = "flat"'] if place.flat else []), "explicit = true"]
-
-
-def _sources(decisions: Sequence[SnippetDecision], direct: Direct) -> list[str]:
-    lines = []
-    for package in decisions[0].packages:
-        tables = [
+    sources = {
+        package: [
             {"index": place.name}
             | ({"extra": one.variant} if len(decisions) > 1 else {})
             | ({"marker": marker} if marker else {})
             for one in decisions
             for place, marker in source_lines(one, package, direct)
         ]
-        if len(tables) == 1:
-            lines.append(f"{package} = {toml_inline(tables[0])}")
-        elif tables:
-            lines.append(f"{package} = {toml_inlines(tables)}")
-    return ["", "[tool.uv.sources]", *lines] if lines else []
+        for package in decisions[0].packages
+    }
+    lines += _source_tables("[tool.uv.sources]", sources)
+    for place in places_to_name(decisions, direct):
+        lines += ["", "[[tool.uv.index]]", f"name = {toml_string(place.name)}", f"url = {toml_string(place.url)}"]
+        lines += [*(['format = "flat"'] if place.flat else []), "explicit = true"]
+    return "\n".join(lines)

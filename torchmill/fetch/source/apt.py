@@ -65,8 +65,9 @@ class _ListedPackage:
 
     @property
     def upstream(self) -> str:
-        """Return the version that its authors gave it: "1.13.1", "11.8.89~11.8.0"."""
-        return upstream_version(self.version)
+        """Return what its authors call it, "1.13.1": no epoch, no revision, no mark of repacking."""
+        _, _, rest = self.version.rpartition(":")
+        return _REPACKED.sub("", rest.rpartition("-")[0] or rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,11 @@ class SourcePackage(_ListedPackage):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
 class Apt:
-    """An apt whose lists, cache and sources are in `folder`."""
+    """An apt whose lists, cache and sources are in `folder`, and the tarballs that it brings in `downloads`."""
 
-    folder: Path
-
-    @property
-    def downloads(self) -> Path:
-        """Return the folder of downloaded tarballs."""
-        return self.folder / "downloads"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.downloads = folder, folder / "downloads"
 
     def configure(self, archives: Iterable[AptArchive], more: Mapping[str, object] | None = None) -> None:
         """Write the settings, with `more` of them. Idempotent."""
@@ -169,13 +165,6 @@ class Apt:
     def environment() -> dict[str, str]:
         """Return the variables that apt runs with: it is read in English."""
         return {name: value for name, value in os.environ.items() if name != "LANGUAGE"} | {"LC_ALL": "C"}
-
-
-def upstream_version(version: str) -> str:
-    """Return what upstream calls a Debian version: no epoch, no revision, no mark of repacking."""
-    _, _, rest = version.rpartition(":")
-    upstream = rest.rpartition("-")[0] or rest
-    return _REPACKED.sub("", upstream)
 
 
 def machine_archives(etc: Path) -> tuple[AptArchive, ...]:

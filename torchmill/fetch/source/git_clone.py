@@ -21,7 +21,6 @@ from torchmill.fetch.download import connection_complaint
 from torchmill.fetch.source.git_command import (
     GitCheckout,
     GitFailure,
-    SubmodulePin,
     complaint_gist,
     diagnose_git,
     foreign_owner_error,
@@ -319,10 +318,11 @@ def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs:
 class Submodule:
     """A submodule that its parent asks for."""
 
-    parent: GitCheckout
-    pin: SubmodulePin
+    checkout: GitCheckout
+    commit: str  # that its parent pins
     url: str  # where its own people keep it
     path: str  # from the top of the tree
+    parent: GitCheckout
 
 
 def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: ProgressDisplay) -> dict[str, str]:
@@ -352,27 +352,30 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
     finally:
         pool.shutdown(wait=True)  # nobody writes into the tree once we are gone
         bar.close()
-    return {submodule.path: submodule.pin.commit for submodule in sorted(found, key=lambda one: one.path)}
+    return {submodule.path: submodule.commit for submodule in sorted(found, key=lambda one: one.path)}
 
 
 def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
-    pins = read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else ()
+    pins = read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else {}
     if "[submodule " in (parent.folder / "config").read_text(encoding="utf-8"):
-        for name in sorted(set(_urls(parent)) - {pin.name for pin in pins}):
+        for name in sorted(set(_urls(parent)) - {name for name, _ in pins.values()}):
             parent.git("config", "--local", "--remove-section", f"submodule.{name}")
     if not pins:
         return ()
     parent.git("submodule", "--quiet", "init")
     parent.git("submodule", "--quiet", "sync")  # init keeps the address of a submodule that has moved
     urls = _urls(parent)
-    missing = next((pin for pin in pins if pin.name not in urls), None)
-    if missing:
+    if missing := [path for path, (name, _) in pins.items() if name not in urls]:
         raise SourceError(
-            f"{parent.worktree}: .gitmodules has no url for {missing.path}: fetch another release",
+            f"{parent.worktree}: .gitmodules has no url for {missing[0]}: fetch another release",
             code="submodule-without-url",
         )
-    return tuple(Submodule(parent, pin, urls[pin.name], prefix + pin.path) for pin in pins)
+    modules = parent.folder / "modules"
+    return tuple(
+        Submodule(GitCheckout(parent.worktree / path, modules / name), commit, urls[name], prefix + path, parent)
+        for path, (name, commit) in pins.items()
+    )
 
 
 def _urls(repository: GitCheckout) -> dict[str, str]:
@@ -386,9 +389,8 @@ def _urls(repository: GitCheckout) -> dict[str, str]:
 
 def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:
     """Lay out one submodule at its pinned commit, as git would, and return those that it has itself."""
-    parent, pin = submodule.parent, submodule.pin
-    checkout = GitCheckout(parent.worktree / pin.path, parent.folder / "modules" / pin.name)
-    if real_path(parent.worktree) not in real_path(checkout.worktree).parents:
+    checkout = submodule.checkout
+    if real_path(submodule.parent.worktree) not in real_path(checkout.worktree).parents:
         raise SourceError(
             f"{submodule.path}: the submodule's folder is a link out of the source: do not trust this source",
             code="hostile-source",
@@ -399,8 +401,8 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
     link = f"gitdir: {os.path.relpath(checkout.folder, checkout.worktree)}\n"
     (checkout.worktree / ".git").write_text(link, encoding="utf-8")
     urls = mirror_candidates(submodule.url, transport.request.mirror)
-    transport.obtain(checkout, pin.commit, urls, run_git_quietly)
-    _check_out(checkout, pin.commit, run_git_quietly)
+    transport.obtain(checkout, submodule.commit, urls, run_git_quietly)
+    _check_out(checkout, submodule.commit, run_git_quietly)
     return _register_submodules(checkout, f"{submodule.path}/")
 
 

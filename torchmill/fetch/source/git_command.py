@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from pathlib import Path
 
 from torchmill.core import process
@@ -64,49 +64,32 @@ _SETTINGS = (
 
 
 class GitFailure(Enum):
-    """Why git failed, as far as it matters for what to try next."""
+    """Why git failed, as far as it matters for what to try next, and by what in its output that is known."""
 
-    FULL = auto()  # the disk
-    FOREIGN = auto()  # the tree belongs to somebody else
-    REFUSED = auto()  # the server does not give out this commit by itself
-    MISSING = auto()  # no such repository, or not for us
-    UNREACHABLE = auto()
-    DAMAGED = auto()  # what came is not what a repository may hold
-    OTHER = auto()
-
-
-_SIGNS = (  # in this order: "the remote end hung up" follows other complaints too
-    (GitFailure.FULL, r"no space left on device|disk quota exceeded"),
-    (GitFailure.FOREIGN, r"dubious ownership"),
-    (
-        GitFailure.DAMAGED,
-        (
-            r"fsck error|unable to read [0-9a-f]{40}|is corrupt|corrupt (?:loose )?object|bad object|inflate"
-            r"|pack is (?:truncated|corrupt)|hash mismatch|sha1 collision|object file .* is empty"
-            r"|unknown object type|unresolved deltas|index-pack died of signal|did not receive expected object"
-            r"|invalid (?:tree|object|pack|path)|missing blob object|bad pack|pack has"
-        ),
-    ),
-    (GitFailure.REFUSED, r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"),
-    (
-        GitFailure.MISSING,
-        (
-            r"not found|does not exist|does not appear to be a git repository|no such file or directory"
-            r"|could not read username|authentication failed|permission denied|returned error: 40[134]"
-        ),
-    ),
-    (
-        GitFailure.UNREACHABLE,
-        (
-            r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
-            r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
-            r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
-            r"|returned error: [45]\d\d|broken pipe|expected flush|could not read from remote|protocol error"
-            r"|bad line length|unexpected eof|read error|write error|curl \d+|invalid (?:content|server) "
-            r"|remote did not send|unexpected response|expected (?:wait|ack|packfile|shallow|'packfile')"
-        ),
-    ),
-)
+    # in this order: "the remote end hung up" follows other complaints too
+    FULL = r"no space left on device|disk quota exceeded"  # the disk
+    FOREIGN = r"dubious ownership"  # the tree belongs to somebody else
+    DAMAGED = (  # what came is not what a repository may hold
+        r"fsck error|unable to read [0-9a-f]{40}|is corrupt|corrupt (?:loose )?object|bad object|inflate"
+        r"|pack is (?:truncated|corrupt)|hash mismatch|sha1 collision|object file .* is empty"
+        r"|unknown object type|unresolved deltas|index-pack died of signal|did not receive expected object"
+        r"|invalid (?:tree|object|pack|path)|missing blob object|bad pack|pack has"
+    )
+    # the server does not give out this commit by itself
+    REFUSED = r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"
+    MISSING = (  # no such repository, or not for us
+        r"not found|does not exist|does not appear to be a git repository|no such file or directory"
+        r"|could not read username|authentication failed|permission denied|returned error: 40[134]"
+    )
+    UNREACHABLE = (
+        r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
+        r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
+        r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
+        r"|returned error: [45]\d\d|broken pipe|expected flush|could not read from remote|protocol error"
+        r"|bad line length|unexpected eof|read error|write error|curl \d+|invalid (?:content|server) "
+        r"|remote did not send|unexpected response|expected (?:wait|ack|packfile|shallow|'packfile')"
+    )
+    OTHER = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +149,7 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
-    return next((cause for cause, signs in _SIGNS if re.search(signs, output, re.IGNORECASE)), GitFailure.OTHER)
+    return next(cause for cause in GitFailure if re.search(cause.value, output, re.IGNORECASE))
 
 
 def foreign_owner_error(tree: Path) -> SourceError:
@@ -237,15 +220,6 @@ def require_allowed_url(url: str) -> str:
     return url
 
 
-@dataclass(frozen=True, slots=True)
-class SubmodulePin:
-    """The commit of a submodule that a commit of its parent asks for."""
-
-    name: str
-    path: str
-    commit: str
-
-
 def git_folder(tree: Path) -> Path | None:
     """Return the folder that keeps a work tree's history, or None if there is none."""
     place = tree / ".git"
@@ -278,8 +252,8 @@ def read_head(tree: Path) -> str | None:
         return None
 
 
-def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
-    """Return the submodules of the commit that is checked out.
+def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
+    """Return the submodules of the commit that is checked out: name and commit, by path, sorted.
 
     A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises SourceError for
     a name that would lead out of the git folder.
@@ -290,7 +264,7 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
         modules = repository.git("config", "-z", "--blob=HEAD:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
     except CommandError as error:
         if "bad config" not in error.output:  # no such file, or nothing in it
-            return ()
+            return {}
         raise SourceError(
             f"{repository.worktree}: .gitmodules cannot be read ({complaint_gist(error.output)}): do not trust "
             "this source, or fetch another release",
@@ -305,7 +279,7 @@ def read_submodule_pins(repository: GitCheckout) -> tuple[SubmodulePin, ...]:
                 "elsewhere: do not trust this source",
                 code="hostile-source",
             )
-    return tuple(SubmodulePin(names[path], path, commit) for path, commit in sorted(commits.items()) if path in names)
+    return {path: (names[path], commit) for path, commit in sorted(commits.items()) if path in names}
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:

@@ -69,20 +69,15 @@ class SourceRequest:
 
     def validate(self) -> None:
         """Raise ConfigError for options that are invalid, or exclude each other."""
+        conflict = ""
         if self.origin is not None and self.mirror is not None:
-            raise ConfigError(
-                "--from and --mirror exclude each other: a mirror holds git repositories; give one",
-                code="conflicting-options",
-            )
-        if self.origin is not None and self.ref is not None:
-            raise ConfigError(
-                f"--ref {self.ref} names something in git, which --from does not ask; leave one out",
-                code="conflicting-options",
-            )
-        if self.sha256 and self.origin in {None, DEBIAN, PYPI}:
-            raise ConfigError(
-                "--sha256 is that of an archive: give it with --from PATH|URL", code="conflicting-options"
-            )
+            conflict = "--from and --mirror exclude each other: a mirror holds git repositories; give one"
+        elif self.origin is not None and self.ref is not None:
+            conflict = f"--ref {self.ref} names something in git, which --from does not ask; leave one out"
+        elif self.sha256 and self.origin in {None, DEBIAN, PYPI}:
+            conflict = "--sha256 is that of an archive: give it with --from PATH|URL"
+        if conflict:
+            raise ConfigError(conflict, code="conflicting-options")
         if self.sha256 and not _SHA256.fullmatch(self.sha256):
             raise ConfigError(
                 f"--sha256 {self.sha256}: give the 64 hexadecimal digits that `sha256sum` prints", code="invalid-digest"
@@ -108,42 +103,17 @@ class SourceRequest:
         return " or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
 
 
-@dataclass(frozen=True, slots=True)
 class SourceDir:
     """The folder of one release: the tree and, beside it, the record."""
 
-    home: Path  # of the package
-    tag: str
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder that is visible once all of it is there."""
-        return self.home / self.tag
-
-    @property
-    def tree(self) -> Path:
-        """Return the fetched tree."""
-        return self.folder / "tree"
-
-    @property
-    def partial(self) -> Path:
-        """Return the folder where git works until the tree is complete; kept for the next try."""
-        return self.home / f".partial-{self.tag}"
-
-    @property
-    def unpacked(self) -> Path:
-        """Return the folder where archives are unpacked; emptied at each try."""
-        return self.home / f".unpacked-{self.tag}"
-
-    @property
-    def downloaded(self) -> Path:
-        """Return the folder of an archive that is being downloaded; kept for the next try."""
-        return self.home / f".downloaded-{self.tag}"
-
-    @property
-    def old(self) -> Path:
-        """Return where the old tree is while the new one replaces it."""
-        return self.home / f".old-{self.tag}"
+    def __init__(self, home: Path, tag: str) -> None:
+        self.home, self.tag = home, tag  # the folder of the package
+        self.folder = home / tag  # visible once all of it is there
+        self.tree = self.folder / "tree"  # as it was fetched
+        self.partial = home / f".partial-{tag}"  # where git works until the tree is complete; kept for the next try
+        self.unpacked = home / f".unpacked-{tag}"  # where archives are unpacked; emptied at each try
+        self.downloaded = home / f".downloaded-{tag}"  # of an archive that is being downloaded; kept for the next try
+        self.old = home / f".old-{tag}"  # where the old tree is while the new one replaces it
 
     def recover(self) -> None:
         """Finish a change of trees that was cut off between its two renames."""
@@ -457,10 +427,9 @@ def source_requests(
     A package without a repository comes from PyPI unless `origin` says otherwise. Raises ConfigError for a
     ref, or a digest, of several packages.
     """
-    if sha256 and len(releases) > 1:
-        raise ConfigError("--sha256 is of one archive: fetch one package at a time", code="ref-of-several")
-    if ref and len(releases) > 1:
-        raise ConfigError("--ref names a commit of one package: fetch one at a time", code="ref-of-several")
+    if (sha256 or ref) and len(releases) > 1:
+        given = "--sha256 is of one archive" if sha256 else "--ref names a commit of one package"
+        raise ConfigError(f"{given}: fetch one package at a time", code="ref-of-several")
     requests = []
     for each in releases:
         package = facts.packages[each.package]

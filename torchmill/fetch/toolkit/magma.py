@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchmill.core.errors import SourceError
-from torchmill.core.files import real_path
 from torchmill.fetch.toolkit.request import MAGMA, ToolkitRequest, Unserved
 from torchmill.host import libraries, provisioned
 from torchmill.host.provisioned import ProvisionedFolder
@@ -65,13 +64,7 @@ _OTHER = "use another provider (`--from`)"
 
 def library_code(folder: Path) -> str:
     """Return what the library in a folder has code for: "7.0;8.6+PTX". Raises BuildError for a broken one."""
-    from torchmill.wheel.pack import elf
     from torchmill.wheel.verify import device_code
 
     library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
-    read = (
-        device_code.read_static_device_code
-        if elf.has_magic(real_path(library), elf.AR_MAGIC)
-        else device_code.read_device_code
-    )
-    return device_code.common_arch_list(read(library))
+    return device_code.common_arch_list(device_code.read_device_code(library))

@@ -15,9 +15,9 @@ from torchmill.core.units import format_bytes
 from torchmill.fetch.toolkit import conda, magma
 from torchmill.fetch.toolkit.request import (
     MAGMA,
+    AskProvider,
     ProviderOffer,
     ProviderRefusal,
-    ToolkitProvider,
     ToolkitRequest,
     Unserved,
     candidate_sources,
@@ -54,7 +54,7 @@ _UNPACKED_RATIO = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
 class ProvisionContext:
     """Where to install from, and where to."""
 
-    providers: Mapping[str, ToolkitProvider]  # in the order in which they are asked
+    providers: Mapping[str, AskProvider]  # in the order in which they are asked
     sources: Sequence[ToolkitSource]
     cache: Path
     run: RunProgram
@@ -92,10 +92,10 @@ def _installed(request: ToolkitRequest, context: ProvisionContext) -> Provisione
 def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
     """Return the offer of the first provider that has it."""
     lacking = []
-    for name, provider in context.providers.items():
+    for name, ask in context.providers.items():
         found = candidate_sources(request, name, context.sources, context.unserved)
         if not isinstance(found, ProviderRefusal):
-            answer = provider.offer(request, found, context.cache, context.progress)
+            answer = ask(request, found, context.cache, context.progress)
             if not isinstance(answer, ProviderRefusal):
                 return answer
             found = answer

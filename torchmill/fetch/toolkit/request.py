@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
@@ -75,16 +75,11 @@ class ProviderRefusal:
     has: tuple[str, ...] = ()  # versions of the same kind that it does have
 
 
-class ToolkitProvider(Protocol):
-    """One of conda, debian and pypi."""
-
-    def offer(
-        self, request: ToolkitRequest, sources: Sequence[ToolkitSource], cache: Path, progress: ProgressDisplay
-    ) -> ProviderOffer | ProviderRefusal:
-        """Ask for something; `sources` are this provider's facts on that kind, `cache` the user's folder.
-
-        A provider that cannot be reached is a refusal, too.
-        """
+# What asks conda, debian or pypi for something, by its facts on that kind, and the user's folder. A provider
+# that cannot be reached is a refusal, too.
+AskProvider = Callable[
+    [ToolkitRequest, Sequence[ToolkitSource], Path, ProgressDisplay], ProviderOffer | ProviderRefusal
+]
 
 
 def candidate_sources(

@@ -133,7 +133,8 @@ def add_driver_stub(home: Path) -> None:
         )
     stub.parent.mkdir(parents=True, exist_ok=True)
     code = stub.with_suffix(".c")
-    code.write_text(stub_source(driver_functions(texts)), encoding="utf-8")
+    functions = (f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in driver_functions(texts))
+    code.write_text("".join(functions), encoding="utf-8")
     # a fixed soname, as the driver's own library has it, and nothing that differs from run to run
     flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libcuda.so.1", "-Wl,--build-id=none")
     try:
@@ -156,11 +157,6 @@ def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
         for form, name in _STREAMED.findall(text):
             found |= {name, f"{name}_{form.lower()}"}
     return tuple(sorted(found))
-
-
-def stub_source(names: Iterable[str]) -> str:
-    """Return C code of functions that return CUDA_ERROR_STUB_LIBRARY."""
-    return "".join(f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in names)
 
 
 TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # how nvcc calls a machine

@@ -4,8 +4,7 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -25,12 +24,7 @@ SYSTEM_FOLDERS = ("/usr/lib", "/System")
 XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
 
 
-@dataclass(frozen=True, slots=True)
-class MachoSlice:
-    """The part of a Mach-O file for one machine."""
-
-    machine: str  # "arm64"
-    macos: tuple[int, int]  # the oldest that loads it; (0, 0) where it does not say
+Slices = Mapping[str, tuple[int, int]]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
 
 
 def delocate_wheel(
@@ -102,27 +96,25 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
         )
 
 
-def read_slices(path: Path) -> tuple[MachoSlice, ...]:
+def read_slices(path: Path) -> Slices:
     """Return the parts of a file for each machine. Raises ValueError where it is damaged."""
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
     headers = [(each.header.cputype, each.commands) for each in MachO(str(path)).headers]
-    return tuple(MachoSlice(CPU_TYPES.get(cpu, f"cpu {cpu:#x}"), _oldest_macos(commands)) for cpu, commands in headers)
+    return {CPU_TYPES.get(cpu, f"cpu {cpu:#x}"): _oldest_macos(commands) for cpu, commands in headers}
 
 
-def slice_problems(
-    name: str, slices: Iterable[MachoSlice], macos: tuple[int, int], machines: set[str]
-) -> Iterator[str]:
+def slice_problems(name: str, slices: Slices, macos: tuple[int, int], machines: set[str]) -> Iterator[str]:
     """Yield how a file breaks the promise of a platform tag for this macOS and these machines."""
-    by_machine = {each.machine: each for each in slices}
-    for machine in sorted(machines - by_machine.keys()):
-        yield f"{name} is built for {', '.join(sorted(by_machine))}, not for {machine}"
-    newest = max((each.macos for each in by_machine.values()), default=(0, 0))
+    for machine in sorted(machines - slices.keys()):
+        yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
+    newest = max(slices.values(), default=(0, 0))
     if newest > macos:
         yield f"{name} needs macOS {newest[0]}.{newest[1]}, and the tag says {macos[0]}.{macos[1]}"
 
 
 def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[int, int]:
+    """Return the oldest macOS that loads a part; (0, 0) where it does not say."""
     for load, command, _ in commands:
         kind = getattr(load, "cmd", None)
         if kind in {VERSION_MIN, BUILD_VERSION}:

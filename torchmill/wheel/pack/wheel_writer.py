@@ -16,7 +16,7 @@ import struct
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,6 +40,7 @@ from torchmill.wheel.pack.zip_archive import (
     crc32,
 )
 
+EPOCH = "SOURCE_DATE_EPOCH"
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
 
@@ -119,13 +120,18 @@ def _write_archive(sink: BinaryIO, compressor: "Compressor", tree: Path, unstage
 
 def timestamp() -> time.struct_time:
     """Return the time of every member: SOURCE_DATE_EPOCH, by default the earliest possible."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_SECONDS))
+    return time.gmtime(source_date_epoch(os.environ))
+
+
+def source_date_epoch(environ: Mapping[str, str]) -> int:
+    """Return the seconds of SOURCE_DATE_EPOCH, by default the first that zip archives have. Raises ConfigError."""
+    epoch = environ.get(EPOCH, str(EPOCH_SECONDS))
     if not epoch.isdecimal() or len(epoch) > len(str(END_SECONDS)) or int(epoch) >= END_SECONDS:
         raise ConfigError(
-            f"SOURCE_DATE_EPOCH={epoch[:40]}: not a number of seconds before the year 2108: unset it or correct it",
+            f"{EPOCH}={epoch[:40]}: not a number of seconds before the year 2108: unset it or correct it",
             code="invalid-source-date-epoch",
         )
-    return time.gmtime(max(EPOCH_SECONDS, int(epoch)))
+    return max(EPOCH_SECONDS, int(epoch))
 
 
 CACHE_MAGIC = b"twkept1\n"
@@ -176,21 +182,29 @@ class MemberCache:
 
     def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
         """Yield `parts`, and cache them after the last one, if the disk has room."""
-        path = self.path(content)
-        if path is None:
+        path, digest, file = self.path(content), self._digest(content), None
+        with contextlib.suppress(OSError):
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = tempfile.NamedTemporaryFile(prefix=".", dir=path.parent, delete=False)  # noqa: SIM115
+        if path is None or file is None:
             yield from parts
             return
-        fresh, digest = _CacheWriter(path), self._digest(content)
         try:
-            fresh.write(CACHE_MAGIC)
+            whole = _try_write(file, CACHE_MAGIC)
             for part in parts:
                 digest.update(part)
-                fresh.write(part)
+                whole = whole and _try_write(file, part)
                 yield part
-            fresh.write(digest.digest())
-            fresh.finish()
+            with contextlib.suppress(OSError):
+                if whole and _try_write(file, digest.digest()):
+                    file.close()
+                    Path(file.name).replace(path)
         finally:
-            fresh.discard()
+            with contextlib.suppress(OSError):  # closing flushes
+                file.close()
+            with contextlib.suppress(OSError):
+                Path(file.name).unlink()
 
     def _digest(self, content: bytes) -> "hashlib._Hash":
         """Return a digest that also detects a member under the name of another."""
@@ -209,38 +223,15 @@ def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
         file.close()
 
 
-class _CacheWriter:
-    """Writes a member to the cache; where the disk refuses it, nothing is left of it, without an error."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
+def _try_write(file: IO[bytes], part: bytes) -> bool:
+    """Write a part and return True; where the disk refuses it, give back the room of the file, and return False."""
+    try:
+        file.write(part)
+    except OSError:
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.NamedTemporaryFile(prefix=".", dir=path.parent, delete=False)  # noqa: SIM115
-
-    def write(self, part: bytes) -> None:
-        try:
-            if self._file is not None:
-                self._file.write(part)
-        except OSError:
-            self.discard()
-
-    def finish(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
-                Path(self._file.name).replace(self._path)
-                self._file = None
-
-    def discard(self) -> None:
-        """Remove what was written, unless it is finished."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            with contextlib.suppress(OSError):  # closing flushes
-                file.close()
-            with contextlib.suppress(OSError):
-                Path(file.name).unlink()
+            os.truncate(file.fileno(), 0)
+        return False
+    return True
 
 
 @dataclass(slots=True)

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby, starmap
+from itertools import chain
 from pathlib import Path
 
 from torchmill.config.arch_list import ArchTarget, capability_key, format_arch_list, is_plain_target, parse_arch_list
 from torchmill.config.model import Facts, Plan
 from torchmill.core.errors import BuildError
+from torchmill.core.files import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfImage, Section, open_elf
@@ -35,29 +36,28 @@ SASS, PTX, LTO = "sass", "ptx", "lto"
 CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
 # its own sources are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp), what it has for GPUs is MAGMA's
 MAGMA_ALONE = "libtorch_cuda_linalg.so"
-Piece = tuple[str, str]  # kind and capability
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceCode:
-    """One piece of GPU code."""
-
-    capability: str  # "8.6", "9.0a"
-    kind: str  # "sass", "ptx", "lto" (compiled when it is linked), or "kind 64" of an unknown one
-    size: int  # bytes in the library, compressed or not
-    library: str
-    fatbin: int  # the number in the library of the fatbin that it belongs to
 
 
 @dataclass(frozen=True, slots=True)
 class FatbinPiece:
     """One piece of a fatbin, as it is in the file."""
 
-    capability: str
-    kind: str
+    capability: str  # "8.6", "9.0a"
+    kind: str  # "sass", "ptx", "lto" (compiled when it is linked), or "kind 64" of an unknown one
     start: int  # offset of its header
     end: int
-    size: int  # without its header
+    size: int  # bytes without its header, compressed or not
+
+    @property
+    def name(self) -> str:
+        """Return "8.6" for machine code, "8.6 PTX" for PTX."""
+        return self.capability if self.kind == SASS else f"{self.capability} {self.kind.upper()}"
+
+    @property
+    def target(self) -> ArchTarget:
+        """Return what it was compiled for."""
+        short = self.capability.rstrip("af")
+        return ArchTarget(short, self.capability[len(short) :], self.kind != SASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,27 @@ class Fatbin:
     end: int
     pieces: tuple[FatbinPiece, ...]
 
+    @property
+    def targets(self) -> set[str]:
+        """Return the names of its pieces."""
+        return {piece.name for piece in self.pieces}
 
-def read_device_code(path: Path, library: str = "") -> tuple[DeviceCode, ...]:
-    """Return the GPU code in an ELF file, as of a `library`. Raises BuildError where the file is damaged."""
+    @property
+    def size(self) -> int:
+        """Return the bytes of its code."""
+        return sum(piece.size for piece in self.pieces)
+
+
+LibraryCode = Mapping[str, Sequence[Fatbin]]  # the fatbins with code of each library that has any, by its name
+
+
+def read_device_code(path: Path) -> list[Fatbin]:
+    """Return the fatbins in an ELF file or a static library. Raises BuildError where the file is damaged."""
+    if elf.has_magic(real_path(path), elf.AR_MAGIC):
+        with refuse_damaged(path):
+            return [each for image in elf.static_objects(path) for each in _image_fatbins(image)]
     with open_elf(path) as image:
-        return tuple(_device_code_of(library or path.name, [image]))
-
-
-def read_static_device_code(path: Path) -> tuple[DeviceCode, ...]:
-    """Return the GPU code in a static library. Raises BuildError where the file is damaged."""
-    with refuse_damaged(path):
-        return tuple(_device_code_of(path.name, elf.static_objects(path)))
+        return list(_image_fatbins(image))
 
 
 @contextmanager
@@ -93,21 +103,20 @@ def refuse_damaged(path: Path) -> Iterator[None]:
         ) from None
 
 
-def common_arch_list(codes: Iterable[DeviceCode]) -> str:
+def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
     """Return the capabilities that every fatbin has code for, as in TORCH_CUDA_ARCH_LIST: "7.0;8.6+PTX".
 
     PTX alone counts as its capability, too: a driver compiles it.
     """
-    fatbins = _by_fatbin(codes)
-    pieces = [piece for piece in set.intersection(*fatbins) if piece[0] in {SASS, PTX}] if fatbins else []
-    named = [(kind, name.rstrip("af"), name) for kind, name in pieces]
-    return format_arch_list(ArchTarget(short, name[len(short) :], kind == PTX) for kind, short, name in named)
+    pieces = {piece.name: piece for each in fatbins for piece in each.pieces if piece.kind in {SASS, PTX}}
+    common = pieces.keys() & set.intersection(*(each.targets for each in fatbins)) if fatbins else ()
+    return format_arch_list(pieces[name].target for name in common)
 
 
-def read_device_code_of_files(root: Path, names: Iterable[str]) -> tuple[DeviceCode, ...]:
+def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
     """Return the GPU code in the ELF files among the files `names` below a folder."""
-    binaries = (name for name in names if elf.is_elf(root / name))
-    return tuple(code for name in binaries for code in read_device_code(root / name, name))
+    found = {name: read_device_code(root / name) for name in names if elf.is_elf(root / name)}
+    return {name: fatbins for name, fatbins in found.items() if fatbins}
 
 
 def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None:
@@ -121,7 +130,7 @@ def requested_targets(facts: Facts, plan: Plan) -> tuple[ArchTarget, ...] | None
     return None if unread else tuple(targets)
 
 
-def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarget]) -> Iterator[str]:
+def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) -> Iterator[str]:
     """Yield a clause for each library whose code does not match a list of compute capabilities.
 
     Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some fatbins
@@ -129,53 +138,46 @@ def device_code_problems(codes: Iterable[DeviceCode], targets: Sequence[ArchTarg
     always judged, and every library where a fatbin matches. A release may compile single kernels for one
     capability ("9.0a").
     """
-    libraries = _by_library(codes)
     if all(name.rpartition("/")[2] == MAGMA_ALONE for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
-    requested = {(SASS, target.name) for target in targets}
-    requested |= {(PTX, target.name) for target in targets if target.ptx}
+    requested = {target.name for target in targets} | {f"{target.name} PTX" for target in targets if target.ptx}
     own = [name for name in libraries if name.rpartition("/")[2] != MAGMA_ALONE]
-    largest = max(own, key=lambda name: sum(code.size for code in libraries[name]), default="")
-    for library, pieces_of_library in libraries.items():
-        fatbins = _by_fatbin(pieces_of_library)
-        if library == largest or any(requested <= pieces for pieces in fatbins):
-            yield from _library_problems(library, fatbins, requested)
+    largest = max(own, key=lambda name: sum(each.size for each in libraries[name]), default="")
+    for library, fatbins in libraries.items():
+        if library == largest or any(requested <= each.targets for each in fatbins):
+            yield from _library_problems(library, [each.targets for each in fatbins], requested)
 
 
-def device_code_sizes(codes: Iterable[DeviceCode]) -> dict[str, dict[str, int]]:
+def device_code_sizes(libraries: LibraryCode) -> dict[str, dict[str, int]]:
     """Return the bytes of GPU code, by library and by capability ("8.6", "8.6 PTX"), for the manifest."""
     sizes: dict[str, dict[str, int]] = {}
-    for library, own in _by_library(codes).items():
-        sizes[library] = {}
-        for code in sorted(own, key=lambda each: _piece_order((each.kind, each.capability))):
-            name = piece_name(code.kind, code.capability)
-            sizes[library][name] = sizes[library].get(name, 0) + code.size
+    for library, fatbins in libraries.items():
+        total: Counter[str] = Counter()
+        for piece in (piece for each in fatbins for piece in each.pieces):
+            total[piece.name] += piece.size
+        sizes[library] = {name: total[name] for name in sorted(total, key=code_order)}
     return sizes
 
 
 def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
     """Return `device_code_sizes` in one line, all libraries added up: "7.0 2.1 MiB, 8.6 PTX 0.4 MiB"."""
-    total: Counter[str] = Counter()
-    for library in sizes.values():
-        total.update(library)
+    total = sum(map(Counter, sizes.values()), Counter[str]())
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in total.items())
 
 
-def _library_problems(library: str, fatbins: Sequence[set[Piece]], requested: set[Piece]) -> Iterator[str]:
-    if missing := requested - set[Piece]().union(*fatbins):
+def _library_problems(library: str, fatbins: Sequence[set[str]], requested: set[str]) -> Iterator[str]:
+    if missing := requested - set[str]().union(*fatbins):
         yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
     others = [more for pieces in fatbins if (more := _surplus(pieces, requested))]
     if 2 * len(others) > len(fatbins):
-        more = set[Piece]().union(*others)
+        more = set[str]().union(*others)
         yield f"{library} has {_format_pieces(more)}, not asked for, beside {_format_pieces(requested)}"
 
 
-def _device_code_of(library: str, images: Iterable[ElfImage]) -> Iterator[DeviceCode]:
-    """Yield the code in the ELF files that make up a library."""
-    sections = ((image, section) for image in images for section in device_sections(image))
-    for number, fatbin in enumerate(chain.from_iterable(starmap(list_fatbins, sections))):
-        for piece in fatbin.pieces:
-            yield DeviceCode(piece.capability, piece.kind, piece.size, library, number)
+def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
+    """Yield the fatbins of an ELF file that have code."""
+    found = (each for section in device_sections(image) for each in list_fatbins(image, section))
+    return (each for each in found if each.pieces)
 
 
 def device_sections(image: ElfImage) -> list[Section]:
@@ -224,37 +226,18 @@ def _pieces(image: ElfImage, start: int, end: int) -> Iterator[FatbinPiece]:
     raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
 
 
-def _by_library(codes: Iterable[DeviceCode]) -> dict[str, list[DeviceCode]]:
-    libraries: dict[str, list[DeviceCode]] = {}
-    for code in codes:
-        libraries.setdefault(code.library, []).append(code)
-    return libraries
+def _surplus(names: set[str], requested: set[str]) -> set[str]:
+    """Return the code that was not asked for, without arch-specific code of a capability that was."""
+    specific = {name: name.partition(" ")[0] for name in names}
+    accepted = {name for name, one in specific.items() if not is_plain_target(one) and one[:-1] in requested}
+    return names - requested - accepted
 
 
-def _by_fatbin(codes: Iterable[DeviceCode]) -> list[set[Piece]]:
-    """Return the pieces of each fatbin of one library."""
-    return [
-        {(code.kind, code.capability) for code in pieces} for _, pieces in groupby(codes, key=lambda code: code.fatbin)
-    ]
+def _format_pieces(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names, key=code_order)) or "nothing"
 
 
-def _surplus(pieces: Iterable[Piece], requested: set[Piece]) -> set[Piece]:
-    """Return the pieces that were not asked for, without arch-specific code of a capability that was."""
-    specific = [(kind, name) for kind, name in pieces if not is_plain_target(name)]
-    accepted = {(kind, name) for kind, name in specific if (SASS, name[:-1]) in requested}
-    return set(pieces) - requested - accepted
-
-
-def _format_pieces(names: Iterable[Piece]) -> str:
-    return ", ".join(piece_name(*piece) for piece in sorted(names, key=_piece_order)) or "nothing"
-
-
-def piece_name(kind: str, capability: str) -> str:
-    """Return "8.6" for machine code, "8.6 PTX" for PTX."""
-    return capability if kind == SASS else f"{capability} {kind.upper()}"
-
-
-def _piece_order(piece: Piece) -> tuple[bool, str, tuple[int, int], str]:
-    """Sort machine code before PTX, and each from the oldest capability to the newest."""
-    kind, name = piece
-    return kind != SASS, kind, capability_key(name.rstrip("af")), name
+def code_order(name: str) -> tuple[str, tuple[int, int], str]:
+    """Sort names of code, "9.0a" or "8.6 PTX": machine code first, each from the oldest capability on."""
+    capability, _, kind = name.partition(" ")
+    return kind, capability_key(capability.rstrip("af")), name

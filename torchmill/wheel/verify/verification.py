@@ -61,7 +61,7 @@ def verify_wheel(
     tag = static_checks.platform_tags(wheel.name)[0]
     problems = static_checks.linking_problems(site, names, tag)
     if plan.build.cuda is None and code:
-        problems.append(f"{', '.join(dict.fromkeys(each.library for each in code))}: GPU code in a build without CUDA")
+        problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
     if plan.build.cuda is not None and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
