@@ -180,14 +180,16 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             show_messages()
 
         variables = compiler_environment(context, guard, cache, line.note)
-        variables |= share.order_share(context, variables)
+        known = relevant_units(context.facts.units, context.package.name, context.plan.release.version)
+        about = {"session": context.plan.identifier, "tree": context.tree_key}
+        variables |= share.order_share(context.options, variables, context.tree, known, about)
         before = _children_cpu_seconds()
         watched = cache.watched if guard.gate else None
         sandbox = _seal(context, cache, variables, line.note)
         try:
             with (
                 watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
-                share.end_as_asked(context),
+                share.end_as_asked(context.options, context.plan.identifier),
             ):
                 for command in context.plan.compile:
                     words = (fill_placeholders(word, context.placeholders) for word in command.argv)

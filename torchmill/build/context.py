@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -12,11 +13,14 @@ from torchmill.build.tree import BuildFolders, BuildTree, CellOutputs, fill_plac
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
+from torchmill.core import locks
 from torchmill.core.errors import SourceError
+from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.source_dir import load_source
+from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, in_environment
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.host.processor import resolve_processor
@@ -158,6 +162,21 @@ def create_context(root: Path, facts: Facts, cell: Cell, arguments: Sequence[str
     tools = describe_interpreter(base, stat_cache)
     around = collect_machine_inputs(machine, computed, os.environ, stat_cache)
     return BuildContext(layout, facts, machine, cell, options, fetched, computed, venv, base, tools, around, stat_cache)
+
+
+@contextmanager
+def hold_cell(context: BuildContext) -> Iterator[None]:
+    """Hold the cell's folder and environment; at the end save what was learned about files."""
+    identifier = context.plan.identifier
+    with (
+        locks.hold_lock(context.outputs.folder, identifier),
+        environments.hold_environment(context.venv, identifier),
+        report_unwritable(context.outputs.folder),
+    ):
+        try:
+            yield
+        finally:
+            context.stat_cache.save()
 
 
 def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:

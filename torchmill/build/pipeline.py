@@ -1,20 +1,16 @@
 """The main job: one cell from its plan to the verified wheel in dist/."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 from torchmill.build import disk_space
-from torchmill.build.context import BuildContext
+from torchmill.build.context import BuildContext, hold_cell
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
 from torchmill.config.model import Artifact
-from torchmill.core import locks
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
-from torchmill.core.files import report_unwritable
-from torchmill.host import environments
 from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
@@ -48,21 +44,6 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
         if not stages.is_valid("verify"):
             packed = verify_stage(context, stages, packed, line.note)
         return publish_stage(context, stages, packed)
-
-
-@contextmanager
-def hold_cell(context: BuildContext) -> Iterator[None]:
-    """Hold the cell's folder and environment; at the end save what was learned about files."""
-    identifier = context.plan.identifier
-    with (
-        locks.hold_lock(context.outputs.folder, identifier),
-        environments.hold_environment(context.venv, identifier),
-        report_unwritable(context.outputs.folder),
-    ):
-        try:
-            yield
-        finally:
-            context.stat_cache.save()
 
 
 def _require_folders(context: BuildContext) -> None:

@@ -3,45 +3,45 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
-from torchmill.build.context import BuildContext
+from torchmill.build.tree import BuildTree
+from torchmill.config.model import KnownUnit, Options
 from torchmill.core.errors import BuildError, ConfigError, UnfinishedBuildError
 from torchmill.core.files import read_json_object
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
-from torchmill.toolchain.guard.expectations import relevant_units
 from torchmill.toolchain.shards import Shard
 
 
-def order_share(context: BuildContext, environ: Mapping[str, str]) -> dict[str, str]:
+def order_share(
+    options: Options, environ: Mapping[str, str], tree: BuildTree, known: Iterable[KnownUnit], about: Mapping[str, str]
+) -> dict[str, str]:
     """Let ninja compile the share that was asked for; return the variables that change, {} for a whole build.
 
-    Raises ConfigError for a share that there is not, OSError where the tree cannot be written.
+    `known` says what sources cost, `about` goes into the record of the share. Raises ConfigError for a share that
+    there is not, OSError where the tree cannot be written.
     """
-    if context.options.shard is None:
+    if options.shard is None:
         return {}
-    shard, parts = _shard(context), Path(context.options.parts or "")
+    shard, parts = _shard(options), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
-    folder = context.tree.folder / "shard"
-    units = relevant_units(context.facts.units, context.package.name, context.plan.release.version)
-    costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
-    about = {"session": context.plan.identifier, "tree": context.tree_key, "parts": str(parts)}
-    shards.write_order(folder / "order.json", shard, costs, about)
-    path = shards.stand_in(folder, environ.get("PATH", os.defpath), context.tree.build / "CMakeCache.txt")
+    folder = tree.folder / "shard"
+    costs = [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
+    shards.write_order(folder / "order.json", shard, costs, {**about, "parts": str(parts)})
+    path = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
     return {"PATH": path, shards.ORDER_VARIABLE: str(folder / "order.json")}
 
 
 @contextlib.contextmanager
-def end_as_asked(context: BuildContext) -> Iterator[None]:
-    """Let the commands of a build run until it is over, its share is made, or its time is up.
+def end_as_asked(options: Options, name: str) -> Iterator[None]:
+    """Let the commands of a build of this name run until it is over, its share is made, or its time is up.
 
     Raises UnfinishedBuildError for the latter two, BuildError for a build that cannot be shared.
     """
-    options, name = context.options, context.plan.identifier
     began = psutil.Process().create_time()
     try:
         with end_after(None if options.until is None else options.until - (time.time() - began)):
@@ -52,7 +52,7 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
         ) from None
     except CommandError:
         if options.shard is not None:
-            _require_unmade(context)
+            _require_unmade(options, name)
         raise
     if options.shard is not None:
         raise BuildError(
@@ -60,16 +60,16 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
         )
 
 
-def _shard(context: BuildContext) -> Shard:
+def _shard(options: Options) -> Shard:
     try:
-        return shards.parse_shard(context.options.shard or "", os.environ)
+        return shards.parse_shard(options.shard or "", os.environ)
     except ValueError as error:
         raise ConfigError(f"--shard: {error}", code="invalid-shard") from None
 
 
-def _require_unmade(context: BuildContext) -> None:
+def _require_unmade(options: Options, name: str) -> None:
     """Raise UnfinishedBuildError where a build ended because its share is made."""
-    shard, parts, name = _shard(context), Path(context.options.parts or ""), context.plan.identifier
+    shard, parts = _shard(options), Path(options.parts or "")
     try:
         said = read_json_object(shard.record(parts))
     except (OSError, ValueError):  # it came not so far

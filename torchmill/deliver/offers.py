@@ -18,8 +18,7 @@ from urllib.request import url2pathname
 import requests
 from packaging.utils import canonicalize_name
 
-from torchmill.build.context import BuildContext
-from torchmill.build.pipeline import hold_cell
+from torchmill.build.context import BuildContext, hold_cell
 from torchmill.build.up_to_date import STAGES, StageLog, parse_records
 from torchmill.config.model import Artifact, Plan
 from torchmill.core import urls
