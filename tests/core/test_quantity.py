@@ -59,7 +59,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "-3d", "3 m", "d", "3d 2h", "three days"])
+@pytest.mark.parametrize("text", ["", "30", "-3d", "3 m", "d", "3d 2x", "three days"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration such as 30d"):
         parse_duration(text)

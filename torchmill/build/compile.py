@@ -179,10 +179,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             line.edge(text, guard.account)
             show_messages()
 
-        variables = compiler_environment(context, guard, cache, line.note)
-        known = relevant_units(context.facts.units, context.package.name, context.plan.release.version)
-        about = {"session": context.plan.identifier, "tree": context.tree_key}
-        variables |= share.order_share(context.options, variables, context.tree, known, about)
+        variables = _order_share(context, compiler_environment(context, guard, cache, line.note))
         before = _children_cpu_seconds()
         watched = cache.watched if guard.gate else None
         sandbox = _seal(context, cache, variables, line.note)
@@ -216,6 +213,12 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             code="not-one-wheel",
         )
     return CompileResult(wheels[0], edges, cpu, variables["MAX_JOBS"], account, hits, sandbox.why_open)
+
+
+def _order_share(context: BuildContext, variables: Mapping[str, str]) -> dict[str, str]:
+    known = relevant_units(context.facts.units, context.package.name, context.plan.release.version)
+    about = {"session": context.plan.identifier, "tree": context.tree_key}
+    return {**variables, **share.order_share(context.options, variables, context.tree, known, about)}
 
 
 def _seal(

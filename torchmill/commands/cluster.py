@@ -34,7 +34,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     submit: bool = False,
     options: Options = _NONE,
 ) -> str:
-    """Write a job array of shares and the job that finishes, and print how they are submitted; with --submit do.
+    """Write a job array for Slurm that compiles a cell in shares, and the job that makes its wheel.
 
     All nodes must see this checkout and the user's cache under the same paths.
     """
