@@ -48,7 +48,7 @@ def test_an_older_one_or_another_major_version_does_not(shipped: Facts, asked: s
 def test_what_is_no_toolkit_is_refused_with_what_is_near(shipped: Facts) -> None:
     with refused("unknown-toolkit") as caught:
         chosen(shipped, "wheel-3.10-cu117", "11.88")
-    assert "choose from 11.8" in str(caught.value)
+    assert "11.8" in str(caught.value)
 
 
 def test_a_build_without_cuda_has_no_toolkit_to_choose(shipped: Facts) -> None:

@@ -131,6 +131,9 @@ EVERY = Options(
     guard=False,
     network=True,
     cpu="x86-64-v3",
+    shard="3/16",
+    parts="/parts",
+    until=90.0,
 )
 
 
