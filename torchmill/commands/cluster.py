@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
@@ -14,14 +15,12 @@ from torchmill.core import files
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import capture
-from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.native import native_arch
-from torchmill.plan.doctor.system import fetch_command
 from torchmill.plan.options import HELP, format_options
+from torchmill.toolchain.shards import MOST_SHARDS
 
 _NONE = Options()
 _HERE = Path(__file__).parent
-_MOST_SHARES = 1000  # Slurm's own default for an array is 1001
 
 
 def write_jobs(  # noqa: PLR0917 - every one is an option
@@ -38,15 +37,10 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 
     All nodes must see this checkout and the user's cache under the same paths.
     """
-    if not (shards.isdecimal() and 1 <= int(shards) <= _MOST_SHARES):
-        raise ConfigError(f"--shards {shards}: give a number from 1 to {_MOST_SHARES}", code="invalid-shard")
+    if not (shards.isdecimal() and 1 <= int(shards) <= MOST_SHARDS):
+        raise ConfigError(f"--shards {shards}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
     found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))
-    if load_source(layout, found.build.package, found.release.tag) is None:
-        raise ConfigError(
-            f"{found.release} is not fetched, and nodes of a cluster may have no network: run "
-            f"`{fetch_command(facts, found)}` here first",
-            code="source-not-fetched",
-        )
+    require_source(layout, facts, found)  # nodes may have no network
     if found.build.arch != native_arch():
         raise ImpossibleBuildError(f"{cell} is for another architecture than this machine's", code="not-native")
     folder = layout.state / "cluster" / f"{found.release.tag}-{cell}"

@@ -16,10 +16,8 @@ from torchmill.deliver import agreement
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.wheel import wheel_file
-from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES
+from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, MANIFEST_SUFFIX
 from torchmill.wheel.wheel_file import Distribution
-
-_MANIFEST = ".json"
 
 
 def publish_wheels(  # noqa: PLR0917 - every one is an option
@@ -38,7 +36,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
     target = targets.choose_target(to, os.environ, simple)
     wheels = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
-    suffixes = (*DOCUMENT_SUFFIXES, *([_MANIFEST] if manifest else [])) if target.takes_documents else ()
+    suffixes = (*DOCUMENT_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else [])) if target.takes_documents else ()
     files = [file for wheel in wheels for file in upload_set.upload_files(wheel, suffixes)]
     outcomes = deliver_files(target, files, dry_run=dry_run)
     text = "\n".join([f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)])

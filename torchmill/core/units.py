@@ -51,7 +51,8 @@ def parse_duration(text: str) -> float:
     Raise ValueError, whose message is part of a sentence, for anything else.
     """
     found = _DURATION.findall(text)
-    if not found or _DURATION.sub("", text) or [unit for _, unit in found] in (["m"], ["M"]):  # or months?
+    alone = found[0][1].lower() if len(found) == 1 else ""
+    if not found or _DURATION.sub("", text) or alone == "m":  # which may mean months
         raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h, 5h20m or 45min")
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in found)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
@@ -27,8 +27,8 @@ from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import parse_json_object
 from torchmill.deliver.agreement import DAMAGED, examine_wheel
 from torchmill.deliver.publish.bucket import BucketTarget
-from torchmill.deliver.publish.github import PUBLIC
-from torchmill.deliver.publish.targets import BUCKET, GITHUB
+from torchmill.deliver.publish.github import GithubApi
+from torchmill.deliver.publish.targets import BUCKET, GITHUB, SCHEME
 from torchmill.fetch.download import describe_http_error, download_file, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
 from torchmill.wheel import dist_files
@@ -38,7 +38,6 @@ FORMS = (
     "a folder, file:///FOLDER, an index (https://…), one of its pages (https://….html), s3://BUCKET[/PREFIX] or "
     "github:OWNER/NAME[@TAG]"
 )
-_MANIFEST = ".json"
 _BUILT = "the cell is built"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -56,14 +55,14 @@ def parse_places(text: str) -> list[str]:
     """Return the places that the setting names, in its order. Raises ConfigError for what is none."""
     places = text.split()
     for place in places:
-        scheme = place.partition(":")[0].lower() if re.match(r"[a-zA-Z][\w+.-]+:", place) else ""
+        scheme = place.partition(":")[0].lower() if SCHEME.match(place) else ""
         if scheme in {"http", "https", "file"}:
             if urls.has_login(urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…")):
                 raise ConfigError(
                     f"{VARIABLE}: {urls.redact_url(place)}: leave user and password out, and write them to ~/.netrc",
                     code="password-in-url",
                 )
-        elif not {"s3": BUCKET, "github": GITHUB, "": re.compile(r".+")}.get(scheme, re.compile("")).fullmatch(place):
+        elif scheme and not (BUCKET.fullmatch(place) or GITHUB.fullmatch(place)):
             raise ConfigError(f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting")
     return places
 
@@ -95,7 +94,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact |
 def _why_refused(context: BuildContext, offer: Offer) -> str:
     """Take a wheel that is just what the cell would make; return why it is not, "" where it was taken."""
     try:
-        manifest = parse_json_object(_read(offer, _MANIFEST))
+        manifest = parse_json_object(_read(offer, dist_files.MANIFEST_SUFFIX))
         if why := manifest_difference(context, offer.name, manifest):
             return why
     except FileNotFoundError:
@@ -167,18 +166,16 @@ def _all_offers(place: str, project: str, environ: Mapping[str, str]) -> Iterabl
 
 def _of_releases(repository: str, tag: str | None, environ: Mapping[str, str]) -> Iterator[Offer]:
     """Yield the files of a public repository's releases (https://docs.github.com/rest/releases/releases)."""
-    url: str | None = f"{environ.get('GITHUB_API_URL') or PUBLIC}/repos/{repository}/releases"
-    url = f"{url}/tags/{quote(tag, safe='')}" if tag else f"{url}?per_page=100"
-    token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}  # for the limit of requests
-    with http_session() as session:
-        while url:
-            response, body = read_body(session, url, headers)
-            said = json.loads(body)
-            for release in [said] if tag else said:
-                for asset in release["assets"]:
-                    yield Offer(asset["name"], partial(_beside, asset["browser_download_url"]))
-            url = response.links.get("next", {}).get("url")
+    missing = "it answers 404: there is no such repository that everybody may read"
+    releases = GithubApi.from_environment(environ).pages(f"/repos/{repository}/releases", missing)
+    try:
+        found = [one for one in releases if tag in {None, one["tag_name"]}]
+        if tag and not found:
+            raise DeliveryError(f"it has no release {tag}", code="no-repository")
+        for asset in (asset for one in found for asset in one["assets"]):
+            yield Offer(asset["name"], partial(_beside, asset["browser_download_url"]))
+    except (KeyError, TypeError):
+        raise DeliveryError("it does not answer as GitHub does: look at GITHUB_API_URL", code="not-github") from None
 
 
 def _of_bucket(bucket: BucketTarget) -> Iterator[Offer]:

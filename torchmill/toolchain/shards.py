@@ -27,9 +27,9 @@ ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with the 
 RECORDS = "shards"  # folder of the records, in a folder of parts
 MADE = 3  # exit code of the program: the share is made, and the rest of the build is not for this machine
 _STAND_IN = Path(__file__).with_name("ninja_shard.sh")
-_MAKE_PROGRAM = re.compile(r"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)
-_USUAL_SECONDS = 5.0  # of a compile that no cost is known of: the mean of torch 1.13.1's
-_MOST_SHARDS = 1000
+_MAKE_PROGRAM = re.compile(rb"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)
+_USUAL_SECONDS = 5.0  # of a compile that no cost is known of; about the mean of torch 1.13.1's
+MOST_SHARDS = 1000  # Slurm's own default for an array is 1001
 _SHARD = re.compile(r"(?P<number>\d{1,4}|auto)(?:/(?P<count>\d{1,4}))?")
 _WITH_VALUE = {"-f", "-j", "-k", "-l", "-d", "-w"}  # of ninja's options
 # Variables with number and count of a task, and with what its numbers begin, as each engine's manual has them:
@@ -74,7 +74,7 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
         shard = Shard(int(match["number"]), int(match["count"]))
     else:
         shard = _engine_shard(int(match["count"] or 0), environ)
-    if not 1 <= shard.number <= shard.count <= _MOST_SHARDS:
+    if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
         raise ValueError(f"there is no share {shard}: the first is 1/{max(1, shard.count)}")
     return shard
 
@@ -123,9 +123,8 @@ def stand_in(folder: Path, path: str, configured: Path) -> str:
     words = {"ninja": real, "suite": str(CHECKOUT), "python": sys.executable}
     files.write_script(own, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
     if configured.is_file():
-        times, text = configured.stat(), configured.read_text("utf-8", "surrogateescape")
-        led = _MAKE_PROGRAM.sub(lambda match: f"{match[1]}{own}", text)
-        configured.write_text(led, "utf-8", "surrogateescape")
+        times, data = configured.stat(), configured.read_bytes()
+        files.write_atomically(configured, _MAKE_PROGRAM.sub(lambda match: match[1] + os.fsencode(own), data))
         os.utime(configured, ns=(times.st_atime_ns, times.st_mtime_ns))  # else all would be configured again
     return f"{folder}{os.pathsep}{rest}"
 

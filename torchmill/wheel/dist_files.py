@@ -14,6 +14,7 @@ from torchmill.core.files import read_json_object
 
 # Suffixes to the wheel's file name; `.intoto.jsonl` is left to the envelope of those who sign the statement.
 STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
+MANIFEST_SUFFIX = ".json"
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
 
 
@@ -33,11 +34,11 @@ def find_wheel(dist: Path, plan: Plan) -> Path:
 
 def manifest_path(wheel: Path) -> Path:
     """Return the path of a wheel's manifest."""
-    return wheel.with_name(f"{wheel.name}.json")
+    return document_path(wheel, MANIFEST_SUFFIX)
 
 
 def document_path(wheel: Path, suffix: str) -> Path:
-    """Return the path of a wheel's document with one of DOCUMENT_SUFFIXES."""
+    """Return the path of the file about a wheel with one of the suffixes."""
     return wheel.with_name(f"{wheel.name}{suffix}")
 
 

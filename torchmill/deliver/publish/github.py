@@ -20,8 +20,13 @@ _SERVER = 500  # the first status that says it is the server's fault
 _REFUSED = 400
 
 
+def github_token(environ: Mapping[str, str]) -> str:
+    """Return the token that an environment has for GitHub, "" for none."""
+    return environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN") or ""
+
+
 class GithubApi:
-    """A server of the API, and who asks it."""
+    """A server of the API, and who asks it: without a token, nobody in particular."""
 
     def __init__(self, url: str, token: str) -> None:
         def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -32,7 +37,15 @@ class GithubApi:
         self.session = requests.Session()
         headers = {"X-GitHub-Api-Version": _VERSION, "User-Agent": "torchmill"}
         self.session.headers.update({"Accept": "application/vnd.github+json", **headers})
-        self.session.auth = authorize  # as a header alone, .netrc would replace it
+        if token:
+            self.session.auth = authorize  # as a header alone, .netrc would replace it
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """Return the server that an environment names, with its token if it has one. Raises ConfigError."""
+        url = environ.get("GITHUB_API_URL") or PUBLIC
+        urls.validate_url("GITHUB_API_URL", url, ("https", "http"), PUBLIC)
+        return cls(url, github_token(environ))
 
     def send(self, verb: str, path: str, **options: Any) -> requests.Response:
         """Return the response to a request, whatever it is. Raises NetworkError where none comes."""
@@ -136,16 +149,13 @@ class GithubReleases(PublishTarget):
     @classmethod
     def from_address(cls, repository: str, tag: str | None, environ: Mapping[str, str]) -> Self:
         """Return the releases of a repository, with the token of the environment. Raises ConfigError."""
-        token = environ.get("GH_TOKEN") or environ.get("GITHUB_TOKEN")
-        if not token:
+        if not github_token(environ):
             raise ConfigError(
                 "--to github: set GH_TOKEN or GITHUB_TOKEN to a token with write access to the contents of "
                 f"{repository}",
                 code="no-token",
             )
-        url = environ.get("GITHUB_API_URL") or PUBLIC
-        urls.validate_url("GITHUB_API_URL", url, ("https", "http"), PUBLIC)
-        return cls(repository, tag, GithubApi(url, token))
+        return cls(repository, tag, GithubApi.from_environment(environ))
 
     @property
     def name(self) -> str:

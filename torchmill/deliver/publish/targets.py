@@ -11,7 +11,7 @@ from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
-_SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
+SCHEME = re.compile(r"[a-zA-Z][\w+.-]+:")
 WAYS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of ~/.pypirc), "
     "github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"
@@ -27,7 +27,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
         raise ConfigError(f"invoke publish needs --to: {WAYS}", code="no-target")
     if to.startswith("github:"):
         return _github(to, environ)
-    scheme = to.partition(":")[0].lower() if _SCHEME.match(to) else ""
+    scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
     if simple and scheme not in {"http", "https", "pypirc"}:
         raise ConfigError(
             f"--simple is for indexes only, and {to} is not one: leave it out", code="simple-without-index"
