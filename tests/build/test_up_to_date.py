@@ -10,17 +10,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.support import commands
 from tests.support.commands import ROOT
-from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build import context, up_to_date
+from tests.support.sampled import THIS, Sample, fetched, in_this_process
+from torchmill.build import up_to_date
 from torchmill.build.up_to_date import INSTALLED, WHOLE, StageRecord
-from torchmill.config import cell_lookup, facts_reader, selection
 from torchmill.core.errors import TorchmillError
-from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
-from torchmill.host import environments, interpreters
-from torchmill.host.native import native_arch
+from torchmill.host import environments
 
 PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
 
@@ -126,18 +122,9 @@ def wheel(sample: Sample) -> Path:
 
 def reason(sample: Sample, *arguments: str, env: Mapping[str, str] | None = None) -> str:
     """Return why the session would not skip, "" where it does; asked in this process, as the session asks."""
-    variables = commands.environment(sample.home, {**sample.env, **(env or {})})
-    with pytest.MonkeyPatch.context() as patch:
-        for name in os.environ.keys() - variables.keys():
-            patch.delenv(name)
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        patch.setenv("PATH", interpreters.search_path())
-        facts = facts_reader.load_facts(ROOT)
-        selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
-        one = cell_lookup.find_cell(facts, SESSION, native_arch(), selected)
+    with in_this_process(sample, SESSION, env or {}) as create:
         try:
-            job = context.create_context(ROOT, facts, one, arguments, environment(sample))
+            job = create(*arguments)
         except TorchmillError as error:
             return str(error)
         if up_to_date.find_delivered_wheel(job):

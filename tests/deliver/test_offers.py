@@ -1,7 +1,6 @@
 """TORCHMILL_WHEELS: a wheel of elsewhere is taken where it is just what the cell would make, and no other."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,18 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.support import commands, publishing_servers
-from tests.support.commands import ROOT, run
+from tests.support import publishing_servers
+from tests.support.commands import run
 from tests.support.made_index import served
 from tests.support.refusals import refused
-from tests.support.sampled import THIS, Sample, fetched
-from torchmill.build.context import BuildContext, create_context
+from tests.support.sampled import THIS, Sample, fetched, in_this_process
+from torchmill.build.context import BuildContext
 from torchmill.build.up_to_date import find_delivered_wheel
-from torchmill.config import cell_lookup, facts_reader, selection
-from torchmill.core.paths import Layout
 from torchmill.deliver import offers
-from torchmill.host import interpreters
-from torchmill.host.native import native_arch
 
 pytestmark = pytest.mark.slow
 
@@ -48,17 +43,8 @@ def taker(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) 
 def at_home(sample: Sample, env: dict[str, str]) -> Iterator[BuildContext]:
     """Yield the cell in a checkout whose dist/ is empty, with its variables."""
     shutil.rmtree(sample.home / "dist", ignore_errors=True)
-    variables = commands.environment(sample.home, {**sample.env, **env})
-    with pytest.MonkeyPatch.context() as patch:
-        for name in os.environ.keys() - variables.keys():
-            patch.delenv(name)
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        patch.setenv("PATH", interpreters.search_path())
-        facts = facts_reader.load_facts(ROOT)
-        selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
-        cell = cell_lookup.find_cell(facts, SESSION, native_arch(), selected)
-        yield create_context(ROOT, facts, cell, (), sample.envs / SESSION.replace(".", "-"))
+    with in_this_process(sample, SESSION, env) as create:
+        yield create()
 
 
 def take(sample: Sample, place: str, **env: str) -> tuple[bool, str]:
@@ -160,6 +146,17 @@ def _client(environ: dict[str, str]) -> dict[str, str]:
         "aws_secret_access_key": environ["AWS_SECRET_ACCESS_KEY"],
         "region_name": environ["AWS_DEFAULT_REGION"],
     }
+
+
+@pytest.mark.parametrize("answer", ["not JSON", '[{"name": "no tag"}]', "[7]", '[{"tag_name": "v1"}]'])
+def test_a_server_that_is_no_github_is_left_out(taker: Sample, tmp_path: Path, answer: str) -> None:
+    page = tmp_path / "repos/me/wheels/releases"
+    page.parent.mkdir(parents=True)
+    page.write_text(answer)
+    with served(tmp_path) as port:
+        taken, said = take(taker, "github:me/wheels", GITHUB_API_URL=f"http://127.0.0.1:{port}")
+    assert not taken
+    assert "github:me/wheels is left out: " in said
 
 
 Edit = Callable[[Path], object]

@@ -1,13 +1,22 @@
 """A user's folder with the sample upstream fetched, for tests that run the real nox on it."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.commands import ROOT, environment, run
+from torchmill.build.context import BuildContext, create_context
+from torchmill.config import cell_lookup, facts_reader, selection
+from torchmill.core.paths import Layout
+from torchmill.host import interpreters
 from torchmill.host.native import native_arch
 
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -68,6 +77,23 @@ class Sample:
     def add_rule(self, text: str) -> None:
         with (self.configs / "packages" / "tinytorch.toml").open("a", encoding="utf-8") as file:
             file.write(f"\n[[rule]]\n{text}\n")
+
+
+@contextmanager
+def in_this_process(sample: Sample, session: str, env: Mapping[str, str]) -> Iterator[Callable[..., BuildContext]]:
+    """Let this process have a user's variables; yield what returns the context of a session, as the session does."""
+    variables = environment(sample.home, {**sample.env, **env})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - variables.keys():
+            patch.delenv(name)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", interpreters.search_path())
+        facts = facts_reader.load_facts(ROOT)
+        selected = selection.selected_release(facts, Layout.of_checkout(ROOT))
+        cell = cell_lookup.find_cell(facts, session, native_arch(), selected)
+        venv = sample.envs / session.replace(".", "-")
+        yield lambda *arguments: create_context(ROOT, facts, cell, arguments, venv)
 
 
 def fetched(folder: Path, upstream: Path, envs: Path, cache: Path | None = None) -> Sample:
