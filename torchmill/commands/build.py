@@ -27,7 +27,7 @@ from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
-from torchmill.plan.options import HELP, format_options
+from torchmill.plan.options import WHOLE_BUILD, format_options
 
 _NONE = Options()
 FETCH = "invoke fetch"
@@ -288,5 +288,5 @@ BUILD = TaskCommand(
     repeated=("cell", "python", "cuda", "gpu"),
     argument="cell",
     short_flags=False,
-    session_options=tuple(HELP),
+    session_options=WHOLE_BUILD,
 )

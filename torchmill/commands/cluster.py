@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
-from torchmill.plan.options import HELP, format_options
+from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _NONE = Options()
@@ -87,5 +87,5 @@ CLUSTER = TaskCommand(
     },
     argument="cell",
     required=True,
-    session_options=tuple(one for one in HELP if one not in {"shard", "parts", "until"}),
+    session_options=WHOLE_BUILD,
 )

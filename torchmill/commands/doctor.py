@@ -27,7 +27,7 @@ from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding
-from torchmill.plan.options import HELP
+from torchmill.plan.options import WHOLE_BUILD
 
 _NONE = Options()
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
@@ -181,5 +181,5 @@ DOCTOR = TaskCommand(
         "yes": "agree to all of them",
     },
     argument="build",
-    session_options=tuple(HELP),
+    session_options=WHOLE_BUILD,
 )

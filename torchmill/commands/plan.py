@@ -18,7 +18,7 @@ from torchmill.host.measurement import measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
-from torchmill.plan.options import HELP
+from torchmill.plan.options import WHOLE_BUILD
 
 _NONE = Options()
 
@@ -76,5 +76,5 @@ PLAN = TaskCommand(
     },
     argument="identifier",
     required=True,
-    session_options=tuple(HELP),
+    session_options=WHOLE_BUILD,
 )

@@ -43,6 +43,7 @@ HELP = {
     "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
     "it must hold, such as manylinux_2_28",
 }
+WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "until"})  # what tasks take of them
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
