@@ -32,8 +32,8 @@ def order_share(
     folder = tree.folder / "shard"
     costs = [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
     shards.write_order(folder / "order.json", shard, costs, {**about, "parts": str(parts)})
-    path = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
-    return {"PATH": path, shards.ORDER_VARIABLE: str(folder / "order.json")}
+    program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
+    return {**program, shards.ORDER_VARIABLE: str(folder / "order.json")}
 
 
 @contextlib.contextmanager

@@ -112,10 +112,11 @@ def write_order(file: Path, shard: Shard, costs: Sequence[tuple[str, float]], ab
     files.write_atomically(file, json.dumps({"number": shard.number, "count": shard.count, "costs": costs, **about}))
 
 
-def stand_in(folder: Path, path: str, configured: Path) -> str:
-    """Return PATH with a folder before it in which the program is ninja; a tree that is configured calls it, too.
+def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
+    """Return the variables by which builds take the program for ninja; a tree that is configured calls it, too.
 
-    `configured` is the text that CMake keeps there. Raises OSError where the folder cannot be written.
+    Its folder is the first of PATH. CMake looks into CMAKE_PREFIX_PATH before that, and torch's setup.py passes the
+    other variable on. `configured` is the text that CMake keeps there. Raises OSError where the folder cannot be written.
     """
     own = folder / "ninja"
     rest = os.pathsep.join(one for one in path.split(os.pathsep) if one != str(folder))
@@ -126,7 +127,7 @@ def stand_in(folder: Path, path: str, configured: Path) -> str:
         times, data = configured.stat(), configured.read_bytes()
         files.write_atomically(configured, _MAKE_PROGRAM.sub(lambda match: match[1] + os.fsencode(own), data))
         os.utime(configured, ns=(times.st_atime_ns, times.st_mtime_ns))  # else all would be configured again
-    return f"{folder}{os.pathsep}{rest}"
+    return {"PATH": f"{folder}{os.pathsep}{rest}", "CMAKE_MAKE_PROGRAM": str(own)}
 
 
 def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
