@@ -55,6 +55,10 @@ COMMANDS = {
         "torchmill.commands.cluster",
         "Write a job array for Slurm that compiles a cell in shares, and the job that makes its wheel.",
     ),
+    "shards": (
+        "torchmill.commands.shards",
+        "Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs.",
+    ),
     "arch": (
         "torchmill.commands.arch",
         "Say which GPUs, toolkits and releases go with compute capabilities.",
@@ -119,7 +123,7 @@ COMMANDS = {
 
 
 COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
-CELL_TASKS = {"build", "cluster", "doctor", "explain", "jobs", "plan"}  # whose argument names one
+CELL_TASKS = {"build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
 
 
 def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:

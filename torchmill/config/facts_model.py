@@ -88,6 +88,7 @@ class CostAssumptions:
     years: float  # by which a run that much older or newer counts for a third (1/e)
     serial_seconds: CostRange  # of every build in which one program runs: configure, link, pack, verify
     dependent_seconds: CostRange  # the same for a package that is built against another
+    share_seconds: CostRange  # of a share of a build, before it compiles: requirements, configure, generators
     job_seconds: CostRange  # that a CI job adds to its build
     spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries

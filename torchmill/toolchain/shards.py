@@ -115,8 +115,9 @@ def write_order(file: Path, shard: Shard, costs: Sequence[tuple[str, float]], ab
 def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     """Return the variables by which builds take the program for ninja; a tree that is configured calls it, too.
 
-    Its folder is the first of PATH. CMake looks into CMAKE_PREFIX_PATH before that, and torch's setup.py passes the
-    other variable on. `configured` is the text that CMake keeps there. Raises OSError where the folder cannot be written.
+    Its folder is the first of PATH. CMake looks into CMAKE_PREFIX_PATH before that, and torch's setup.py passes
+    the other variable on. `configured` is the text that CMake keeps there. Raises OSError where the folder cannot
+    be written.
     """
     own = folder / "ninja"
     rest = os.pathsep.join(one for one in path.split(os.pathsep) if one != str(folder))

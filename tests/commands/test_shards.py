@@ -1,0 +1,45 @@
+"""`invoke shards`: what it says of a build, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, run
+
+HOST = f"--host={ROOT}/tests/golden/hosts/debian-12.toml"
+
+
+def test_a_long_build_is_advised_to_be_shared(tmp_path: Path) -> None:
+    words = ("shards", "wheel-3.10-cu126", "--tag=v2.6.0", "--jobs=4", HOST)
+    done = run("invoke", *words, home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if "█" in line and line[0].isdecimal()]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64"]
+    assert "4 jobs at a time" in done.stdout
+    said = json.loads(run("invoke", *words, "--json", home=tmp_path).stdout)
+    assert f"`invoke cluster wheel-3.10-cu126 --shards {said['advised']}`" in done.stdout
+    assert [one["machines"] for one in said["builds"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert "of device code no single compile is known" in done.stdout
+
+
+def test_a_short_build_is_advised_to_stay_on_one_machine(tmp_path: Path) -> None:
+    done = run("invoke", "shards", "wheel-3.10-cpu", "--tag=v1.13.1", "--jobs=4", "--count=3", HOST, home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if "█" in line][:2] == ["1", "3"]
+    assert "one machine is cheaper: `nox -s wheel-3.10-cpu`" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["wheel-3.10-cpu", "--count=0"], 2, "--count 0: give a number from 1 to 1000"),
+        (["wheel-3.10-cpu", "--count=many"], 2, "--count many: give a number from 1 to 1000"),
+        (["wheel-3.10", "--tag=v1.13.1"], 4, "'wheel-3.10' names no build"),
+        (["wheel-3.10-cpu", "--jobs=0"], 2, "'0' is not a whole number from 1"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+    done = run("invoke", "shards", *words, home=tmp_path)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,100 @@
+"""`invoke shards`: how long a build takes on several machines, and what that costs."""
+
+from dataclasses import asdict, replace
+from json import dumps
+from pathlib import Path
+
+from torchmill.commands.command import TaskCommand
+from torchmill.config import cell_lookup, selection
+from torchmill.config.model import Facts, Options
+from torchmill.core import console
+from torchmill.core.errors import ConfigError
+from torchmill.core.paths import Layout
+from torchmill.host.description import load_host
+from torchmill.host.measurement import measure_host
+from torchmill.plan import estimate, shares
+from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.estimate import format_estimate
+from torchmill.plan.options import WHOLE_BUILD
+from torchmill.plan.shares import SharedBuild
+from torchmill.toolchain.shards import MOST_SHARDS
+
+_NONE = Options()
+_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+_WIDTH = 30  # columns of the longest bar
+
+
+def show_shards(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    cell: str,
+    count: str = "",
+    tag: str = "",
+    host: str = "",
+    json: bool = False,
+    options: Options = _NONE,
+) -> str:
+    """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
+    if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SHARDS):
+        raise ConfigError(f"--count {count}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
+    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
+    plan = compute_plan(facts, found, replace(machine, cores=options.jobs or machine.cores), options)
+    whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
+    if whole is None or facts.assumed is None:
+        raise ConfigError(f"{cell}: nothing like it was ever measured, so nothing can be foretold", code="not-measured")
+    longest = shares.longest_compile(facts, found.release)
+    counts = sorted({1, *([int(count)] if count else _COUNTS)})
+    builds = list(shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, counts))
+    advised = shares.advised_machines(builds)
+    if json:
+        rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
+        about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}
+        return dumps(about | {"builds": rows}, indent=1)
+    lines = [
+        f"{cell} of {found.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
+        "",
+        _table(builds),
+        "█ the shares  ░ the last build; queues, uploads and downloads come on top",
+        *([f"no share is shorter than the longest compile: {format_estimate(longest)}"] if longest else []),
+        *(["of device code no single compile is known: the longest may take longer"] if plan.toolkit else []),
+        "",
+        _advice(cell, builds[0], advised),
+    ]
+    return "\n".join(lines)
+
+
+def _table(builds: list[SharedBuild]) -> str:
+    headers = ("machines", "the wheel after", "machine time", "")
+    scale = _WIDTH / max(one.wall for one in builds)
+    rows = [
+        (
+            str(one.machines),
+            format_estimate(one.wall),
+            f"{format_estimate(one.machine_seconds)} ({one.machine_seconds / builds[0].machine_seconds:.1f})",
+            "█" * max(1, round(one.share * scale)) + "░" * round(one.finish * scale),
+        )
+        for one in builds
+    ]
+    return console.format_table(headers, rows)
+
+
+def _advice(cell: str, one: SharedBuild, advised: SharedBuild) -> str:
+    if advised.machines == 1:
+        return f"one machine is cheaper: `nox -s {cell}`"
+    count, cost = advised.machines, advised.machine_seconds / one.machine_seconds
+    sooner = f"{one.wall / advised.wall:.1f} times as soon for {cost:.1f} times the machine time"
+    return f"{count} machines: {sooner}; `invoke cluster {cell} --shards {count}`"
+
+
+SHARDS = TaskCommand(
+    show_shards,
+    {
+        "cell": "such as wheel-3.10-cu126",
+        "count": "the number of machines; default: 2, 4 … 64",
+        "tag": "the release; default: the selected one, else the newest that supports the cell",
+    },
+    argument="cell",
+    required=True,
+    session_options=WHOLE_BUILD,
+)
