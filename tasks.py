@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "cluster": (
         "torchmill.commands.cluster",
-        "Write a job array for Slurm that compiles a cell in shares, and the job that makes its wheel.",
+        "Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine.",
     ),
     "shards": (
         "torchmill.commands.shards",

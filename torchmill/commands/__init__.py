@@ -4,7 +4,7 @@ Only `noxfile.py` and `tasks.py` import it.
 
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - clean/: `invoke status` and `invoke clean`
-- cluster: `invoke cluster`: write the jobs that build a cell in shares on a cluster with Slurm
+- cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another engine
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the run
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with their fixes
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU

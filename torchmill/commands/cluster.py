@@ -1,10 +1,13 @@
-"""`invoke cluster`: write the jobs that build a cell in shares on a cluster with Slurm, and submit them."""
+"""`invoke cluster`: write the jobs that build a cell in shares, for Slurm or another engine; submit them to Slurm."""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from torchmill.build.context import require_source
@@ -13,14 +16,22 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
 from torchmill.core import files
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
-from torchmill.core.paths import CHECKOUT, Layout
+from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
-from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.plan.build_plan import PYPI
+from torchmill.plan.doctor.system import fetch_command
+from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _NONE = Options()
-_HERE = Path(__file__).parent
+_ENGINES = {  # the fewest and the most tasks of an array, and what has to be told
+    "slurm": (1, MOST_SHARDS, ()),
+    "gitlab": (2, 200, ("image",)),
+    "kubernetes": (1, MOST_SHARDS, ("image", "volume", "jobs", "memory")),
+    "aws-batch": (2, MOST_SHARDS, ("image", "volume", "queue", "jobs", "memory")),
+}
+_NAME = re.compile(r"[\w$][\w.:/@${}+-]*")  # of an image, a volume or a queue: what YAML and JSON take as it is
 
 
 def write_jobs(  # noqa: PLR0917 - every one is an option
@@ -29,51 +40,62 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     cell: str,
     shards: str = "8",
     tag: str = "",
+    engine: str = "slurm",
+    image: str = "",
+    volume: str = "",
+    queue: str = "",
     sbatch: str = "",
     submit: bool = False,
     options: Options = _NONE,
 ) -> str:
-    """Write a job array for Slurm that compiles a cell in shares, and the job that makes its wheel.
-
-    All nodes must see this checkout and the user's cache under the same paths.
-    """
-    if not (shards.isdecimal() and 1 <= int(shards) <= MOST_SHARDS):
-        raise ConfigError(f"--shards {shards}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
+    """Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine."""
+    named = {"image": image, "volume": volume, "queue": queue}
+    _check_options(engine, shards, {**named, "sbatch": sbatch, "submit": submit}, options)
     found = cell_lookup.find_cell(facts, cell, native_arch(), selection.selected_release(facts, layout, tag))
-    require_source(layout, facts, found)  # nodes may have no network
+    if engine == "slurm":
+        require_source(layout, facts, found)  # nodes may have no network
     if found.build.arch != native_arch():
         raise ImpossibleBuildError(f"{cell} is for another architecture than this machine's", code="not-native")
-    folder = layout.state / "cluster" / f"{found.release.tag}-{cell}"
-    words = {
-        "name": f"torchmill-{cell}",
-        "cell": cell,
-        "tag": cell_lookup.selecting_tag(facts, found.release),
-        "sources": str(layout.sources),
-        "checkout": str(CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root),
-        "home": str(layout.root),
-        "parts": str(folder / "parts"),
-    }
-    quoted = {name: shlex.quote(word) for name, word in words.items()}
-    quoted |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "options": shlex.join(format_options(options))}
-    shares, finish = folder / "shares.sh", folder / "finish.sh"
-    files.write_script(shares, _HERE / "slurm_task.sh", {**quoted, "log": f"{folder}/share-%a.log"})
-    files.write_script(finish, _HERE / "slurm_finish.sh", {**quoted, "log": f"{folder}/finish.log"})
-    more = shlex.split(sbatch)
-    array = ["sbatch", "--parsable", *more, f"--array=1-{shards}", str(shares)]
+    folder = layout.state / "cluster" / f"{found.release.tag}-{cell}" / engine
+    checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
+    paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
+    words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
+    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": fetch_command(facts, found)}
+    words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
+    words |= {"log": str(folder), "shards": str(int(shards)), "sbatch": shlex.join(shlex.split(sbatch))}
+    words |= {"jobs": str(options.jobs), "mib": str((options.memory or 0) >> 20)}
+    words |= {"options": (said := shlex.join(format_options(options))), "json_options": json.dumps(said)[1:-1]}
+    for template in (Path(__file__).parent / "engines" / engine).iterdir():
+        files.write_script(folder / template.name, template, words)
+    command = ["bash", str(folder / "submit.sh")]
     if not submit:
-        first, last = shlex.join(array), shlex.join([*more, str(finish)])
-        return f"shares=$({first})\nsbatch --dependency=afterany:$shares {last}\nlogs and parts: {folder}"
-    return "\n".join(_submit(array, ["sbatch", "--parsable", *more], finish, folder))
+        return f"written: {folder}\n{shlex.join(command)}"
+    capture(["sbatch", "--version"])  # HostError where it is missing
+    return capture(command).rstrip()
 
 
-def _submit(array: Sequence[str], command: Sequence[str], finish: Path, folder: Path) -> list[str]:
-    """Submit both jobs: the second begins when all shares have ended, well or not. Raises CommandError, HostError."""
-    shares = capture(array).strip().partition(";")[0]
-    last = capture([*command, f"--dependency=afterany:{shares}", str(finish)]).strip().partition(";")[0]
-    return [
-        f"submitted: {shares} (the shares), {last} (the wheel, when they have ended)",
-        f"logs and parts: {folder}; `squeue -j {shares},{last}` shows them, `scancel {shares} {last}` ends them",
-    ]
+def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:
+    """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
+    if engine not in _ENGINES:
+        near = "".join(f"; did you mean {one}?" for one in get_close_matches(engine, _ENGINES, 1))
+        raise ConfigError(f"unknown engine '{engine}': choose from {', '.join(_ENGINES)}{near}", code="unknown-engine")
+    least, most, needed = _ENGINES[engine]
+    if not (shards.isdecimal() and least <= int(shards) <= most):
+        raise ConfigError(f"--shards {shards}: give a number from {least} to {most}", code="invalid-shard")
+    for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
+        hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
+        raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
+    every = {**told, "jobs": options.jobs, "memory": options.memory}
+    for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
+        why = {**CLUSTER.help, **HELP}[name]
+        raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
+    if needed and (options.patches or options.torch not in {None, PYPI} or "\n" in "".join(format_options(options))):
+        why = "its containers have no --patch and no --torch of this machine, and options of one line"
+        raise ConfigError(f"--engine {engine}: {why}", code="option-of-another-engine")
+    try:
+        shlex.split(str(told["sbatch"]))
+    except ValueError as error:
+        raise ConfigError(f"--sbatch {told['sbatch']}: {str(error).lower()}", code="invalid-option") from None
 
 
 CLUSTER = TaskCommand(
@@ -82,8 +104,12 @@ CLUSTER = TaskCommand(
         "cell": "such as wheel-3.10-cu126",
         "shards": "how many shares; default: 8",
         "tag": "the release; default: the selected one",
+        "engine": "slurm (default), gitlab, kubernetes or aws-batch",
+        "image": "the containers' image, made by `invoke image --kind builder` (not for slurm)",
+        "volume": "what all containers share: a PersistentVolumeClaim, or the ID of a file system of EFS",
+        "queue": "the job queue of aws-batch",
         "sbatch": "options for sbatch, such as '--cpus-per-task=16 --mem=64G --time=4:00:00'",
-        "submit": "submit the jobs; default: print how",
+        "submit": "submit the jobs to Slurm; default: print how",
     },
     argument="cell",
     required=True,

@@ -1,9 +1,9 @@
 #!/bin/bash
 #SBATCH --job-name=@name@
-#SBATCH --output=@log@
+#SBATCH --output=@log@/finish.log
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: builds @cell@ of all that the shares compiled.
 set -eu
 export TORCHMILL_TAG=@tag@ TORCHMILL_HOME=@home@
 cd @checkout@
-exec @nox@ -s @cell@ -- --parts @parts@ @options@
+exec @nox@ -s @cell@ -- --parts @folder@/parts @options@

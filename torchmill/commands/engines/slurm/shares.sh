@@ -1,6 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=@name@
-#SBATCH --output=@log@
+#SBATCH --output=@log@/share-%a.log
 #SBATCH --signal=B:TERM@120
 # Written by `invoke cluster`: compiles share $SLURM_ARRAY_TASK_ID of @cell@, on this node's own disk.
 set -eu
@@ -11,7 +11,7 @@ mkdir -p "$TORCHMILL_HOME/.torchmill"
 ln -sfn @sources@ "$TORCHMILL_HOME/.torchmill/sources"
 trap 'rm -rf "$TORCHMILL_HOME"' EXIT
 cd @checkout@
-@nox@ -s @cell@ -- --shard auto --parts @parts@ @options@ & # bash hears of Slurm's signal only while it waits
+@nox@ -s @cell@ -- --shard auto --parts @folder@/parts @options@ & # bash hears of Slurm's signal only while it waits
 build=$!
 trap 'kill -TERM $build' TERM
 wait $build || { code=$?; wait $build || true; exit $code; }

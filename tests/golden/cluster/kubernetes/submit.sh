@@ -1,0 +1,13 @@
+#!/bin/bash
+# Written by `invoke cluster`: makes both jobs, and lets the wheel's begin when all shares have ended, well or not.
+set -eu
+jobs=${0%/*}/jobs.yaml
+kubectl delete --ignore-not-found --filename "$jobs"
+kubectl create --filename "$jobs"
+while
+    ended=$(kubectl get job torchmill-wheel-3-10-cpu-shares --output 'jsonpath={.status.conditions[?(@.status=="True")].type}') || exit
+    [[ ! $ended =~ (Complete|Failed)( |$) ]]
+do
+    sleep 30
+done
+kubectl patch job torchmill-wheel-3-10-cpu-wheel --patch '{"spec": {"suspend": false}}'
