@@ -18,6 +18,8 @@ import jq  # type: ignore[import-not-found]
 import pytest
 import yaml
 
+from tests.support.hosted_runner import read
+
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())
 TEMPLATE = ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"  # of `torchmill init`
@@ -328,9 +330,9 @@ def test_what_is_no_number_of_shares_is_refused(shards: str) -> None:
 def test_a_call_gives_what_the_called_workflow_takes(path: Path) -> None:
     for job in parsed(path)["jobs"].values():
         if "uses" in job:
-            called = parsed(ROOT / ".github" / "workflows" / job["uses"].partition("/workflows/")[2].partition("@")[0])
-            inputs = (called[True]["workflow_call"] or {}).get("inputs", {})  # YAML 1.1 reads "on" as a boolean
-            needed = {name for name, one in inputs.items() if one.get("required")}
+            called = read(ROOT / ".github" / "workflows" / job["uses"].partition("/workflows/")[2].partition("@")[0])
+            inputs = (called["on"]["workflow_call"] or {}).get("inputs", {})
+            needed = {name for name, one in inputs.items() if one.get("required") == "true"}
             assert needed <= job.get("with", {}).keys() <= inputs.keys()
 
 

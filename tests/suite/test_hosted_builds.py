@@ -57,15 +57,11 @@ def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels
 def test_where_no_job_goes_on_a_build_whose_time_is_up_has_failed(github: HostedRunner) -> None:
     before = len(github.machines)
     github.meet = lambda _: {"until": "1s"}
-    given = {
-        "runner": "r",
-        "tag": "v1.0.0",
-        "sessions": f"wheel-{THIS}-cpu",
-        "shares": "[1]",
-        "cache": "",
-        "save": True,
-    }
-    assert github.run_workflow("build-cell.yml", relays=0, **given).result == "failure"
+    ran = github.run_workflow(
+        "build-cell.yml", runner="r", tag="v1.0.0", sessions=f"wheel-{THIS}-cpu", shares="[1]", relays=0, cache="",
+        save=True,
+    )  # fmt: skip
+    assert ran.result == "failure"
     assert github.machines[before:] == ["build/build"]
 
 
