@@ -40,7 +40,7 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         arch=arch,
         system=native.native_system(),
         cores=limits.measure_cores(environ=environ).count,
-        memory=limits.measure_memory(environ=environ).bytes,
+        memory=limits.measure_memory(environ=environ).available,
         disk=None,
         glibc=_glibc(),
         translated=translated,

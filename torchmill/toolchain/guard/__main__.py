@@ -55,7 +55,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     pool = TokenPool(Path(command.folder))
     scheduler = UnitScheduler(UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record)
     probe = MemoryProbe(
-        lambda used: meter.memory(used).bytes, command.memory, lambda: command.cores or meter.cores().count
+        lambda used: meter.memory(used).available, command.memory, lambda: command.cores or meter.cores().count
     )
     server = GuardServer(listening, starter, scheduler, probe, _open_files() - SPARE)
     recorder.announce_ready()
