@@ -16,11 +16,10 @@ from pathlib import Path
 
 from torchmill.core import process
 from torchmill.host.limits import LimitMeter
-from torchmill.toolchain.guard.command import GATE, GuardCommand, GuardStarter, parse_command
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
-from torchmill.toolchain.guard.server import GuardRecorder, GuardServer
+from torchmill.toolchain.guard.server import GATE, GuardCommand, GuardRecorder, GuardServer, GuardStarter, parse_command
 from torchmill.toolchain.guard.timeline import TimelineEvent
 from torchmill.toolchain.guard.units import listen
 
