@@ -23,7 +23,7 @@ from torchmill.config.model import Facts, Launch, Options
 from torchmill.core import process
 from torchmill.toolchain.compiler_cache import CompilerCache
 from torchmill.toolchain.guard import compiler_gate
-from torchmill.toolchain.guard.command import GATE
+from torchmill.toolchain.guard.server import GATE
 from torchmill.toolchain.guard.session import GuardedBuild
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 from torchmill.wheel.statement import compose_statement

@@ -121,5 +121,5 @@ def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
 
 def test_this_machine_is_measured() -> None:
     measured = jobs.measure_budget((), Options(jobs=3, memory=2**20))
-    assert measured.allowed.bytes <= 2**20
+    assert measured.allowed.available <= 2**20
     assert measured.cores.count == 3

@@ -266,7 +266,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "packages/tiny-scatter.toml",
             'version = "1.0"',
             'version = "one"',
-            "release 1: 'one' is not a valid version (PEP 440)",
+            "release 1: 'version' is 'one', expected a version",
         ),
         (
             "packages/tiny-scatter.toml",
@@ -316,7 +316,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "images.toml",
             'version = "0.9"',
             'version = "new"',
-            "images.toml: uv: 'new' is not a valid version",
+            "images.toml: uv: 'version' is 'new', expected a version",
         ),
         ("conda.toml", '["a"]', '["A"]', "'A' is written 'a' here"),
         (
@@ -411,10 +411,8 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
 
 
 def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
-    assert shipped.linking is not None
     versions = {name: {one.version for one in all_} for name, all_ in shipped.releases.items()}
     assert [run.source for run in shipped.runs if run.release not in versions[run.package]] == []
-    assert [one.source for one in shipped.linking.reports if one.release not in versions["torch"]] == []
     assert all(run.source and run.machine for run in shipped.runs)
 
 

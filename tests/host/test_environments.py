@@ -21,7 +21,7 @@ from torchmill.host.environments import (
 INTERPRETER = """\
 #!/bin/sh
 # stands for an interpreter: python -m venv --clear FOLDER
-rm -rf "$4" && mkdir -p "$4/bin" && touch "$4/pyvenv.cfg" && ln -s /bin/true "$4/bin/python"
+rm -rf "$4" && mkdir -p "$4/bin" && touch "$4/pyvenv.cfg" && ln -s /bin/echo "$4/bin/python"
 """
 
 
@@ -73,7 +73,7 @@ def fresh(venv: Path, names: str) -> Path:
     for name in names.split():
         (packages / name).mkdir(parents=True)
     (venv / "bin").mkdir()
-    (venv / "bin/python").symlink_to("/bin/true")  # for which pip works
+    (venv / "bin/python").symlink_to("/bin/echo")  # for which pip works
     return packages
 
 
@@ -86,7 +86,7 @@ def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path
         (tmp_path / "venv/bin/python").symlink_to(pip)
         provide_environment(tmp_path / "venv", interpreter, "a", lambda *_: None)
         assert not packages.exists()
-        assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/true")
+        assert (tmp_path / "venv/bin/python").readlink() == Path("/bin/echo")
 
 
 @pytest.mark.parametrize("spoil", ["remove", "empty", "overwrite", "add"])

@@ -24,7 +24,7 @@ from tests.support.kernel_tree import (
     tree,
 )
 from torchmill.host import limits
-from torchmill.host.limits import CoreBound, CpuQuota, LimitMeter, LimitReading, MemoryBound
+from torchmill.host.limits import CpuQuota, LimitMeter, LimitReading
 
 
 def test_the_tightest_reading_wins_and_is_named() -> None:
@@ -32,12 +32,18 @@ def test_the_tightest_reading_wins_and_is_named() -> None:
         LimitReading("roomy", 8 * GIB),
         LimitReading("tight", 6 * GIB, used=5 * GIB, reclaimable=2 * GIB),
     ]
-    assert limits.tightest_memory(readings) == MemoryBound(3 * GIB, "tight")
+    tightest = min(readings, key=limits.tightness)
+    assert bound(tightest) == (3 * GIB, "tight")
 
 
 @pytest.mark.parametrize(("cores", "count"), [(0.2, 1), (1.0, 1), (1.5, 2), (8.0, 8)])
 def test_a_begun_processor_counts(cores: float, count: int) -> None:
-    assert limits.tightest_quota([CpuQuota("all", 64), CpuQuota("quota", cores)]) == CoreBound(count, "quota")
+    tightest = min([CpuQuota("all", 64), CpuQuota("quota", cores)], key=limits.tightness)
+    assert (tightest.count, tightest.source) == (count, "quota")
+
+
+def bound(reading: LimitReading) -> tuple[int, str]:
+    return reading.available, reading.source
 
 
 class Clock:
@@ -53,9 +59,9 @@ class Clock:
 def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
     root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "a/memory.current": 0, "a/cpu.max": "50000 100000"})
     meter = LimitMeter(root, {}, Clock())
-    assert (meter.memory().bytes, meter.cores().count) == (2 * MIB, 1)
+    assert (meter.memory().available, meter.cores().count) == (2 * MIB, 1)
     (root / V2 / "a/memory.current").write_text(str(MIB))
-    assert meter.memory() == MemoryBound(MIB, str(root / V2 / "a/memory.max"))
+    assert bound(meter.memory()) == (MIB, str(root / V2 / "a/memory.max"))
     (root / V2 / "a/memory.max").write_text("max")
     (root / V2 / "a/cpu.max").write_text("max 100000")
     assert meter.memory().source == "physical memory"
@@ -65,10 +71,10 @@ def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
 def test_a_group_that_vanishes_is_found_anew(tmp_path: Path) -> None:
     root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "b/memory.max": MIB})
     meter = LimitMeter(root, {}, Clock())
-    assert meter.memory().bytes == 2 * MIB
+    assert meter.memory().available == 2 * MIB
     (root / V2 / "a/memory.max").unlink()
     (root / "proc/self/cgroup").write_text("0::/b")
-    assert meter.memory() == MemoryBound(MIB, str(root / V2 / "b/memory.max"))
+    assert bound(meter.memory()) == (MIB, str(root / V2 / "b/memory.max"))
     (root / V2 / "b/memory.max").unlink()
     assert meter.memory().source == "physical memory"
 
@@ -76,33 +82,33 @@ def test_a_group_that_vanishes_is_found_anew(tmp_path: Path) -> None:
 def test_a_process_that_is_moved_is_followed_in_a_while(tmp_path: Path) -> None:
     root, clock = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "b/memory.max": MIB}), Clock()
     meter = LimitMeter(root, {}, clock)
-    assert meter.memory().bytes == 2 * MIB
+    assert meter.memory().available == 2 * MIB
     (root / "proc/self/cgroup").write_text("0::/b")
     clock.now += limits.KEPT_SECONDS / 2
-    assert meter.memory().bytes == 2 * MIB
+    assert meter.memory().available == 2 * MIB
     clock.now += limits.KEPT_SECONDS
-    assert meter.memory().bytes == MIB
+    assert meter.memory().available == MIB
 
 
 def test_a_limit_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "memory.max/of": "a folder"})
-    assert LimitMeter(root, {}).memory().bytes == 2 * MIB
+    assert LimitMeter(root, {}).memory().available == 2 * MIB
 
 
 def test_slurm_grants_are_limits(tmp_path: Path) -> None:
     granted = {"SLURM_MEM_PER_NODE": "64", "SLURM_CPUS_ON_NODE": "1"}
-    assert limits.measure_memory(tmp_path, granted) == MemoryBound(64 * MIB, "SLURM_MEM_PER_NODE")
+    assert bound(limits.measure_memory(tmp_path, granted)) == (64 * MIB, "SLURM_MEM_PER_NODE")
     assert limits.measure_cores(tmp_path, granted).count == 1
     per_cpu = {"SLURM_MEM_PER_CPU": "32", "SLURM_CPUS_ON_NODE": "2"}
-    assert limits.measure_memory(tmp_path, per_cpu) == MemoryBound(64 * MIB, "SLURM_MEM_PER_CPU")
+    assert bound(limits.measure_memory(tmp_path, per_cpu)) == (64 * MIB, "SLURM_MEM_PER_CPU")
     per_gpu = {"SLURM_MEM_PER_GPU": "32", "SLURM_GPUS_ON_NODE": "3"}
-    assert limits.measure_memory(tmp_path, per_gpu) == MemoryBound(96 * MIB, "SLURM_MEM_PER_GPU")
+    assert bound(limits.measure_memory(tmp_path, per_gpu)) == (96 * MIB, "SLURM_MEM_PER_GPU")
 
 
 def test_grants_that_nobody_measures_are_used_up_by_the_children(tmp_path: Path) -> None:
     meter = LimitMeter(tmp_path, {"SLURM_MEM_PER_NODE": "64"})
-    assert meter.memory(used=24 * MIB) == MemoryBound(40 * MIB, "SLURM_MEM_PER_NODE")
-    assert meter.memory(used=99 * MIB).bytes == 0
+    assert bound(meter.memory(used=24 * MIB)) == (40 * MIB, "SLURM_MEM_PER_NODE")
+    assert meter.memory(used=99 * MIB).available == 0
 
 
 @pytest.mark.parametrize(
@@ -121,11 +127,13 @@ def test_what_is_no_grant_is_no_limit(tmp_path: Path, environ: dict[str, str]) -
 
 
 def test_this_machine_has_something_to_give() -> None:
-    assert 0 < limits.measure_memory().bytes <= psutil.virtual_memory().total
+    assert 0 < limits.measure_memory().available <= psutil.virtual_memory().total
     assert 1 <= limits.measure_cores().count <= (os.cpu_count() or 1)
 
 
-MEASURE = "from torchmill.host import limits; seen = limits.measure_memory(environ={});print(seen.bytes, seen.source)"
+MEASURE = (
+    "from torchmill.host import limits; seen = limits.measure_memory(environ={});print(seen.available, seen.source)"
+)
 
 ROOT = Path(__file__).parents[2]
 

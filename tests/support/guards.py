@@ -16,8 +16,7 @@ from typing import Self
 
 import psutil
 
-from torchmill.toolchain.guard.command import GuardCommand
-from torchmill.toolchain.guard.server import READY
+from torchmill.toolchain.guard.server import READY, GuardCommand
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, parse_record
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ import pytest
 from tests.support.guards import MIB, ROOT, SOON, Gate, Guard, orders, until
 from torchmill.core.units import format_bytes
 from torchmill.toolchain.guard import units
-from torchmill.toolchain.guard.command import parse_command as parse_orders
 from torchmill.toolchain.guard.compiler_gate import gate_program
 from torchmill.toolchain.guard.expectations import MeasuredNeed, NeedHistory
+from torchmill.toolchain.guard.server import parse_command as parse_orders
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 
 # Starts a guard, tells it its orders, and sleeps: the part of nox in a build that is killed.

@@ -12,16 +12,18 @@ import pytest
 from tests.support.recorded import GIB, moment, ran, small
 from torchmill.config.model import KnownUnit
 from torchmill.toolchain.guard import server
-from torchmill.toolchain.guard.command import GuardCommand, GuardStarter, parse_command
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
 from torchmill.toolchain.guard.server import (
     BUFFERED_BYTES,
     READY,
+    GuardCommand,
     GuardRecorder,
     GuardServer,
+    GuardStarter,
     NonblockingPipe,
+    parse_command,
 )
 from torchmill.toolchain.guard.timeline import (
     MOMENT_SHARE,

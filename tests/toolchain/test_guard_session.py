@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.guards import until
 from torchmill.core.process import find_by_variable
-from torchmill.toolchain.guard.command import GATE
+from torchmill.toolchain.guard.server import GATE
 from torchmill.toolchain.guard.session import LISTED_PER_KIND, GuardedBuild, GuardSite, guard_build
 from torchmill.toolchain.guard.timeline import UnitRun, parse_record
 

@@ -22,7 +22,7 @@ from torchmill.core import process
 from torchmill.core.stat_cache import StatCache
 from torchmill.toolchain import compiler_cache, remote_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache
-from torchmill.toolchain.guard.command import GATE
+from torchmill.toolchain.guard.server import GATE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gate")
 

@@ -331,7 +331,7 @@ def _outcomes(
             shutil.copytree(source / tests.folder, folder / tests.folder, symlinks=True)
             with suppress(FileNotFoundError):
                 shutil.copy2(source / "pytest.ini", folder)
-            memory = int(limits.measure_memory().bytes * MEMORY_SHARE / workers)
+            memory = int(limits.measure_memory().available * MEMORY_SHARE / workers)
             with show_progress() as display:
                 bar = display.task(f"upstream's tests on {one.title}")
                 found_outcomes = UpstreamRun(python, folder, tests, memory, log, bar).outcomes(workers)

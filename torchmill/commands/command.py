@@ -9,6 +9,7 @@ from torchmill.core.dataclass import dataclass
 SHARED_HELP = {
     "json": "print JSON",
     "host": "a TOML file that describes another machine",
+    "tag": "the release; default: the selected one",
 }  # of several tasks' options
 
 

@@ -175,7 +175,6 @@ DOCTOR = TaskCommand(
     show_examination,
     {
         "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
-        "tag": "the release; default: the selected one",
         "save": "write what this machine has to a TOML file, to be examined elsewhere",
         "fix": "run the fixes that are commands, once you agree",
         "yes": "agree to all of them",

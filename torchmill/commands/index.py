@@ -151,7 +151,6 @@ INDEX = TaskCommand(
         "replace": "replace the wheels of a version that are indexed already; may be repeated",
         "manifest": "the manifests, too, by which TORCHMILL_WHEELS finds a wheel; they name folders of this machine",
         "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
-        "json": "print JSON",
     },
     repeated=("dist", "yank", "unyank", "replace"),
     short_flags=False,

@@ -42,30 +42,33 @@ class Budget:
     system: str  # "linux", "macos", "windows"
 
     @property
-    def allowed(self) -> limits.MemoryBound:
-        """Return the memory that all compilers together may have, and what says so."""
-        return limits.tightest_memory(self.memory)
+    def allowed(self) -> LimitReading:
+        """Return what limits the memory of all compilers together."""
+        return min(self.memory, key=limits.tightness)
 
     @property
-    def cores(self) -> limits.CoreBound:
-        """Return the processors that are kept busy, and what says so."""
-        if self.asked:
-            return limits.CoreBound(self.asked, "--jobs")
-        return limits.tightest_quota(self.processors)
+    def cores(self) -> CpuQuota:
+        """Return what limits the processors that are kept busy."""
+        return CpuQuota("--jobs", self.asked) if self.asked else min(self.processors, key=limits.tightness)
 
     def unguarded(self, demand: CompileDemand) -> JobCount:
         """Return how many compilers run at a time without a guard."""
-        cores = limits.tightest_quota(self.processors).count
-        return count_jobs(cores, self.allowed.bytes, int(demand.largest.high), self.asked)
+        cores = min(self.processors, key=limits.tightness).count
+        return count_jobs(cores, self.allowed.available, int(demand.largest.high), self.asked)
 
     @property
     def slots(self) -> int:
         """Return how many compilers may be started under the guard, most of them waiting."""
-        return guarded_slots(self.cores.count, self.allowed.bytes)
+        return guarded_slots(self.cores.count, self.allowed.available)
 
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON-ready data."""
-        allowed = {"memory": asdict(self.allowed), "processors": asdict(self.cores), "slots": self.slots}
+        memory, processors = self.allowed, self.cores
+        allowed = {
+            "memory": {"bytes": memory.available, "source": memory.source},
+            "processors": {"count": processors.count, "source": processors.source},
+            "slots": self.slots,
+        }
         return {
             "memory": [asdict(one) | {"available": one.available} for one in self.memory],
             "memory_of_one_process": [{"source": one.source, "limit": one.limit} for one in self.of_one],
@@ -92,7 +95,7 @@ class Budget:
         processors += [("--jobs", str(self.asked))] if self.asked else []
         follows = [
             ("processors kept busy", str(self.cores.count)),
-            ("memory for all compilers together", format_bytes(self.allowed.bytes)),
+            ("memory for all compilers together", format_bytes(self.allowed.available)),
             ("compilers that may be started, most of them waiting", str(self.slots)),
         ]
         builds = [
@@ -166,7 +169,7 @@ def _warnings(budget: Budget) -> Iterator[str]:
         return
     hungriest = max(budget.demands, key=lambda one: one.largest.high)
     need = f"the largest compiles of {hungriest.builds} take up to {format_bytes(hungriest.largest.high)}"
-    if hungriest.largest.high > budget.allowed.bytes:
+    if hungriest.largest.high > budget.allowed.available:
         yield f"{need}, more than there is: such a one is built alone, and may fail even then"
     for one in budget.of_one:
         if hungriest.largest.high > one.limit:

@@ -145,7 +145,6 @@ def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
 MATRIX = TaskCommand(
     show_matrix,
     {
-        "tag": "the release; default: the selected one",
         "arch": "for this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows); default: the one here",
         "package": "this package: torch, torchvision, torchaudio (or vision, audio); default: torch",
         "all_": "every package for every machine, as --json does",
@@ -158,7 +157,6 @@ EXPLAIN = TaskCommand(
     explain_cell_name,
     {
         "identifier": "such as wheel-3.12-cpu",
-        "tag": "the release",
     },
     argument="identifier",
     required=True,

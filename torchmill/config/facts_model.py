@@ -18,6 +18,7 @@ ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparse
 
 
 # Texts of a certain form: the reader of facts refuses any other.
+VersionText = str  # of PEP 440
 Commit = str  # 40 hexadecimal digits
 Pythons = tuple[str, ...]  # "3.10", "3.13t"
 PlatformTemplate = str  # with {glibc} and {macos}
@@ -120,18 +121,6 @@ class CodeCompression:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkReport:
-    """A build of which is known whether its link overflowed."""
-
-    release: str
-    cuda: str
-    capabilities: str
-    variables: Mapping[str, str]
-    overflowed: bool
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class LinkFacts:
     """What the prediction of a relocation overflow stands on."""
 
@@ -141,7 +130,6 @@ class LinkFacts:
     official_compression: Mapping[str, SpecifierSet] = no_entries()  # flag -> toolkits
     static: tuple[StaticLibrary, ...] = ()
     compression: tuple[CodeCompression, ...] = ()
-    reports: tuple[LinkReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

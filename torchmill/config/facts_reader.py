@@ -41,11 +41,13 @@ from torchmill.config.model import (
     Rule,
     Toolkit,
 )
-from torchmill.config.toml_reader import TomlTable, read_toml, remembering, version_key
+from torchmill.config.toml_reader import TomlTable, read_toml, version_key
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder
+from torchmill.core.stat_cache import StatCache
 
 T = TypeVar("T")
+_SAID_ONCE = ("date", "commit", "built_from", "wheels", "explained")  # of a release that pairs with several torch
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 PROVIDERS = ("conda", "debian", "pypi")  # in the order in which they are asked
 
@@ -123,12 +125,15 @@ def load_facts(root: Path) -> Facts:
 
     What the files hold is remembered in the user's cache. Raises ConfigError as `read_facts` does.
     """
-    with remembering(Layout.of_checkout(root).facts_cache):
-        return read_facts(facts_folder(root))
+    cache = StatCache(Layout.of_checkout(root).facts_cache)
+    try:
+        return read_facts(facts_folder(root), cache)
+    finally:
+        cache.save()
 
 
-def read_facts(folder: Path) -> Facts:
-    """Read the facts in `folder`.
+def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
+    """Read the facts in `folder`; `cache` remembers what files hold.
 
     Raises ConfigError with one line for each problem found.
     """
@@ -136,13 +141,13 @@ def read_facts(folder: Path) -> Facts:
     opened: list[TomlTable] = []
 
     def file(name: str, *, required: bool = False) -> TomlTable:
-        opened.append(read_toml(folder / f"{name}.toml", problems, required=required))
+        opened.append(read_toml(folder / f"{name}.toml", problems, required=required, cache=cache))
         return opened[-1]
 
     packages = {
         package.name: package
         for path in sorted((folder / "packages").glob("*.toml"))
-        for package in (read_package(path, problems),)
+        for package in (read_package(path, problems, cache),)
     }
     if not packages:
         problems.append(f"{folder} holds no packages/*.toml")
@@ -150,7 +155,7 @@ def read_facts(folder: Path) -> Facts:
     gpus = file("gpus")
     facts = Facts(
         packages,
-        read_releases(folder / "releases", packages, problems),
+        read_releases(folder / "releases", packages, problems, cache),
         tuple(_toolkits(file("toolkits", required=True))),
         {arch.name: arch for arch in _named(file("arches", required=True), Arch)},
         folder / "patches",
@@ -213,9 +218,9 @@ def _misnamed(facts: Facts, package: Package) -> Iterator[str]:
             yield f"{package.name}.toml: 'session' is '{package.session}', which is that of {other.name}"
 
 
-def read_package(path: Path, problems: list[str]) -> Package:
+def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
     """Read what is known of a package in all its releases."""
-    file = read_toml(path, problems)
+    file = read_toml(path, problems, cache=cache)
     off = file.table("off_spelling")
     debian = file.table("debian")
     found = file.read(
@@ -248,12 +253,14 @@ def _edition(table: TomlTable) -> Edition:
     return table.read(Edition, version=table.version("version"))
 
 
-def read_releases(folder: Path, packages: Mapping[str, Package], problems: list[str]) -> dict[str, tuple[Release, ...]]:
+def read_releases(
+    folder: Path, packages: Mapping[str, Package], problems: list[str], cache: StatCache | None
+) -> dict[str, tuple[Release, ...]]:
     """Read every release file: the base package's table first, its dependents after it."""
     found: dict[str, list[Release]] = {name: [] for name in packages}
     in_order = sorted(packages.values(), key=lambda package: package.after is not None)
     for path in sorted(folder.glob("*.toml")):
-        file = read_toml(path, problems)
+        file = read_toml(path, problems, cache=cache)
         base: Release | None = None
         for package in in_order:
             if package.name in file.data:
@@ -312,16 +319,8 @@ def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
     completed = []
     for release in releases:
         first = found.setdefault(release.version, release)
-        completed.append(
-            replace(
-                release,
-                date=release.date or first.date,
-                commit=release.commit or first.commit,
-                built_from=release.built_from or first.built_from,
-                wheels=release.wheels or first.wheels,
-                explained=release.explained or first.explained,
-            )
-        )
+        said = {name: getattr(release, name) or getattr(first, name) for name in _SAID_ONCE}
+        completed.append(replace(release, **said))
     return tuple(completed)
 
 

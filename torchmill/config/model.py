@@ -24,6 +24,7 @@ from torchmill.config.facts_model import (
     ToolkitSource,
     VariantTemplate,
     VersionTemplate,
+    VersionText,
 )
 from torchmill.core.dataclass import dataclass, no_entries
 from torchmill.core.units import Bytes
@@ -358,9 +359,9 @@ class Host:
     arch: str
     system: str
     cores: int  # that this process may use
-    memory: int  # bytes that this process may use
-    disk: int | None = None  # free bytes where builds happen
-    glibc: str | None = None  # "2.36"; None: not Linux, or another C library
+    memory: Bytes  # that this process may use
+    disk: Bytes | None = None  # free where builds happen
+    glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
     complete: bool = False  # what is not named below is not there; else it is only not known
     translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
     compiler: Compiler | None = None  # that a build would use: CXX, or the default; None: there is none
@@ -381,8 +382,8 @@ class Host:
     headless_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, without Python.h
     translated_interpreters: Mapping[str, str] = no_entries()  # "3.10" -> path, made for another machine
     processor: tuple[str, ...] = ()  # what it can do, as Linux calls it: "avx2"; none: not known
-    driver: str | None = None  # of the GPU, as its library says it: "535.104.05"
-    kernel_driver: str | None = None  # as the running kernel says it
+    driver: VersionText | None = None  # of the GPU, as its library says it: "535.104.05"
+    kernel_driver: VersionText | None = None  # as the running kernel says it
     compat: tuple[str, ...] = ()  # folders of CUDA's forward-compatibility libraries that the loader searches
     gpus: tuple[Gpu, ...] = ()
     rooms: tuple[DiskSpace, ...] = ()  # the disks of one build, where they were looked at

@@ -207,31 +207,19 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
 
     Raises BusyError that names the first which somebody else holds, PermissionError for one of another user.
     """
-    with contextlib.ExitStack() as stack:
-        for lock in dict.fromkeys(locks):
-            if lock.parent.is_dir():
-                stack.enter_context(_hold_each(lock))
-        yield
-
-
-@contextlib.contextmanager
-def _hold_each(lock: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    held = FileLock(lock, timeout=DELETE_GRACE_SECONDS)
-    try:
-        held.acquire()
-    except PermissionError:
-        raise
-    except (Timeout, OSError) as error:
-        if getattr(error, "errno", None) in _DISK_FULL and not lock.exists():
-            yield  # where no lock can be made, nobody has one, and here room is wanted
-            return
-        raise BusyError(str(lock), code="locked") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        for lock in (one for one in dict.fromkeys(locks) if one.parent.is_dir()):
+            try:
+                stack.enter_context(FileLock(lock, timeout=DELETE_GRACE_SECONDS))
+            except PermissionError:
+                raise
+            except (Timeout, OSError) as error:
+                # where a full disk takes no lock, nobody has one, and here room is wanted
+                if getattr(error, "errno", None) not in _DISK_FULL or lock.exists():
+                    raise BusyError(str(lock), code="locked") from None
         yield
-    finally:
-        held.release()
 
 
 def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:

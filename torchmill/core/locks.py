@@ -6,13 +6,10 @@ A folder's lock is never removed, whatever else is: all who open it must mean th
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 LOCK_FILE = "lock"
 HOLDER_FILE = "holder"  # says who took the folder last; its time says when
@@ -20,15 +17,13 @@ POLL_SECONDS = 0.2  # seconds between two tries of who waits
 SHORT_WAIT_SECONDS = 1.0  # seconds within which who only looks at a folder has let go of it
 
 
-@contextlib.contextmanager
-def hold_lock(folder: Path, what: str) -> Iterator[None]:
+def hold_lock(folder: Path, what: str) -> AbstractContextManager[None]:
     """Hold the folder for this process alone.
 
     Raises BusyError when another run holds it.
     """
     message = f"{what} is being built by another run: wait for it, or stop it"
-    with hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked"):
-        yield
+    return hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked")
 
 
 @contextlib.contextmanager
@@ -37,10 +32,8 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
     lock = _try_lock(folder, seconds)
     if lock is None:
         raise BusyError(message, code=code)
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -62,11 +55,9 @@ def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterat
             f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
             code="interrupted",
         ) from None
-    try:
+    with lock:
         (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
         yield
-    finally:
-        lock.release()
 
 
 def read_holder(folder: Path) -> str:
@@ -85,17 +76,16 @@ def last_taken(folder: Path) -> float:
         return 0.0
 
 
-def _try_lock(folder: Path, patience: float = 0.0) -> "FileLock | None":
-    """Return the folder's lock, taken; None where another run holds it for longer than `patience` seconds.
+def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
+    """Take the folder's lock, and return what lets go of it; None where another run holds it for so many seconds.
 
     Raises HostError where nothing can be locked: another user's folder, a full disk.
     """
     from filelock import FileLock, Timeout  # loaded by who locks: not every command does
 
-    lock = FileLock(folder / LOCK_FILE, timeout=patience)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        return FileLock(folder / LOCK_FILE, timeout=patience).acquire()
     except Timeout:
         return None
     except OSError as error:
@@ -104,4 +94,3 @@ def _try_lock(folder: Path, patience: float = 0.0) -> "FileLock | None":
             "disk has (`invoke status`), or let TORCHMILL_HOME name another folder",
             code="not-lockable",
         ) from error
-    return lock

@@ -180,6 +180,14 @@ def capture(
     return stdout
 
 
+def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
+    """Return what a program writes to stdout; "" where it fails, or cannot be started."""
+    try:
+        return capture(argv, env=env)
+    except (CommandError, HostError):
+        return ""
+
+
 def stream(
     argv: Sequence[str],
     *,

@@ -32,12 +32,9 @@ def load_host(path: Path) -> Host:
         arch=_arch(table, system),
         system=system,
         cores=_cores(table),
-        memory=table.size("memory"),
-        disk=table.optional_size("disk"),
         compiler=_compiler(table, "compiler"),
         cuda_compiler=_compiler(table, "cuda_compiler"),
         compilers={name: compiler for name, compiler in compilers.items() if compiler is not None},
-        **{name: _version(table, name) for name in ("glibc", "driver", "kernel_driver")},
         gpus=table.read_each("gpus", Gpu),
         rooms=(),
         runs=(),
@@ -92,13 +89,6 @@ def _arch(table: TomlTable, system: str) -> str:
     if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
         table.problem(f"'arch' is '{arch}', expected {' or '.join(usual)} where 'system' is '{system}'")
     return arch
-
-
-def _version(table: TomlTable, key: str) -> str | None:
-    text = table.optional(key)
-    if text and not is_version(text):
-        table.problem(f"'{key}' is '{text}', expected a version, such as '2.35'")
-    return text
 
 
 def _compiler(table: TomlTable, key: str) -> Compiler | None:

@@ -95,12 +95,17 @@ def _size(status: os.stat_result) -> int:
     return status.st_size if blocks is None else blocks * _BLOCK
 
 
-def list_children(folder: Path) -> list[Path]:
-    """Return what lies in a folder, by name; nothing where it is none, or cannot be read."""
+def list_names(folder: Path | str) -> list[str]:
+    """Return the names of what lies in a folder, in order; nothing where it is none, or cannot be read."""
     try:
-        return sorted(folder.iterdir())
+        return sorted(os.listdir(folder))  # noqa: PTH208 - the names alone, and fast
     except OSError:
         return []
+
+
+def list_children(folder: Path) -> list[Path]:
+    """Return what lies in a folder, by name; nothing where it is none, or cannot be read."""
+    return [folder / name for name in list_names(folder)]
 
 
 def newest_change(paths: Iterable[Path]) -> float:

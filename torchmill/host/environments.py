@@ -1,11 +1,11 @@
 """The virtual environment of a cell: what it was made for and what is installed in it."""
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torchmill.core import locks
 from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
 from torchmill.core.files import blame_disk, parse_json, read_refusal, read_text, report_unwritable
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, capture, program_output
 from torchmill.core.stat_cache import stat_folder
 from torchmill.host.interpreters import resolve_interpreter
 
@@ -58,15 +58,13 @@ def read_tree_user(file: Path) -> TreeUser | None:
         return None
 
 
-@contextlib.contextmanager
-def hold_environment(venv: Path, who: str) -> Iterator[None]:
+def hold_environment(venv: Path, who: str) -> AbstractContextManager[None]:
     """Hold an environment, which cells of one name share: those of other releases, and of other checkouts.
 
     Raises BusyError where another run holds it, HostError where it cannot be locked.
     """
     beside = venv.with_name(".locks") / venv.name  # in it, the lock would not outlive `--clear`
-    with locks.hold_lock(beside, f"{who} of another release or checkout, in the same environment ({venv}),"):
-        yield
+    return locks.hold_lock(beside, f"{who} of another release or checkout, in the same environment ({venv}),")
 
 
 def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Install, *requirements: str) -> None:
@@ -75,7 +73,8 @@ def provide_environment(venv: Path, interpreter: Path, wanted: str, install: Ins
     `wanted` is the digest of what it is for. What is right already is kept: fresh headers would make ninja
     compile everything again. A package of which a file was lost or changed since makes all of it anew.
     """
-    note, works = venv / STAMP_NAME, _has_pip(venv)
+    note = venv / STAMP_NAME
+    works = program_output(str(in_environment(venv)), "-I", "-m", "pip", "--version") != ""  # who was killed left half
     if not (works and is_as_filled(venv, wanted)):
         if not (works and _is_fresh(venv)):
             # What another release, or another plan, left in it must not be found; it may be half-made, too.
@@ -96,15 +95,6 @@ def make_environment(interpreter: Path, venv: Path, run: Callable[[list[str]], o
             raise refusal from None
         problem = f"{interpreter}: cannot create a virtual environment ({error})"
         raise HostError(f"{problem}: install its venv and ensurepip modules", code="venv-failed") from None
-
-
-def _has_pip(venv: Path) -> bool:
-    """Tell whether pip answers in an environment: who was killed may have left half of one."""
-    try:
-        capture([str(in_environment(venv)), "-I", "-m", "pip", "--version"])
-    except (CommandError, HostError):
-        return False
-    return True
 
 
 def installed_distributions(venv: Path, wanted: str) -> list[str] | None:

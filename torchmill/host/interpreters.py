@@ -13,7 +13,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import exists, is_file
 from torchmill.core.process import CommandError, capture
 from torchmill.host import native
-from torchmill.host.disk_usage import list_children
+from torchmill.host.disk_usage import list_children, list_names
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")  # not pypy, not a named environment
@@ -179,11 +179,7 @@ def _has_headers(executable: Path) -> bool:
 
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the interpreters that a folder holds by their names."""
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 (the names alone are wanted, and fast)
-    except OSError:
-        return
-    for name in names:
+    for name in list_names(folder):
         match = _EXECUTABLE.fullmatch(name)
         if match:
             yield match["version"], folder / name

@@ -1,6 +1,7 @@
 """Find libraries that a build links, by their headers."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,29 +21,8 @@ class _Header:
 
 
 _HEADERS = {
-    "cudnn": _Header(
-        ("cudnn_version.h", "cudnn.h"),
-        ("CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"),
-        ("CUDNN_ROOT", "CUDNN_ROOT_DIR", "CUDNN_HOME", "CUDNN_PATH"),
-    ),
-    "nccl": _Header(("nccl.h",), ("NCCL_MAJOR", "NCCL_MINOR", "NCCL_PATCH"), ("NCCL_ROOT", "NCCL_HOME")),
-    "magma": _Header(
-        ("magma_types.h", "magma.h"),
-        ("MAGMA_VERSION_MAJOR", "MAGMA_VERSION_MINOR", "MAGMA_VERSION_MICRO"),
-        ("MAGMA_HOME",),
-    ),
-    "mkl": _Header(("mkl_version.h",), ("__INTEL_MKL__", "__INTEL_MKL_MINOR__", "__INTEL_MKL_UPDATE__"), ("MKLROOT",)),
-    "openblas": _Header(
-        ("openblas_config.h", *(f"openblas{kind}/openblas_config.h" for kind in ("", "-pthread", "-openmp"))),
-        ("OPENBLAS_VERSION",),
-        ("OpenBLAS_HOME",),
-    ),
-    "numa": _Header(("numa.h",)),
-    "jpeg": _Header(("jconfig.h", "jpeglib.h"), ("LIBJPEG_TURBO_VERSION",)),
-    "png": _Header(("png.h",), ("PNG_LIBPNG_VER_STRING",)),
-    "zlib": _Header(("zlib.h",), ("ZLIB_VERSION",)),
-    "libuv": _Header(("uv/version.h",), ("UV_VERSION_MAJOR", "UV_VERSION_MINOR", "UV_VERSION_PATCH")),
-    "libomp": _Header(("omp.h",)),
+    name: _Header(**{key: tuple(value) for key, value in said.items()})
+    for name, said in tomllib.loads(Path(__file__).with_name("headers.toml").read_text("utf-8")).items()
 }
 _OF_TOOLKITS = ("cudnn", "nccl", "magma")  # one copy may lie in each toolkit
 

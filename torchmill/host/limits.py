@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -90,6 +90,11 @@ class CpuQuota:
 
     source: str
     cores: float
+
+    @property
+    def count(self) -> int:
+        """Return the processors that can be kept busy: a begun one counts."""
+        return max(1, math.ceil(self.cores))
 
 
 def _memory_limit(limit: Path, used: Path, stat: Path, cache: Mapping[str, float]) -> LimitReading | None:
@@ -210,22 +215,6 @@ def _mounts(root: Path) -> Iterator[tuple[int, frozenset[str], PurePosixPath, Pa
         yield 1 if kind == "cgroup" else 2, controllers, PurePosixPath(base), root / point.lstrip("/")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """The memory that can be had now, in bytes, and which limit says so."""
-
-    bytes: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class CoreBound:
-    """The processors that can be kept busy, and which limit says so."""
-
-    count: int
-    source: str
-
-
 class LimitMeter:
     """Measure, again and again, what this process and its children may use together.
 
@@ -244,13 +233,13 @@ class LimitMeter:
         self._memory = _Limits(lambda: memory_limits(root), clock)
         self._cores = _Limits(lambda: core_limits(root), clock)
 
-    def memory(self, used: int = 0) -> MemoryBound:
-        """Return the memory that children can still get who have `used` bytes between them."""
-        return tightest_memory(self.readings(used))
+    def memory(self, used: int = 0) -> LimitReading:
+        """Return the tightest limit on the memory of children who have `used` bytes between them."""
+        return min(self.readings(used), key=tightness)
 
-    def cores(self) -> CoreBound:
-        """Return the processors that can be kept busy."""
-        return tightest_quota(self.quotas())
+    def cores(self) -> CpuQuota:
+        """Return the tightest limit on processors."""
+        return min(self.quotas(), key=tightness)
 
     def readings(self, used: int = 0) -> list[LimitReading]:
         """Return every limit on memory as it stands; `used` counts against grants that nobody measures."""
@@ -265,24 +254,17 @@ class LimitMeter:
         return [_affinity(), *self._granted_cores, *self._cores.read()]
 
 
-def tightest_memory(readings: Iterable[LimitReading]) -> MemoryBound:
-    """Return the tightest of some readings, of which there is at least one."""
-    tightest = min(readings, key=lambda reading: reading.available)
-    return MemoryBound(tightest.available, tightest.source)
+def tightness(limit: LimitReading | CpuQuota) -> float:
+    """Order limits of a kind: the tightest, which counts, is the least."""
+    return limit.available if isinstance(limit, LimitReading) else limit.cores
 
 
-def tightest_quota(quotas: Iterable[CpuQuota]) -> CoreBound:
-    """Return the tightest of some quotas, of which there is at least one; a begun processor counts."""
-    tightest = min(quotas, key=lambda quota: quota.cores)
-    return CoreBound(max(1, math.ceil(tightest.cores)), tightest.source)
-
-
-def measure_memory(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> MemoryBound:
+def measure_memory(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> LimitReading:
     """Measure once the memory that this process and its children can still get."""
     return LimitMeter(root, environ).memory()
 
 
-def measure_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> CoreBound:
+def measure_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> CpuQuota:
     """Measure once the processors that this process and its children may use."""
     return LimitMeter(root, environ).cores()
 

@@ -1,9 +1,9 @@
 """Measure this machine: read what can be read, run the rest in parallel."""
 
 import os
+import platform
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,19 +18,16 @@ from torchmill.host import cuda_toolkits, gpu_driver, interpreters, libraries, l
 _THREADS = 8  # programs wait for their files more than they compute
 
 
-def measure_basic_host(
-    stat_cache: StatCache,
-    environ: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
-    home: Path | None = None,
-) -> Host:
+def measure_basic_host(stat_cache: StatCache) -> Host:
     """Measure what the plan of a build without CUDA follows from; no compiler is asked twice."""
-    return _measure_basis(environ, root, home or Path.home(), programs.make_caching_runner(environ, stat_cache))
+    run = programs.make_caching_runner(os.environ, stat_cache)
+    return _measure_basis(os.environ, Path("/"), Path.home(), run)
 
 
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
     """`run` asks compilers what they are."""
     arch, translated = _arch(programs.make_runner(environ))
+    libc, version = platform.libc_ver()
     tools = programs.find_tools(environ)
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
     there = provisioned.list_provisioned(user_cache_folder(environ, home), arch).values()
@@ -40,9 +37,9 @@ def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: prog
         arch=arch,
         system=native.native_system(),
         cores=limits.measure_cores(environ=environ).count,
-        memory=limits.measure_memory(environ=environ).bytes,
+        memory=limits.measure_memory(environ=environ).available,
         disk=None,
-        glibc=_glibc(),
+        glibc=version if libc == "glibc" else None,
         translated=translated,
         processor=tuple(sorted(native.processor_flags(root))),
         compiler=programs.used_compiler(environ, run),
@@ -97,14 +94,6 @@ def _arch(run: programs.RunProgram) -> tuple[str, bool]:
     arch = native.native_arch()
     translated = arch == "macos_x86_64" and programs.is_translated(run)
     return ("arm64", True) if translated else (arch, False)
-
-
-def _glibc() -> str | None:
-    try:
-        text = os.confstr("CS_GNU_LIBC_VERSION") if sys.platform == "linux" else None
-    except (ValueError, OSError):  # musl
-        return None
-    return text.split()[-1] if text else None
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:

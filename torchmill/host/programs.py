@@ -11,10 +11,11 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from torchmill.config.model import Compiler
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import ConfigError
 from torchmill.core.files import find_paths, real_path
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import program_output
 from torchmill.core.stat_cache import StatCache
+from torchmill.host.disk_usage import list_names
 
 RunProgram = Callable[[Sequence[str]], str]  # what a program prints; "" where it does not run
 
@@ -32,10 +33,7 @@ def make_runner(environ: Mapping[str, str]) -> RunProgram:
     def run(argv: Sequence[str]) -> str:
         # The calling process's PATH, not that of `env`, is where a bare name would be looked for.
         found = shutil.which(argv[0], path=environ.get("PATH"))
-        try:
-            return capture([found, *argv[1:]], env=variables) if found else ""
-        except (CommandError, HostError):
-            return ""
+        return program_output(found, *argv[1:], env=variables) if found else ""
 
     return run
 
@@ -203,12 +201,8 @@ def installed_compilers(
 
 
 def _on_path(environ: Mapping[str, str]) -> Iterator[str]:
-    for folder in environ.get("PATH", "").split(os.pathsep):
-        try:
-            names = sorted(os.listdir(folder)) if folder else []  # noqa: PTH208 (the names alone, and fast)
-        except OSError:
-            continue
-        yield from (name for name in names if _NAME.fullmatch(name.removesuffix(".exe")))
+    for folder in filter(None, environ.get("PATH", "").split(os.pathsep)):
+        yield from (name for name in list_names(folder) if _NAME.fullmatch(name.removesuffix(".exe")))
 
 
 def _beside(root: Path) -> Iterator[str]:

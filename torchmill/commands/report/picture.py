@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
@@ -28,7 +28,7 @@ LONGEST_TITLE = 48  # characters
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)  # seconds
 TICKS = 12
 
-INK, FAINT, GRID = "#22272e", "#6b7480", "#e3e6ea"
+INK, FAINT = "#22272e", "#6b7480"  # as in the style
 USED, ALLOWED = "#4c86c6", "#22272e"
 UNITS, SHORT = {"running": "#5aa469", "paused": "#e0872f", "waiting": "#d3d8de"}, "#d9534f"
 FAMILIES = {"c": "#4a93ad", "c++": "#4c86c6", "cuda": "#5aa469", "link": "#8d6cab"}
@@ -41,31 +41,12 @@ MARKS = {  # of an event's kind: its sign, colour, and name
     "kill": ("X", "#c0392b", "killed"),
     "gave up": ("P", "#22272e", "given up"),
 }
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "text.color": INK,
-    "text.parse_math": False,  # a dollar in a path is a dollar
-    "axes.edgecolor": GRID,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "legend.labelcolor": FAINT,
-}
+STYLE = Path(__file__).with_name("picture.mplstyle")
 
 
 def write_picture(recording: Recording, path: Path) -> None:
     """Write the picture of a recording as a PNG."""
-    with mpl.rc_context(STYLE):
+    with style.context(STYLE):
         draw_picture(recording).savefig(path, format="png", dpi=DPI)
 
 

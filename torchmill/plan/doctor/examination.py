@@ -99,10 +99,11 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
 def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
     """Return how many builds the machine has the interpreter and the toolkit for."""
     cells = matrix.buildable_cells(facts, release, host.arch)
+    usable = _usable_interpreters(host)
     ready = [
         cell
         for cell in cells
-        if cell.build.python in host.interpreters.keys() - _unusable(host).keys()
+        if cell.build.python in usable
         if cell.build.cuda is None or cell.build.cuda in host.toolkits
     ]
     subject, needed, of = "can be built", "an interpreter, a toolkit", release.tag if release else "any release"
@@ -117,25 +118,17 @@ def _cells(facts: Facts, host: Host, release: Release | None) -> Finding:
 def _interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
     known = release.pythons if release else matrix.all_pythons(facts)
     wanted, newest = ", ".join(known), [one for one in known if not one.endswith("t")][-1]
-    usable = [one for one in host.interpreters if one not in _unusable(host)]
-    if usable:
+    if usable := _usable_interpreters(host):
         yield Finding("interpreters", ", ".join(usable), f"any of {wanted}", "ok")
     else:
         yield absence_finding(host, "interpreters", f"any of {wanted}", interpreter_command(newest))
-    for version, (path, wrong) in _unusable(host).items():
-        headless = version in host.headless_interpreters
-        cure = system.headers_cure(host, version, path) if headless else interpreter_command(version)
-        yield Finding(f"Python {version}", path, wrong, "warning", cure)
-    for version, shim in host.broken_interpreters.items():
-        if version not in host.interpreters:
-            found, cure = f"{shim}, a shim that does not run", interpreter_command(version)
-            yield Finding(f"Python {version}", found, "an installed one", "warning", cure)
+    for version in {**host.interpreters, **host.broken_interpreters}:
+        if version not in usable:
+            yield replace(system.interpreter_finding(host, version), subject=f"Python {version}", verdict="warning")
 
 
-def _unusable(host: Host) -> dict[str, tuple[str, str]]:
-    headless = {version: (path, "its headers") for version, path in host.headless_interpreters.items()}
-    foreign = {version: (path, f"one for {host.arch}") for version, path in host.translated_interpreters.items()}
-    return headless | foreign
+def _usable_interpreters(host: Host) -> list[str]:
+    return [one for one in host.interpreters if system.interpreter_finding(host, one).verdict == "ok"]
 
 
 def _compilers(host: Host) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -22,7 +22,7 @@ from torchmill.plan.cuda_toolkit import cell_with_toolkit
 
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
-VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "failure", "unknown")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _OFF = {"0", "OFF", "NO", "FALSE", "N"}
 
 

@@ -35,10 +35,11 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
         because = "compilers that it starts would make code for Intel; run it with the new environment's Python"
         cure = _native_environment("torchmill", "3.11")
         yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
-    yield _interpreter(host, context.build.python)
+    yield interpreter_finding(host, context.build.python)
 
 
-def _interpreter(host: Host, version: str) -> Finding:
+def interpreter_finding(host: Host, version: str) -> Finding:
+    """Return the finding on a CPython of some version."""
     subject, needed = "interpreter", f"CPython {version}"
     path, shim = host.interpreters.get(version), host.broken_interpreters.get(version)
     if path is None and shim is None:
@@ -53,7 +54,7 @@ def _interpreter(host: Host, version: str) -> Finding:
         cure = own if host.system == "macos" else f"uv python install {version}"
         return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
     if version in host.headless_interpreters:
-        cure, because = headers_cure(host, version, path), "extension modules include Python.h"
+        cure, because = _headers_cure(host, version, path), "extension modules include Python.h"
         return Finding(subject, f"{path}, without headers", needed, "failure", cure, because)
     because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
     return Finding(subject, path, needed, "ok", because=because)
@@ -67,7 +68,7 @@ def _install(version: str, beside: str) -> str:
     return f"pyenv install {version}" if "pyenv" in beside else interpreters.interpreter_command(version)
 
 
-def headers_cure(host: Host, version: str, path: str) -> str:
+def _headers_cure(host: Host, version: str, path: str) -> str:
     """Return what brings the headers of a CPython that lacks them."""
     name = _HEADERS.get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from torchmill.core import process
 from torchmill.host.limits import LimitMeter
-from torchmill.toolchain.guard.command import GATE, GuardCommand, GuardStarter, parse_command
 from torchmill.toolchain.guard.expectations import NeedHistory, UnitExpectations
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
-from torchmill.toolchain.guard.server import GuardRecorder, GuardServer
+from torchmill.toolchain.guard.server import GATE, GuardCommand, GuardRecorder, GuardServer, GuardStarter, parse_command
 from torchmill.toolchain.guard.timeline import TimelineEvent
 from torchmill.toolchain.guard.units import listen
 
@@ -55,7 +54,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     pool = TokenPool(Path(command.folder))
     scheduler = UnitScheduler(UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record)
     probe = MemoryProbe(
-        lambda used: meter.memory(used).bytes, command.memory, lambda: command.cores or meter.cores().count
+        lambda used: meter.memory(used).available, command.memory, lambda: command.cores or meter.cores().count
     )
     server = GuardServer(listening, starter, scheduler, probe, _open_files() - SPARE)
     recorder.announce_ready()

@@ -12,6 +12,7 @@ from pathlib import Path
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError, capture
+from torchmill.host.disk_usage import list_names
 
 SOURCE = Path(__file__).with_name("gate.c")
 LAUNCHERS = tuple(
@@ -164,11 +165,7 @@ def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none."""
     seen = set()
     for folder in map(Path, filter(None, path.split(os.pathsep))):
-        try:
-            names = sorted(os.listdir(folder)) if folder != but else []  # noqa: PTH208
-        except OSError:  # none, or one that may not be read
-            continue
-        for name in names:
+        for name in list_names(folder) if folder != but else ():
             if name not in seen and _COMPILER.fullmatch(name) and _is_compiler(str(folder / name)):
                 seen.add(name)
                 yield name, str(folder / name)

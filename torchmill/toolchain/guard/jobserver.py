@@ -18,7 +18,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from torchmill.toolchain.compiler_identity import program_output
+from torchmill.core.process import program_output
 
 FIFO_SINCE_MAKE = Version("4.4")  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
 LOST_AFTER_SECONDS = 10.0  # seconds between two searches for clients, while tokens are held

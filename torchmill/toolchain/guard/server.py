@@ -1,26 +1,93 @@
-"""The guard's main loop: gates, memory, records."""
+"""The guard's main loop: its command, gates, memory, records."""
 
 import contextlib
+import json
 import os
 import select
 import selectors
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from torchmill.toolchain.guard.command import GuardStarter
+from torchmill.config.model import KnownUnit
+from torchmill.core.files import parse_json
 from torchmill.toolchain.guard.scheduler import MemoryProbe, UnitScheduler
 from torchmill.toolchain.guard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
 from torchmill.toolchain.guard.units import GateClient
 
+GATE = "TORCHMILL_GATE"  # names the folder of a build's guard to its gates, and marks its processes
 BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it
 FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them
 READY = '{"record":"ready"}\n'
 SAVE_INTERVAL_SECONDS = 60.0  # seconds
 CALM_SECONDS = 0.2  # seconds to the next look: there is time
 UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
+
+
+@dataclass(frozen=True, slots=True)
+class GuardCommand:
+    """How one build is guarded."""
+
+    folder: str  # that holds the socket, and the files of those that go on without the guard
+    timeline: str  # the file that every record is written to
+    history: str  # the file with what was learned of units
+    roots: tuple[str, ...]  # folders below which a source is known by its path
+    cores: int | None  # to keep busy; None: as many as the machine has, read again and again
+    memory: int | None  # bytes that all units together may have; None: what the machine has left
+    known: tuple[KnownUnit, ...] = ()
+
+    def to_line(self) -> str:
+        """Return the command as one line of JSON, without its end."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def parse_command(line: str) -> GuardCommand:
+    """Return the command in a line. Raise ValueError where it holds none."""
+    try:
+        values: dict[str, Any] = parse_json(line)
+        known = tuple(KnownUnit(**one) for one in values.pop("known"))
+        return GuardCommand(**{**values, "roots": tuple(values["roots"]), "known": known})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no command for the guard: {error}") from None
+
+
+class GuardStarter:
+    """The process that started the guard, read at a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._received = b""
+        self._closed = False
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._descriptor
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Tell whether it has sent `end`."""
+        return b"end\n" in self._received
+
+    @property
+    def gone(self) -> bool:
+        """Tell whether it is gone without having sent `end`: it was killed."""
+        return self._closed and not self.asked_to_end
+
+    def read_first_line(self) -> str:
+        """Wait for a line; "" where none comes."""
+        while b"\n" not in self._received and not self._closed:
+            self.read()
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode("utf-8")
+
+    def read(self) -> None:
+        """Read what it has sent; waits where that is nothing."""
+        block = os.read(self._descriptor, 65536)
+        self._received += block
+        self._closed = not block
 
 
 class NonblockingPipe:

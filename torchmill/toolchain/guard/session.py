@@ -16,8 +16,7 @@ from torchmill.config.model import KnownUnit
 from torchmill.core import process, reaper
 from torchmill.core.paths import CHECKOUT
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
-from torchmill.toolchain.guard.command import GATE, GuardCommand
-from torchmill.toolchain.guard.server import READY
+from torchmill.toolchain.guard.server import GATE, READY, GuardCommand
 from torchmill.toolchain.guard.timeline import BuildAccount, Record, TimelineEvent, parse_record
 
 EVENT_MESSAGES = {  # what the user learns at once, by kind of event
