@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -13,12 +14,17 @@ def fill_template(file: Path, **values: object) -> str:
 
     Paragraphs are one blank line apart, whatever was left out between them.
     """
-    environment = Environment(  # noqa: S701 (no HTML)
-        loader=FileSystemLoader(file.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"toml": toml_string, "sh": shlex.quote}
-    text = environment.get_template(file.name).render(values)
+    text = _environment(file.parent).get_template(file.name).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    found = Environment(  # noqa: S701 (no HTML)
+        loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"toml": toml_string, "sh": shlex.quote}
+    return found
 
 
 def toml_string(value: str) -> str:
