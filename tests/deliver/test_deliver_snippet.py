@@ -35,9 +35,8 @@ from torchmill.deliver.snippet.tools import (
     never_direct,
     python_range,
     requirement_lines,
-    toml_array,
-    toml_inlines,
 )
+from torchmill.deliver.templates import toml_string
 from torchmill.fetch.package_index import IndexFile
 from torchmill.plan.published import wheel_places
 
@@ -261,8 +260,7 @@ def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[s
 
 def test_every_string_survives_toml() -> None:
     values = ['C:\\folder "x"', "tab\tand\x7f", "größer, ©, 𝄞", "line\nbreak\x01"]
-    text = f"a = {toml_array(values)}\nb = {toml_inlines([{'c': value} for value in values])}"
-    assert tomllib.loads(text) == {"a": values, "b": [{"c": value} for value in values]}
+    assert tomllib.loads(f"a = [{', '.join(map(toml_string, values))}]") == {"a": values}
 
 
 # What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.

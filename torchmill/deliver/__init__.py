@@ -9,4 +9,5 @@
 - products: products made from a verified wheel: find the wheel, parse options, reuse an unchanged product
 - publish/: publishing wheels; nothing is ever replaced
 - snippet/: what a project declares to use the wheels
+- templates: fill in the templates of files that users get: Dockerfiles, project files, pages
 """

@@ -41,8 +41,8 @@ ENV PATH=/opt/suite/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     TORCHMILL_HOME=/home/builder/torchmill \
     NOX_ENVDIR=/home/builder/nox \
-    TORCHMILL_TAG=v1.13.1 \
-    CUDA_HOME=/usr/local/cuda-11.8
+    CUDA_HOME=/usr/local/cuda-11.8 \
+    TORCHMILL_TAG=v1.13.1
 WORKDIR /opt/torchmill
 USER 10001
 CMD ["nox", "--list"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -142,12 +141,13 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
             continue
         for options in _storages(name, environ):
             try:
-                version = _output(environ, (program, *options, *QUESTIONS[name]))
+                version = _answer((program, *options, *QUESTIONS[name]), environ)
                 if name == "buildah":  # "buildah version 1.28.2 (image-spec …)"
-                    version = [*_output(environ, (program, "--version")).split(), *["unknown"] * 3][2]
+                    version = [*_answer((program, "--version"), environ).split(), *["unknown"] * 3][2]
                 return Engine(name, program, options, version)
-            except (subprocess.SubprocessError, OSError) as error:
-                silent.setdefault(name, _last_words(error))
+            except (CommandError, HostError) as error:
+                said = error.output.strip() if isinstance(error, CommandError) else ""
+                silent.setdefault(name, said.rpartition("\n")[2] or str(error))
     raise HostError(_refusal(names, silent), code="no-container-engine")
 
 
@@ -159,27 +159,8 @@ def _storages(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
     return [()] if name == "docker" else [(), COPIES]
 
 
-def _output(environ: Mapping[str, str], argv: tuple[str, ...]) -> str:
-    done = subprocess.run(
-        argv,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=ANSWER_TIMEOUT_SECONDS,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
-def _last_words(error: subprocess.SubprocessError | OSError) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, subprocess.CalledProcessError):
-        lines = [line.strip() for line in f"{error.stdout}\n{error.stderr}".splitlines() if line.strip()]
-        return lines[-1] if lines else f"it ended with exit code {error.returncode}"
-    return f"no answer in {ANSWER_TIMEOUT_SECONDS:.0f} s"
+def _answer(argv: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    return process.capture(argv, env=environ, seconds=ANSWER_TIMEOUT_SECONDS).strip()
 
 
 def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:

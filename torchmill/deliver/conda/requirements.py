@@ -1,6 +1,5 @@
 """Names and requirements of conda packages, from what the wheel requires."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,8 @@ from torchmill.config.facts_model import CondaFacts
 from torchmill.config.matrix import CPU
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, ImpossibleBuildError
+from torchmill.wheel.pack import bundling
+from torchmill.wheel.pack.macos import MACOS_TAG
 
 SUBDIR = "CONDA_SUBDIR"  # by which a user tells conda which machine it is for
 
@@ -94,8 +95,6 @@ def label_suffixes(label: str | None, variant: str) -> list[str]:
     return [found] if found else []
 
 
-PLATFORM = re.compile(r"(?P<system>manylinux|macosx)_(?P<major>\d+)_(?P<minor>\d+)_.+")
-OLD = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}  # PEP 600
 NUMPY_2 = Version("2")
 OLDEST_FOR_2 = "1.19"  # what is compiled with numpy 2 runs with (numpy's "For downstream package authors")
 
@@ -147,12 +146,10 @@ def platform_requirements(tags: Iterable[str]) -> Iterator[str]:
     """Yield what the platform tags of a wheel ask of the machine; nothing for "linux_x86_64"."""
     oldest: dict[str, Version] = {}
     for tag in tags:
-        if match := PLATFORM.fullmatch(tag):
-            name, version = match["system"], f"{match['major']}.{match['minor']}"
-        else:
-            name, version = "manylinux", OLD.get(tag.partition("_")[0], "")
-        if version:
-            oldest[name] = min(Version(version), oldest.get(name, Version(version)))
+        if match := bundling.match_libc_tag(tag) or MACOS_TAG.fullmatch(tag):
+            name = match.groupdict().get("libc", "macosx")
+            version = Version(f"{match['major']}.{match['minor']}")
+            oldest[name] = min(version, oldest.get(name, version))
     if "manylinux" in oldest:
         yield f"__glibc >={oldest['manylinux']},<3.0.a0"
     if "macosx" in oldest:

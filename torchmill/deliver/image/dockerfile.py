@@ -1,8 +1,8 @@
-"""Blocks of Dockerfiles (no block needs BuildKit), and the folder that they are written to."""
+"""What goes into an image: its Pythons and system packages; and the folder that its files are written to."""
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,15 +16,6 @@ from torchmill.core.errors import DeliveryError
 from torchmill.core.files import fresh_path, report_unwritable
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
-from torchmill.plan.system_packages import INSTALL_COMMANDS
-
-# hadolint wants versions pinned: why they are not stands in each Dockerfile.
-UNPINNED = "Versions are not pinned: archives drop one when the next comes, and it is not found any more."
-# Of the user that works in an image: a number, because that tells without a look into the image that it is
-# not root; not 1000, which some images have given away.
-UID = 10001
-WRITTEN = "# Written by `invoke image` from build_configs/; run it again instead of changing this."
-RULES = {"apt": "DL3008", "dnf": "DL3041", "yum": "DL3033"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,89 +29,10 @@ class ImageRecipe:
     run: str = ""  # how a container of it is started; {image} stands for its name
 
 
-def join_blocks(blocks: Iterable[str]) -> str:
-    """Return a Dockerfile of its blocks; empty ones are left out."""
-    return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def from_block(base: BaseImage, stage: str = "") -> str:
-    """Return the FROM of a base image, with where its digest comes from, or that it has none."""
-    name = f" AS {stage}" if stage else ""
-    if base.digest:
-        origin = f"# {base.named}: {base.source}" if base.source else f"# {base.named}"
-        return f"{origin}\nFROM {base.reference}{name}"
-    lines = [f"# {base.named} has no digest here: what the name stands for can change."]
-    if ":" not in base.reference.rpartition("/")[2]:
-        lines.append("# hadolint ignore=DL3006")
-    elif base.tag == "latest":
-        lines.append("# hadolint ignore=DL3007")
-    return "\n".join((*lines, f"FROM {base.reference}{name}"))
-
-
 def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
     """Return the warnings about base images without a digest."""
     advice = "its name can stand for another image tomorrow; give the one that you tried with --base NAME@sha256:DIGEST"
     return tuple(f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest)
-
-
-def check_base_block(base: BaseImage, like: BaseImage, commands: Iterable[str] = ()) -> str:
-    """Return a step that refuses a given image which is not like the known one; "" for a known one.
-
-    `commands` are programs that it must have.
-    """
-    if base.distribution:
-        return ""
-    wanted = f"{like.distribution} {like.version}"
-    refusal = f"torchmill: the base image is $ID $VERSION_ID, and {wanted} is needed: see --base"
-    steps = [
-        ". /etc/os-release",
-        'case "$ID $VERSION_ID" in',
-        f'      "{wanted}"*) ;;',
-        f'      *) echo "{refusal}" >&2; exit 1 ;;',
-        "    esac",
-    ]
-    shown = f"RUN {steps[0]} \\\n && " + " \\\n".join(steps[1:])
-    return " \\\n && ".join((shown, *map(has_program, commands)))
-
-
-def user_block(name: str) -> str:
-    """Return the step that makes the user who works in an image."""
-    return f"RUN useradd --create-home --shell /bin/bash --uid {UID} {name}"
-
-
-def has_program(command: str) -> str:
-    """Return a shell command that refuses an image without a program."""
-    refusal = f"torchmill: the base image has no {command}: give one that has it with --base"
-    return f'{{ command -v {command} > /dev/null || {{ echo "{refusal}" >&2; exit 1; }}; }}'
-
-
-def install_block(base: BaseImage, packages: Iterable[str]) -> str:
-    """Return the step that installs system packages and leaves nothing but them."""
-    names = [name for name in dict.fromkeys(packages) if name not in base.lacks]
-    if not names:
-        return ""
-    listed = " \\\n".join(f"        {name}" for name in names)
-    begin, end = {
-        "apt": (
-            f"apt-get update \\\n && DEBIAN_FRONTEND=noninteractive {' '.join(INSTALL_COMMANDS['apt'])}",
-            "rm -rf /var/lib/apt/lists/*",
-        ),
-        "dnf": ("dnf install -y --setopt=install_weak_deps=False", "dnf clean all"),
-        "yum": ("yum install -y", "yum clean all"),
-    }[base.manager]
-    ignored = f"# {UNPINNED}\n# hadolint ignore={RULES[base.manager]}\n"
-    return f"{ignored}RUN {begin} \\\n{listed} \\\n && {end}"
-
-
-def env_block(variables: dict[str, str]) -> str:
-    """Return the ENV of variables."""
-    return "ENV " + " \\\n    ".join(f"{name}={value}" for name, value in variables.items())
-
-
-def label_block(values: dict[str, str]) -> str:
-    """Return the LABEL of values, quoted."""
-    quoted = (f'{name}="{value}"' for name, value in values.items())
-    return "LABEL " + " \\\n      ".join(quoted)
 
 
 OLDEST_SUITE_PYTHON = Version("3.11")  # the oldest Python that the suite runs on
@@ -163,7 +75,7 @@ def system_packages_of_image(
     elif base.manager == "apt":
         names += [f"python{one}-{part}" for one in found.own for part in ("dev", "venv")]
         names += ["python3-venv"] if found.suite in found.brought else []
-    return (*dict.fromkeys(names), *_compiler(facts, request, base))
+    return tuple(one for one in dict.fromkeys((*names, *_compiler(facts, request, base))) if one not in base.lacks)
 
 
 def _beside(base: BaseImage, found: ImagePythons) -> tuple[str, ...]:

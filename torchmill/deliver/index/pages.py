@@ -7,7 +7,6 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -140,32 +139,12 @@ def _project_json(name: str, links: Sequence[PageLink]) -> str:
     )
 
 
-def _html(title: str, lines: Iterable[str]) -> str:
-    head = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="pypi:repository-version" content="{API}">
-<title>{escape(title)}</title>
-</head>
-<body>
-<h1>{escape(title)}</h1>"""
-    return "\n".join([head, *lines, "</body>", "</html>", ""])
+def _html(title: str, **lists: Sequence[object]) -> str:
+    """Return a page with lists of `links`, `projects` or `variants`."""
+    from torchmill.deliver.templates import fill_template
 
-
-def _anchor(link: PageLink) -> str:
-    entry = link.entry
-    attributes = {"href": f"{link.url}#sha256={entry.sha256}"}
-    if entry.requires_python:
-        attributes["data-requires-python"] = entry.requires_python
-    if link.metadata:  # PEP 714: the old name is for who does not know the new one
-        digest = f"sha256={entry.metadata_sha256}"
-        attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = digest
-    attributes["data-upload-time"] = entry.uploaded  # no standard has it in HTML; uv reads it
-    if link.yanked is not None:
-        attributes["data-yanked"] = link.yanked
-    words = " ".join(f'{name}="{escape(value)}"' for name, value in attributes.items())
-    return f"<a {words}>{escape(entry.file)}</a><br>"
+    values = {"links": (), "projects": (), "variants": (), **lists}
+    return fill_template(Path(__file__).with_name("page.html.jinja"), api=API, title=title, **values)
 
 
 def _file(link: PageLink) -> dict[str, Any]:
@@ -290,15 +269,13 @@ def compute_pages(
         for name in names:
             folder = posixpath.join(variant, name)
             chosen = links((entry for entry in inside if entry.name == name), folder)
-            projects[f"{folder}/{HTML}"] = _html(f"Links for {name}", map(_anchor, chosen))
+            projects[f"{folder}/{HTML}"] = _html(f"Links for {name}", links=chosen)
             projects[f"{folder}/{JSON}"] = _project_json(name, chosen)
-        projects_html = [f'<a href="{escape(name)}/">{escape(name)}</a><br>' for name in names]
-        if variants and not variant:  # no links, for each would be taken for a project
-            projects_html.append(f"<p>Sub-indexes: {escape(', '.join(variants))}</p>")
-        lists[posixpath.join(variant, HTML)] = _html("Simple index", projects_html)
+        below = () if variant else variants
+        lists[posixpath.join(variant, HTML)] = _html("Simple index", projects=names, variants=below)
         listed = {"meta": {"api-version": API}, "projects": [{"name": name} for name in names]}
         lists[posixpath.join(variant, JSON)] = _json(listed)
-        lists[posixpath.join(variant, FLAT)] = _html("Wheels", map(_anchor, links(inside, variant)))
+        lists[posixpath.join(variant, FLAT)] = _html("Wheels", links=links(inside, variant))
     return projects | lists
 
 

@@ -1,9 +1,9 @@
 """Snippets for uv, Poetry, PDM, pip and pixi: requirements (PEP 508), sources and TOML."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
@@ -76,17 +76,6 @@ def python_range(pythons: Sequence[str]) -> str:
     return ",".join([f">={major}.{minors[0]}", *gaps, f"<{major}.{minors[-1] + 1}"])
 
 
-def snippet_header(decisions: Sequence[SnippetDecision], words: Sequence[str]) -> list[str]:
-    """Return the comment above a snippet: what it is for, what is worth knowing, what to do with it."""
-    first, *_ = decisions
-    where = ", ".join(stock.platform_name(arch) for arch in first.platforms)
-    variants = " or ".join(decision.variant for decision in decisions)
-    pythons = ", ".join(first.pythons)
-    notes = dict.fromkeys(note for decision in decisions for note in decision.notes)
-    lines = [f"{', '.join(first.packages)} ({variants}) for {where}; Python {pythons}", *notes, *words]
-    return [f"# {line}" for line in lines]
-
-
 def _marker(decision: SnippetDecision, pins: Sequence[PlatformPin]) -> str:
     return stock.platforms_marker([pin.arch for pin in pins], decision.platforms)
 
@@ -109,54 +98,9 @@ def _with(requirement: str, marker: str) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
 
-def toml_string(value: str) -> str:
-    """Return a string in quotes."""
-    # JSON and TOML escape alike, but for DEL, which JSON leaves as it is
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def toml_array(values: Sequence[str]) -> str:
-    """Return a list of strings, one per line."""
-    return "\n".join(["[", *(f"    {toml_string(value)}," for value in values), "]"])
-
-
-def toml_inline(table: Mapping[str, str]) -> str:
-    """Return a small table in one line."""
-    return "{ " + ", ".join(f"{key} = {toml_string(value)}" for key, value in table.items()) + " }"
-
-
-def toml_inlines(tables: Sequence[Mapping[str, str]]) -> str:
-    """Return a list of small tables, one per line."""
-    return "\n".join(["[", *(f"    {toml_inline(table)}," for table in tables), "]"])
-
-
-def project_table(decisions: Sequence[SnippetDecision], direct: Direct) -> list[str]:
-    """Return the lines of the table: dependencies, or an extra for each variant where there are several."""
-    first, *_ = decisions
-    pythons = [python for python in first.pythons if all(python in one.pythons for one in decisions)]
-    lines = [
-        "[project]",
-        'name = "my-project"',
-        'version = "0.1.0"',
-        f"requires-python = {toml_string(python_range(pythons))}",
-    ]
-    if len(decisions) == 1:
-        return [*lines, f"dependencies = {toml_array(requirement_lines(first, direct))}"]
-    lines += ["", "[project.optional-dependencies]"]
-    return [*lines, *(f"{one.variant} = {toml_array(requirement_lines(one, direct))}" for one in decisions)]
-
-
-def extra_option(decisions: Sequence[SnippetDecision], command: str) -> str:
-    """Return how an extra is chosen; "" where there is none to choose."""
-    if len(decisions) == 1:
-        return ""
-    return ": " + " or ".join(f"`{command} {one.variant}`" for one in decisions)
-
-
 Render = Callable[[Sequence[SnippetDecision], Direct], str]
 _GLIBC = re.compile(r"manylinux_2_(\d+)")
 _OLDEST = 17  # of glibc 2: of the oldest tag that most wheels on PyPI have
-_PROMISED = 28  # of glibc 2: what pixi takes for granted on Linux
 
 
 def snippet_tools(facts: Facts) -> dict[str, tuple[bool, Render]]:
@@ -179,23 +123,16 @@ def _newest_glibc(offers: Iterable[WheelOffer]) -> int:
 def render_pdm(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     """Return pyproject.toml for PDM."""
     decision, *_ = decisions
-    words = ["pyproject.toml; then", *(f"    {line}" for line in _locking(decision, direct)), "    pdm sync"]
-    lines = [*snippet_header(decisions, words), "", *project_table(decisions, direct)]
-    lines += ["", "[tool.pdm]", "distribution = false"]
     named = places_to_name(decisions, direct)
     pins = [pin for pin in decision.pins if not direct(pin)]
     ours = {pin.package for pin in pins if pin.place in named}
     # of PyPI those packages, too, that it must be asked for although a source of ours has them
     default = dict.fromkeys(pin.place for pin in decision.pins if pin.place.default and pin.package in ours)
-    for place in (*named, *default):
-        packages = dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours)
-        lines += ["", "[[tool.pdm.source]]", f"name = {toml_string(place.name)}"]
-        lines += [f"url = {toml_string(place.url)}"]
-        lines += [f"type = {toml_string('find_links' if place.flat else 'index')}"]
-        lines += [f"include_packages = [{', '.join(toml_string(one) for one in packages)}]"]
-        # without this the source would be asked for all other packages too
-        lines += ['exclude_packages = ["*"]'] if not place.default else []
-    return "\n".join(lines)
+    sources = {
+        place: list(dict.fromkeys(pin.package for pin in pins if pin.place == place and pin.package in ours))
+        for place in (*named, *default)
+    }
+    return _fill("pdm.toml", decisions, direct, locking=_locking(decision, direct), sources=sources)
 
 
 def _locking(decision: SnippetDecision, direct: Direct) -> Iterator[str]:
@@ -223,16 +160,7 @@ def _target(decision: SnippetDecision, arch: Arch) -> str:
 
 def render_pip(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     """Return requirements.txt."""
-    decision, *_ = decisions
-    named = places_to_name(decisions, direct)
-    words = ["requirements.txt; then `pip install -r requirements.txt`"]
-    if any(not place.flat for place in named):
-        words.append(
-            "pip asks every index for every name: name none that you do not trust (dependency confusion); "
-            "PyPI takes no version with a label, so that those pins are safe"
-        )
-    options = [f"{'--find-links' if place.flat else '--extra-index-url'} {place.url}" for place in named]
-    return "\n".join([*snippet_header(decisions, words), *options, *requirement_lines(decision, direct)])
+    return _fill("pip.txt", decisions, direct)
 
 
 def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: Mapping[str, str]) -> str:
@@ -240,42 +168,46 @@ def render_pixi(decisions: Sequence[SnippetDecision], direct: Direct, subdirs: M
 
     Raises ConfigError for a platform that has no such name, and where Pythons cannot be kept apart.
     """
-    first, *_ = decisions
-    names = {arch.name: _subdir(subdirs, arch) for arch in first.platforms}
-    shell = extra_option(decisions, "pixi shell -e")
-    lines = [*snippet_header(decisions, ["pixi.toml; then `pixi install`" + shell]), "", "[workspace]"]
-    lines += ['name = "my-project"', 'channels = ["conda-forge"]']
-    lines.append(f"platforms = [{', '.join(toml_string(name) for name in names.values())}]")
-    lines += ["", "[dependencies]", f"python = {toml_string(python_range(first.pythons))}"]
-    needed = _newest_glibc(offer for one in decisions for pin in one.pins for offer in pin.offers)
-    if needed > _PROMISED:
-        lines += ["", "[system-requirements]", f'libc = "2.{needed}"']
-    if folders := [place for place in places_to_name(decisions, direct) if place.flat]:
-        found = ", ".join(toml_inline({"path": unquote(urlsplit(place.url).path)}) for place in folders)
-        lines += ["", "[pypi-options]", f"find-links = [{found}]"]
+    names = {arch.name: _subdir(subdirs, arch) for arch in decisions[0].platforms}
+    places = places_to_name(decisions, direct)
+    tables: dict[str, Mapping[str, PixiValue]] = {}
     for one in decisions:
-        lines += _tables(one, direct, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
-    if len(decisions) > 1:
-        lines += ["", "[environments]", *(f'{one.variant} = ["{one.variant}"]' for one in decisions)]
-    return "\n".join(lines)
+        tables |= _tables(one, direct, names, f"feature.{one.variant}." if len(decisions) > 1 else "")
+    return _fill(
+        "pixi.toml",
+        decisions,
+        direct,
+        subdirs=names.values(),
+        glibc=_newest_glibc(offer for one in decisions for pin in one.pins for offer in pin.offers),
+        folders=[unquote(urlsplit(place.url).path) for place in places if place.flat],
+        tables=tables,
+    )
 
 
-def _tables(decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str) -> Iterator[str]:
-    """Yield what is the same everywhere, and a table for each platform of what is not."""
-    by_package = {name: decision.of_package(name) for name in decision.packages}
-    values = {name: {pin.arch.name: _pixi_value(pin, direct) for pin in pins} for name, pins in by_package.items()}
-    everywhere = {name for name, own in values.items() if len(set(own.values())) == 1}
-    common = [f"{name} = {next(iter(values[name].values()))}" for name in values if name in everywhere]
+PixiValue = str | Mapping[str, str]  # of a package: a version, or where a version comes from
+
+
+def _tables(
+    decision: SnippetDecision, direct: Direct, names: Mapping[str, str], prefix: str
+) -> dict[str, dict[str, PixiValue]]:
+    """Return what is the same everywhere, and a table for each platform of what is not."""
+    common: dict[str, PixiValue] = {}
+    own: dict[str, dict[str, PixiValue]] = {arch: {} for arch in names}
+    for package in decision.packages:
+        values = {pin.arch.name: _pixi_value(pin, direct) for pin in decision.of_package(package)}
+        first, *others = values.values()
+        if all(other == first for other in others):
+            common[package] = first
+        else:
+            for arch, value in values.items():
+                own[arch][package] = value
     if decision.numpy:
-        common.append(f"numpy = {toml_string(decision.numpy.removeprefix('numpy'))}")
-    if common:
-        yield from ("", f"[{prefix}pypi-dependencies]", *common)
-    for arch, subdir in names.items():
-        if own := [f"{name} = {values[name][arch]}" for name in values if name not in everywhere]:
-            yield from ("", f"[{prefix}target.{subdir}.pypi-dependencies]", *own)
+        common["numpy"] = decision.numpy.removeprefix("numpy")
+    found = {"": common} | {f"target.{subdir}.": own[arch] for arch, subdir in names.items()}
+    return {f"{prefix}{where}pypi-dependencies": table for where, table in found.items() if table}
 
 
-def _pixi_value(pin: PlatformPin, direct: Direct) -> str:
+def _pixi_value(pin: PlatformPin, direct: Direct) -> PixiValue:
     if direct(pin):
         if len(pin.offers) > 1:
             raise ConfigError(
@@ -283,11 +215,11 @@ def _pixi_value(pin: PlatformPin, direct: Direct) -> str:
                 f"{', '.join(pin.pythons)}: leave --direct out, or use another tool",
                 code="pixi-needs-one-wheel",
             )
-        return toml_inline({"url": wheel_address(pin.offers[0])})
+        return {"url": wheel_address(pin.offers[0])}
     version = f"=={pin.version}"
     if pin.place.default or pin.place.flat:
-        return toml_string(version)
-    return toml_inline({"version": version, "index": pin.place.url})
+        return version
+    return {"version": version, "index": pin.place.url}
 
 
 def _subdir(subdirs: Mapping[str, str], arch: Arch) -> str:
@@ -308,47 +240,20 @@ def render_poetry(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
         unreadable = pin.place.flat or pin.place.local or is_shadowed(decision, pin)
         return direct(pin) or (bool(pin.offers) and unreadable)
 
-    words = ["pyproject.toml; then `poetry lock` and `poetry install`"]
-    if any(addressed(pin) and not direct(pin) for pin in decision.pins):
-        words.append(
-            "wheels are named by their address where Poetry cannot look them up: see docs/how-to/write-project-files.md"
-        )
-    lines = [*snippet_header(decisions, words), "", *project_table(decisions, addressed)]
-    sources = {
+    tables = {
         package: [
             ({"markers": marker} if marker else {}) | {"source": place.name}
             for place, marker in source_lines(decision, package, addressed)
         ]
         for package in decision.packages
     }
-    lines += ["", "[tool.poetry]", "package-mode = false"]
-    lines += _source_tables("[tool.poetry.dependencies]", sources)
-    for place in places_to_name(decisions, addressed):
-        lines += ["", "[[tool.poetry.source]]", f"name = {toml_string(place.name)}"]
-        lines += [f"url = {toml_string(place.url)}", 'priority = "explicit"']
-    return "\n".join(lines)
-
-
-def _source_tables(heading: str, sources: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
-    """Return the lines that name the sources of packages."""
-    lines = []
-    for package, tables in sources.items():
-        single = len(tables) == 1 and "markers" not in tables[0]
-        if tables:
-            lines.append(f"{package} = {toml_inline(tables[0]) if single else toml_inlines(tables)}")
-    return ["", heading, *lines] if lines else []
+    by_address = any(addressed(pin) and not direct(pin) for pin in decision.pins)
+    return _fill("poetry.toml", decisions, addressed, tables=tables, by_address=by_address)
 
 
 def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
     """Return pyproject.toml for uv."""
-    words = ["pyproject.toml; then `uv lock` and `uv sync`" + extra_option(decisions, "uv sync --extra")]
-    lines = [*snippet_header(decisions, words), "", *project_table(decisions, direct), "", "[tool.uv]"]
-    every = [stock.platform_marker(arch) for arch in decisions[0].platforms]
-    lines += [f"{key} = {toml_array(every)}" for key in ("environments", "required-environments")]
-    if len(decisions) > 1:
-        extras = ", ".join(toml_inline({"extra": one.variant}) for one in decisions)
-        lines.append(f"conflicts = [[{extras}]]")
-    sources = {
+    tables = {
         package: [
             {"index": place.name}
             | ({"extra": one.variant} if len(decisions) > 1 else {})
@@ -358,8 +263,23 @@ def render_uv(decisions: Sequence[SnippetDecision], direct: Direct) -> str:
         ]
         for package in decisions[0].packages
     }
-    lines += _source_tables("[tool.uv.sources]", sources)
-    for place in places_to_name(decisions, direct):
-        lines += ["", "[[tool.uv.index]]", f"name = {toml_string(place.name)}", f"url = {toml_string(place.url)}"]
-        lines += [*(['format = "flat"'] if place.flat else []), "explicit = true"]
-    return "\n".join(lines)
+    markers = [stock.platform_marker(arch) for arch in decisions[0].platforms]
+    return _fill("uv.toml", decisions, direct, tables=tables, markers=markers)
+
+
+def _fill(file: str, decisions: Sequence[SnippetDecision], direct: Direct, **values: object) -> str:
+    """Return the file of a tool: its template with `values`, and with what all of them say."""
+    from torchmill.deliver.templates import fill_template
+
+    first, *_ = decisions
+    text = fill_template(
+        Path(__file__).with_name(f"{file}.jinja"),
+        first=first,
+        where=", ".join(stock.platform_name(arch) for arch in first.platforms),
+        notes=dict.fromkeys(note for decision in decisions for note in decision.notes),
+        python_range=python_range([each for each in first.pythons if all(each in one.pythons for one in decisions)]),
+        requirements={one.variant: requirement_lines(one, direct) for one in decisions},
+        places=places_to_name(decisions, direct),
+        **values,
+    )
+    return text.rstrip("\n")

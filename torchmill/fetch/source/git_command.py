@@ -26,40 +26,9 @@ _KEPT = (
     "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES",
 )  # fmt: skip
 _PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
-# Mistakes that git itself once made, and that are in the history of widely used repositories; none of them
-# makes a file other than the commit says (git-fsck's documentation, "Fsck messages").
-_OLD_MISTAKES = (
-    "badTimezone", "missingSpaceBeforeDate", "zeroPaddedFilemode", "zeroPaddedDate", "missingNameBeforeEmail",
-    "missingSpaceBeforeEmail", "badDate", "badDateOverflow", "badName", "badEmail", "missingEmail",
-    "nullSha1", "badTagName", "missingTaggerEntry", "gitmodulesParse",
-)  # fmt: skip
 _SETTINGS = (
-    ("protocol.allow", "never"),
-    *((f"protocol.{name}.allow", "always") for name in PROTOCOLS),
-    ("protocol.version", "2"),  # only 2 serves commits that no branch points at
-    ("core.hooksPath", os.devnull),
-    ("core.fsmonitor", "false"),
-    ("fetch.recurseSubmodules", "false"),
-    ("submodule.recurse", "false"),
-    ("gc.auto", "0"),
-    ("maintenance.auto", "false"),
-    ("advice.detachedHead", "false"),
-    # files as the commit has them, and objects as git makes them, whatever the user's own settings are
-    ("core.autocrlf", "false"),
-    ("core.eol", "lf"),
-    ("core.safecrlf", "false"),
-    ("core.attributesFile", os.devnull),
+    ("include.path", str(Path(__file__).with_name("git.config"))),
     *([("core.symlinks", "true")] if os.name != "nt" else []),
-    ("core.fileMode", "true"),
-    ("core.sparseCheckout", "false"),
-    ("init.defaultObjectFormat", "sha1"),
-    ("init.defaultRefFormat", "files"),
-    ("status.showUntrackedFiles", "normal"),
-    ("core.protectHFS", "true"),
-    ("core.protectNTFS", "true"),
-    ("transfer.fsckObjects", "true"),
-    ("fetch.fsckObjects", "true"),
-    *((f"fetch.fsck.{kind}", "warn") for kind in _OLD_MISTAKES),
 )
 
 

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import io
 import platform
-import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -29,15 +28,11 @@ from torchmill.fetch.toolkit import provision, store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import fetch_piece
 from torchmill.host.provisioned import TOOLKIT
-from torchmill.wheel.pack import zip_archive
+from torchmill.wheel.pack import bundling, zip_archive
 
 PROVIDER = "pypi"
 
 Glibc = tuple[int, int]  # (2, 17)
-
-# Not packaging.tags: that lists the tags of the interpreter that runs, not of a machine that is described.
-_NAMED_POLICIES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17), "linux": (0, 0)}
-_NUMBERED_POLICY = re.compile(r"manylinux_(\d+)_(\d+)")
 
 
 class AbsentFromIndexError(Exception):
@@ -89,12 +84,13 @@ def usable_wheels(project: str, files: Iterable[IndexFile], arch: str, glibc: Gl
 
 def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
     """Tell whether a platform tag is one of a machine: "manylinux_2_17_x86_64"."""
-    if platform == "any":
+    # not by packaging.tags: that lists the tags of the interpreter that runs, not of a machine that is described
+    if platform in {"any", f"{bundling.PLAIN_LINUX_PREFIX}{arch}"}:
         return True
-    system = platform.removesuffix(f"_{arch}")
-    numbered = _NUMBERED_POLICY.fullmatch(system)
-    needed = (int(numbered[1]), int(numbered[2])) if numbered else _NAMED_POLICIES.get(system)
-    return needed is not None and needed <= glibc
+    match = bundling.match_libc_tag(platform)
+    if match is None or (match["libc"], match["arch"]) != ("manylinux", arch):
+        return False
+    return (int(match["major"]), int(match["minor"])) <= glibc
 
 
 def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tuple[Requirement, ...]:

@@ -342,10 +342,15 @@ class SystemNeeds:
     symbols: frozenset[str] = frozenset()  # undefined ones, read only where the policy forbids some
 
 
+def match_libc_tag(tag: str) -> re.Match[str] | None:
+    """Return the libc, major, minor and arch of a manylinux or musllinux tag; None for any other tag."""
+    old, _, arch = tag.partition("_")
+    return LIBC_TAG.fullmatch(f"manylinux_{_OLD_TAGS[old]}_{arch}" if old in _OLD_TAGS else tag)
+
+
 def platform_target(tag: str) -> PlatformTarget:
     """Return the target of a manylinux or musllinux tag. Raises ConfigError for any other tag."""
-    old, _, arch = tag.partition("_")
-    match = LIBC_TAG.fullmatch(f"manylinux_{_OLD_TAGS[old]}_{arch}" if old in _OLD_TAGS else tag)
+    match = match_libc_tag(tag)
     if match is None:
         raise ConfigError(
             f"{tag}: not a platform tag of Linux wheels: use one like manylinux_2_28_x86_64",

@@ -10,8 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib.metadata import distributions
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packageurl import PackageURL
@@ -168,6 +167,7 @@ class LibraryOwner:
 
     name: str  # "libopenblas0-pthread", "mkl-2022.2.1"
     files: tuple[Path, ...]
+    purl: PackageURL | None = field(default=None, compare=False)
 
 
 def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tuple[str, ...]:
@@ -187,71 +187,56 @@ def copy_licences(staged: StagedWheel, bundled: Iterable[BundledLibrary]) -> tup
 
 
 def find_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner | None]:
-    """Return the packages of pip or Debian that installed these libraries."""
+    """Return the packages of pip, Debian or RPM that installed these libraries."""
+    libraries = tuple(libraries)
     debian = _debian_owners(libraries)
-    return {path: next(_pip_owners(path), None) or debian.get(path) for path in libraries}
+    return {path: next(_pip_owners(path), None) or debian.get(path) or _rpm_owner(path) for path in libraries}
 
 
-def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
-    """Return the Debian packages of libraries, by one run of dpkg-query, which takes a while."""
-    spellings = {str(path): path for path in libraries}
-    # packages may record a path without the /usr that /lib became a link to
-    spellings |= {name.removeprefix("/usr"): path for name, path in spellings.items()}
-    owners: dict[Path, LibraryOwner] = {}
-    # fails for an unknown path, and prints the others
-    for line in _query("dpkg-query", "--search", *spellings).splitlines() if spellings else ():
-        packages, _, path = line.rpartition(": ")
-        if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
-            name = packages.partition(",")[0].partition(":")[0]
-            text = Path("/usr/share/doc", name, "copyright")
-            owners.setdefault(spellings[path], LibraryOwner(name, (text,) if text.is_file() else ()))
-    return owners
-
-
-def library_purls(files: Iterable[Path]) -> dict[str, str]:
-    """Return the package of each file as a purl, by path; files of no package are left out."""
-    files = tuple(files)
-    debian = _debian_purls(files)
-    purls = {str(file): _pip_purl(file) or debian.get(file) or _rpm_purl(file) for file in files}
-    return {file: purl.to_string() for file, purl in purls.items() if purl is not None}
+def library_purls(libraries: Iterable[Path]) -> dict[str, str]:
+    """Return the package of each library as a purl, by path; libraries of no package are left out."""
+    owners = find_owners(libraries).items()
+    return {str(path): owner.purl.to_string() for path, owner in owners if owner is not None and owner.purl}
 
 
 def _pip_owners(library: Path) -> Iterator[LibraryOwner]:
     for prefix in library.parents:
-        sites = [prefix] if prefix.name == "site-packages" else prefix.glob(SITE_PACKAGES)
+        sites = [prefix] if prefix.name in {"site-packages", "dist-packages"} else prefix.glob(SITE_PACKAGES)
         for site in sites:
+            row = re.compile(rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE)
             for record in sorted(site.glob("*.dist-info/RECORD")):
-                if re.search(rf"(^|/){re.escape(library.name)},", record.read_text("utf-8"), re.MULTILINE):
+                if row.search(record.read_text("utf-8")):
                     info = record.parent
                     files = (path for path in sorted(info.rglob("*")) if path.is_file())
                     licences = (each for each in files if LICENCE_FILE.search(f"{each.parent.name}/{each.name}"))
-                    yield LibraryOwner(info.name.removesuffix(".dist-info"), tuple(licences))
+                    name, _, version = info.name.removesuffix(".dist-info").partition("-")
+                    yield LibraryOwner(f"{name}-{version}", tuple(licences), PackageURL("pypi", None, name, version))
 
 
-def _pip_purl(file: Path) -> PackageURL | None:
-    site = next((each for each in file.parents if each.name in {"site-packages", "dist-packages"}), None)
-    if site is None:
-        return None
-    name = file.relative_to(site).as_posix()
-    for distribution in distributions(path=[str(site)]):
-        if any(path.as_posix() == name for path in distribution.files or ()):
-            return PackageURL("pypi", name=distribution.metadata["Name"], version=distribution.version)
-    return None
+def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LibraryOwner]:
+    """Return the Debian packages of libraries, by two runs of dpkg-query, which take a while."""
+    spellings = {str(path): path for path in libraries}
+    # packages may record a path without the /usr that /lib became a link to
+    spellings |= {name.removeprefix("/usr"): path for name, path in spellings.items()}
+    names: dict[Path, str] = {}
+    # fails for an unknown path, and prints the others
+    for line in _query("dpkg-query", "--search", *spellings).splitlines() if spellings else ():
+        packages, _, path = line.rpartition(": ")
+        if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
+            names.setdefault(spellings[path], packages.partition(",")[0].partition(":")[0])
+    texts = {name: Path("/usr/share/doc", name, "copyright") for name in sorted(set(names.values()))}
+    listing = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *texts) if texts else ""
+    found = filter(None, (_parse_purl("deb", line) for line in reversed(listing.splitlines())))
+    purls = {purl.name: purl for purl in found}  # of several architectures the first
+    return {
+        path: LibraryOwner(name, (texts[name],) if texts[name].is_file() else (), purls.get(name))
+        for path, name in names.items()
+    }
 
 
-def _debian_purls(files: Iterable[Path]) -> dict[Path, PackageURL]:
-    names = {file: owner.name for file, owner in _debian_owners(files).items()}
-    packages = sorted(set(names.values()))
-    listing = _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *packages) if packages else ""
-    purls: dict[str, PackageURL] = {}
-    for line in listing.splitlines():
-        if purl := _parse_purl("deb", line):
-            purls.setdefault(purl.name, purl)  # of several architectures the first
-    return {file: purls[name] for file, name in names.items() if name in purls}
-
-
-def _rpm_purl(file: Path) -> PackageURL | None:
-    return _parse_purl("rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(file)))
+def _rpm_owner(library: Path) -> LibraryOwner | None:
+    purl = _parse_purl("rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library)))
+    return LibraryOwner(purl.name, (), purl) if purl else None
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:
