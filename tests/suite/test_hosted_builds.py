@@ -1,5 +1,6 @@
 """The reusable workflows and the action from end to end, on the sample: their own shell, conditions and outputs."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ slow = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> HostedRunner:
+    for program in ("jq", "shasum", "bash"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the steps of hosted runners need {program}, which is not installed")
     settings = {f"url.{upstream.as_uri()}/.insteadOf": "https://github.com/", "protocol.file.allow": "always"}
     env = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings.items()):
