@@ -18,7 +18,6 @@ from torchmill.config.arch_list import (
 )
 from torchmill.config.matrix import CPU, Cell, base_package, is_within, python_key
 from torchmill.config.model import Arch, Capability, Facts, Gpu, Host, OfferedWheels, PublishedWheel, Release, Toolkit
-from torchmill.plan.wheel_name import promised_glibc
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # for which there are official builds with CUDA, on Linux
 UNRECORDED = "not recorded"
@@ -36,6 +35,8 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 
 def official_glibc(wheels: Mapping[str, object], arch: str) -> str | None:
     """Return the oldest glibc that the official wheels for a machine promise to run with."""
+    from torchmill.plan.wheel_name import promised_glibc
+
     found = [version for tag in wheels if (version := promised_glibc(tag, arch)) is not None]
     return max(min(found, key=Version), _OLDEST_GLIBC, key=Version) if found else None
 
