@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, get_args
 
 from torchmill.config.matrix import is_within
@@ -18,18 +19,20 @@ _TROUBLE_WORDS = (
     "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
     "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
     "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
+    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
 _QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
 _WORDINGS = {
     r"对'(.+?)'未定义的引用|^\s*\"_?(.+)\", referenced from:": r"undefined reference to '\1\2'",
-    r"(?:undefined symbol:|unresolved external symbol|[Ss]ymbol not found(?: in flat namespace|:)) [\"']?"
+    r"(?:undefined symbol:|LNK20\d\d: (?:symbole externe non r\S+|\S*nicht aufgel\S+ externes Symbol)"
+    r"|unresolved external symbol|无法解析的外部符号|[Ss]ymbol not found(?: in flat namespace|:)) ?[\"']?"
     r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
     r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
     r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
-    "没有那个文件或目录|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
+    "没有那个文件或目录|no such file or directory"
+    "|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
     r"(?:fatal error: '(?=\S+ file not)|fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")"
     r"([^'\"]+).*": r"fatal error: \1: No such file or directory",
     r"No module named (?!')(\S+)": r"No module named '\1'",
@@ -121,6 +124,7 @@ def _rank(cause: FailureCause) -> int:
     return get_args(Precedence).index(cause.precedence)
 
 
+@cache  # re itself keeps 512 patterns, fewer than the catalogue has
 def _compiled(cause: FailureCause) -> list[re.Pattern[str]]:
     try:
         return [re.compile(pattern) for pattern in cause.patterns]

@@ -37,11 +37,12 @@ _PREFIX = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "  # syslog, as in logs of Jenkins
     r"|##\[\w+\]|::error[^:]*::"
     r"|#\d+ (?:\d+\.\d+ )?"  # docker buildx
-    r"|\d+\.\d{1,3} (?=\S)"  # its recapitulation
+    r"|\d+\.\d{1,3} (?= *\S)"  # its recapitulation
+    r"| *(?:>> *\d+ {2,4}|[>┃] |\d+>)| {4,7}\d+ {4}(?=\S)"  # spack, nix, Visual Studio
     r"|[A-Za-z][\w.]*-\d+ +\| "  # docker compose
     r"|\[\d{4}-\d\d-\d\d[T ][^\]]{8,20}\] |\d\d:\d\d:\d\d(?:\.\d+)? |\[ *\d+(?:\.\d+)?s\] "  # Jenkins, obs
 )
-_PREFIXED = frozenset("\ufeff#:[0123456789ADFJMNOS")
+_PREFIXED = frozenset("\ufeff ┃#:[0123456789ADFJMNOS")
 
 # Lines that show source, commands or progress: they may hold the words of any failure.
 _TOOL = (
@@ -52,11 +53,14 @@ _HARMLESS = re.compile(
     r"-- |\d* *\| |copying |adding |creating |byte-compiling |hard linking |running |reading |writing "
     r"|In file included from |from \S+:\d+[,:]|inlined from |required from |(?:\S+: )?(?:In|At) .*[:,]$"
     r"|ERROR: pip's dependency resolver does not currently|WARN(?:ING)?: |\S+:\d+: \w*Warning: (?!CUDA )"
-    r"|warnings\.warn\(|HEAD is now at |(?:\[\S+ (?:\(root-commit\) )?)?[0-9a-f]{7,40}\]? "
+    r"|warnings\.warn\(|raise [\w.]+\(|HEAD is now at |(?:\[\S+ (?:\(root-commit\) )?)?[0-9a-f]{7,40}\]? "
     rf"|\S+ \(\S+\) \.\.\. (?:ok|skip)|\+ |cd \S+ && |: && |(?:\S*[/\\])?(?:[\w.-]+-)?{_TOOL}"
 )
 _SAID = re.compile(r"(?:rror|fatal)(?: \w+)?: |undefined |relocation ")  # which no command holds
-_WARNING = re.compile(r"(?!\S*\bld: |warning: \S+: error: )(?:(?!rror)[^'\"])*?\b(?:[Ww]arning|note|remark) ?[:#]")
+_WARNING = re.compile(
+    r"(?!\S*\bld: |warning: \S+: (?:fatal )?error: )(?:(?!rror\b(?! \(|\.\w))[^'\"])*?"
+    r"\b(?:[Ww]arning(?: [CD]\d+)?|note|remark) ?[:#]"
+)
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
 
 
@@ -129,7 +133,11 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _strip_prefixes(text: str) -> str:
-    while text and (text[0] in _PREFIXED or "\t" in text[:80] or " | " in text[:40]) and (found := _PREFIX.match(text)):
+    while (
+        text
+        and (text[0] in _PREFIXED or ">" in text[:14] or "\t" in text[:80] or " | " in text[:40])
+        and (found := _PREFIX.match(text))
+    ):
         text = text[found.end() :]
     return text
 
