@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from torchmill.config import cell_lookup, facts_reader, matrix, selection
 from torchmill.config.arch_list import parse_arch_list
 from torchmill.core import ninja, stat_cache, units, urls
 from torchmill.core.errors import TorchmillError, UnforeseenError
-from torchmill.deliver import agreement
+from torchmill.deliver import agreement, signature
 from torchmill.deliver.publish.targets import choose_target
 from torchmill.fetch.package_index import parse_html_page
 from torchmill.fetch.source.git_command import mirror_candidates
@@ -104,6 +105,15 @@ def _member(name: str) -> Reader:
     return reader
 
 
+_ENVELOPE = json.dumps(
+    {
+        "payloadType": signature.PAYLOAD_TYPE,
+        "payload": b64encode(b'{"_type": "https://in-toto.io/Statement/v1", "subject": []}').decode(),
+        "signatures": [{"keyid": "x", "sig": "AAAA"}],
+    }
+).encode()
+
+
 def _beside(suffix: str) -> Reader:
     """Return a reader of a wheel beside which one document has the content."""
 
@@ -113,7 +123,7 @@ def _beside(suffix: str) -> Reader:
         wheel = place / _wheel().name
         wheel.with_name(wheel.name.removesuffix(".whl") + suffix).write_bytes(content)
         wheel.with_name(wheel.name + suffix).write_bytes(content)
-        agreement.examine_wheel(wheel)
+        signature.add_check(agreement.examine_wheel(wheel), signature.Signers())
         estimate.read_own_runs(SHIPPED, place)
 
     return reader
@@ -168,7 +178,9 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     "WHEEL": (_member("/WHEEL"), lambda: _sample_wheel_member("/WHEEL")),
     "RECORD": (_member("/RECORD"), lambda: _sample_wheel_member("/RECORD")),
     "manifest": (_beside(".json"), lambda: json.dumps(told_wheels.manifest(_wheel())).encode()),
-    "statement": (_beside(".intoto.jsonl"), lambda: b'{"_type": "https://in-toto.io/Statement/v1"}'),
+    "statement": (_beside(".intoto.json"), lambda: b'{"_type": "https://in-toto.io/Statement/v1"}'),
+    "envelope": (_beside(".intoto.jsonl"), lambda: _ENVELOPE),
+    "bundle of Sigstore": (_beside(".sigstore.json"), lambda: b'{"dsseEnvelope": %b}' % _ENVELOPE),
     "selected release": (_selected, lambda: b'{"tag": "v1.13.1"}'),
     "record of a source": (_fetched, lambda: b'{"tag": "v1.13.1", "package": "torch", "submodules": {}}'),
     "description of a machine": (

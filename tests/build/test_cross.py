@@ -115,6 +115,19 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
     assert found.mounts == tuple(Mount(path, path) for path in places)
 
 
+def test_whom_the_user_trusts_is_passed_on_with_the_keys() -> None:
+    environ = {
+        "TORCHMILL_WHEELS": "/opt/wheels",
+        "TORCHMILL_KEYS": "/home/me/proxy.pem",
+        "TORCHMILL_SIGN_PASSPHRASE": "x",
+    }
+    found = cross.select_settings(environ, {}, HERE.__contains__)
+    assert sorted(found.variables) == ["TORCHMILL_KEYS", "TORCHMILL_WHEELS"]
+    assert found.mounts == (Mount("/opt/wheels", "/opt/wheels"), Mount("/home/me/proxy.pem", "/home/me/proxy.pem"))
+    nobody = cross.select_settings(environ | {"TORCHMILL_KEYS": ""}, {}, HERE.__contains__)
+    assert nobody.variables["TORCHMILL_KEYS"] == "", "without it, anybody would be trusted"
+
+
 def test_what_is_not_here_is_not_mounted() -> None:
     found = cross.select_settings({}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__)
     assert found.mounts == ()

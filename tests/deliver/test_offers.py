@@ -1,22 +1,29 @@
 """TORCHMILL_WHEELS: a wheel of elsewhere is taken where it is just what the cell would make, and no other."""
 
+import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from tests.support import publishing_servers
 from tests.support.commands import run
 from tests.support.made_index import served
+from tests.support.openssl import make_key, public_of
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
 from torchmill.build.context import BuildContext
 from torchmill.build.up_to_date import find_delivered_wheel
+from torchmill.core.files import hash_file
 from torchmill.deliver import offers
+from torchmill.deliver.signature import check_signatures, read_signer, read_trusted_keys, sign_wheel
+from torchmill.wheel import dist_files
 
 pytestmark = pytest.mark.slow
 
@@ -265,12 +272,79 @@ FORGED: dict[str, Edit] = {
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_what_is_forged_or_damaged_is_not_taken(maker: Sample, taker: Sample, tmp_path: Path, forged: str) -> None:
+    """Whether it was signed before or not."""
     wheel = offered(maker, tmp_path)
+    key = make_key(tmp_path, "key")
+    sign_wheel(wheel, read_signer(str(key), {}))
     FORGED[forged](wheel)
-    taken, why = take(taker, str(wheel.parent))
+    refuse(taker, wheel, TORCHMILL_KEYS=str(public_of(key)))
+    dist_files.document_path(wheel, dist_files.ENVELOPE_SUFFIX).unlink()
+    refuse(taker, wheel)
+
+
+def refuse(taker: Sample, wheel: Path, **env: str) -> None:
+    """See that an offer is not taken."""
+    taken, why = take(taker, str(wheel.parent), **env)
     assert not taken
     assert f"{wheel.name} of {wheel.parent} is not taken: " in why
     assert not list((taker.home / "dist").glob("*")), "something of it came to dist/"
+
+
+def make_all_fit(wheel: Path) -> None:
+    """Put other code into a wheel, and let its RECORD, its manifest, its statement and its SBOM say so."""
+    with ZipFile(wheel) as archive:
+        members = {info: archive.read(info) for info in archive.infolist() if not info.is_dir()}
+    code = next(info for info in members if info.filename == "tinytorch/__init__.py")
+    record = next(info for info in members if info.filename.endswith("/RECORD"))
+    members[code] += b"import evil\n"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(members[code]).digest()).rstrip(b"=").decode()
+    lines = [line for line in members[record].decode().splitlines() if not line.startswith(f"{code.filename},")]
+    members[record] = "\n".join([*lines, f"{code.filename},sha256={digest},{len(members[code])}", ""]).encode()
+    with ZipFile(wheel, "w") as archive:
+        for info, data in members.items():
+            archive.writestr(info, data)
+    file = dist_files.manifest_path(wheel)
+    text = file.read_text().replace(json.loads(file.read_text())["sha256"], hash_file(wheel))
+    file.write_text(json.dumps(json.loads(text) | {"size": wheel.stat().st_size}))
+    for suffix, document in dist_files.compose_documents(json.loads(file.read_text()), wheel).items():
+        dist_files.document_path(wheel, suffix).write_bytes(document)
+
+
+def test_an_offer_that_is_made_to_fit_is_refused_by_who_trusts_a_key(
+    maker: Sample, taker: Sample, tmp_path: Path
+) -> None:
+    wheel = offered(maker, tmp_path)
+    ours, other = make_key(tmp_path, "ours"), make_key(tmp_path, "other")
+    envelope = dist_files.document_path(wheel, dist_files.ENVELOPE_SUFFIX)
+    trusting = {"TORCHMILL_KEYS": str(public_of(ours))}
+    refuse(taker, wheel, **trusting)
+    sign_wheel(wheel, read_signer(str(other), {}))
+    refuse(taker, wheel, **trusting)
+    both = {"TORCHMILL_KEYS": f"{public_of(ours)} {public_of(other)}"}
+    assert take(taker, str(wheel.parent), **both)[0]
+    sign_wheel(wheel, read_signer(str(ours), {}))
+    true = envelope.read_bytes()
+    make_all_fit(wheel)
+    refuse(taker, wheel, **trusting)
+    refuse(taker, wheel)
+    sign_wheel(wheel, read_signer(str(other), {}))
+    refuse(taker, wheel, **trusting)
+    envelope.unlink()
+    refuse(taker, wheel, **trusting)
+    assert take(taker, str(wheel.parent))[0], "who trusts no key cannot tell"
+    shutil.copytree(maker.home / "dist", wheel.parent, dirs_exist_ok=True)
+    envelope.write_bytes(true)
+    assert take(taker, str(wheel.parent), **trusting)[0]
+    taken = wheel_of(taker)
+    assert dist_files.document_path(taken, dist_files.ENVELOPE_SUFFIX).read_bytes() == true, "it goes on with the wheel"
+    assert check_signatures(taken, read_trusted_keys(trusting)).problems == ()
+
+
+def test_a_key_that_is_none_ends_the_session_before_a_place_is_asked(taker: Sample, tmp_path: Path) -> None:
+    for keys in (" ", str(tmp_path / "absent.pem")):
+        env = {offers.VARIABLE: str(tmp_path), "TORCHMILL_KEYS": keys}
+        with at_home(taker, env) as context, refused("invalid-key"):
+            offers.take_wheel(context, print)
 
 
 def test_the_next_place_is_asked_where_one_offers_nonsense(maker: Sample, taker: Sample, tmp_path: Path) -> None:

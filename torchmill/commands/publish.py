@@ -10,13 +10,16 @@ from packaging.utils import canonicalize_name
 
 from torchmill.commands.command import CommandAnswer, TaskCommand
 from torchmill.config.model import Facts
-from torchmill.core.errors import DeliveryError, TorchmillError
+from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
+from torchmill.core.files import report_unwritable
 from torchmill.core.paths import Layout
-from torchmill.deliver import agreement
+from torchmill.deliver import agreement, signature
+from torchmill.deliver.agreement import AgreementVerdict
 from torchmill.deliver.publish import targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
+from torchmill.deliver.signature import Signers
 from torchmill.wheel import wheel_file
-from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, MANIFEST_SUFFIX
+from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, MANIFEST_SUFFIX, SIGNATURE_SUFFIXES
 from torchmill.wheel.wheel_file import Distribution
 
 
@@ -29,6 +32,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     tag: str = "",
     dist: str = "",
     simple: str = "",
+    sign_key: str = "",
     manifest: bool = False,
     dry_run: bool = False,
     json: bool = False,
@@ -36,7 +40,14 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
     target = targets.choose_target(to, os.environ, simple)
     wheels = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
-    suffixes = (*DOCUMENT_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else [])) if target.takes_documents else ()
+    if sign_key and not target.takes_documents:
+        raise ConfigError(
+            f"--sign-key: {target.name} takes wheels alone, and no signatures: publish to a folder, GitHub or a bucket",
+            code="contradictory-options",
+        )
+    sign_wheels([wheel.path for wheel in wheels], sign_key, dry_run=dry_run)
+    beside = (*DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES, *([MANIFEST_SUFFIX] if manifest else []))
+    suffixes = beside if target.takes_documents else ()
     files = [file for wheel in wheels for file in upload_set.upload_files(wheel, suffixes)]
     outcomes = deliver_files(target, files, dry_run=dry_run)
     text = "\n".join([f"to {target.name}", *(f"  {file.name}: {outcome}" for file, outcome in outcomes)])
@@ -69,6 +80,20 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         head = "nothing is published, because not every wheel is what it claims to be:"
         raise DeliveryError("\n  ".join([head, *wrong]), code="wheels-disagree")
     return wheels
+
+
+def sign_wheels(wheels: Sequence[Path], sign_key: str, *, dry_run: bool) -> None:
+    """Sign wheels with the private key in a file, if one is named, and see that all signatures beside them fit.
+
+    Raises ConfigError for what is no key, DeliveryError for a signature of something else, HostError.
+    """
+    signer = signature.read_signer(sign_key, os.environ) if sign_key else None
+    signers = Signers((signer.public_key,)) if signer else Signers()
+    for wheel in () if signer and dry_run else wheels:
+        if signer:
+            with report_unwritable(wheel.parent):
+                signature.sign_wheel(wheel, signer)
+        AgreementVerdict(wheel, (signature.check_signatures(wheel, signers),)).require()
 
 
 def deliver_files(
@@ -105,8 +130,10 @@ PUBLISH = TaskCommand(
         "tag": "only wheels of this release, such as v1.13.1",
         "dist": "the folder that they lie in; default: dist/",
         "simple": "where an index is read, if that is not --to with /simple",
+        "sign_key": "sign the wheels and the files beside them with this private key (PEM); TORCHMILL_SIGN_PASSPHRASE"
+        " opens an encrypted one",
         "manifest": "publish the manifests, too: they name folders of the machine that built",
-        "dry_run": "upload nothing, only show what would be",
+        "dry_run": "upload and sign nothing, only show what would be uploaded",
     },
     repeated=("name",),
     short_flags=False,

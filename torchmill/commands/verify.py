@@ -13,7 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.files import report_unwritable, write_atomically
 from torchmill.core.paths import Layout
-from torchmill.deliver import agreement
+from torchmill.deliver import agreement, signature
 from torchmill.deliver.agreement import AgreementCheck, AgreementVerdict
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
@@ -49,12 +49,16 @@ class VerifyAnswer:
             raise DeliveryError("\n  ".join([head, *lines]), code="wheels-disagree")
 
 
-def verify_wheels(
+def verify_wheels(  # noqa: PLR0917 - every one is an option
     _: Facts,
     layout: Layout,
     wheel: list[str] | None = None,
     original: str = "",
     write: bool = False,
+    key: list[str] | None = None,
+    identity: str = "",
+    issuer: str = "",
+    trusted_root: str = "",
     json: bool = False,
 ) -> VerifyAnswer:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
@@ -62,7 +66,11 @@ def verify_wheels(
     if write:
         write_missing(files)
     named = Path(original) if original else None
-    return VerifyAnswer(tuple(_with_processor(agreement.examine_wheel(file, named)) for file in files), json)
+    signers = signature.read_public_keys(key or ())
+    if identity or issuer or trusted_root:
+        signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
+    verdicts = (signature.add_check(agreement.examine_wheel(file, named), signers) for file in files)
+    return VerifyAnswer(tuple(map(_with_processor, verdicts)), json)
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
@@ -120,7 +128,11 @@ VERIFY = TaskCommand(
         "wheel": "wheels, or folders of them; default: all in dist/",
         "original": "the wheel that a slim one was made of, by default the one beside it",
         "write": "first write statements and SBOMs that are missing, from the manifests",
+        "key": "a public key (PEM): refuse what it has not signed; of several, any will do",
+        "identity": "refuse what this identity (a workflow's address, an e-mail address) has not signed by Sigstore",
+        "issuer": "who vouches for the identity: https://token.actions.githubusercontent.com",
+        "trusted_root": "the trusted root of another Sigstore than the public one",
     },
-    repeated=("wheel",),
+    repeated=("wheel", "key"),
     argument="wheel",
 )

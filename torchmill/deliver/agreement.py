@@ -250,7 +250,7 @@ def _read_statement(found: Distribution, document: Mapping[str, Any]) -> tuple[s
     dependencies = _count(definition.get("resolvedDependencies"))
     subject = [{"name": found.file_name, "digest": {"sha256": found.sha256}}]
     return (
-        f"this digest, built by {who} of {dependencies} things, not signed",
+        f"this digest, built by {who} of {dependencies} things",
         document_differences(document.get("subject"), subject, WHEEL, "subject"),
     )
 

@@ -1,10 +1,10 @@
 """Wheels that were built elsewhere: one that a cell would make just so is taken instead of built.
 
-Trust is that of a shared cache: who may write to a place may offer any wheel that is sound in itself.
+Without TORCHMILL_KEYS, trust is that of a shared cache: who may write to a place may offer any wheel that is sound
+in itself. With it, one of these keys must have signed the wheel, its manifest, its statement and its SBOM.
 """
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -25,10 +25,12 @@ from torchmill.core import urls
 from torchmill.core.console import show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import parse_json_object
+from torchmill.deliver import signature
 from torchmill.deliver.agreement import DAMAGED, examine_wheel
 from torchmill.deliver.publish.bucket import BucketTarget
 from torchmill.deliver.publish.github import GithubApi
 from torchmill.deliver.publish.targets import BUCKET, GITHUB, SCHEME
+from torchmill.deliver.signature import Signers
 from torchmill.fetch.download import describe_http_error, download_file, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
 from torchmill.wheel import dist_files
@@ -70,17 +72,19 @@ def parse_places(text: str) -> list[str]:
 def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact | None:
     """Return the wheel of a cell that a place of TORCHMILL_WHEELS had, now in dist/; None where none has it.
 
-    It must have been made of all that the cell would make it of, and agree with its manifest, statement and
-    SBOM. What is not taken is noted with the reason. Raises ConfigError for a wrong setting, BusyError.
+    It must have been made of all that the cell would make it of, agree with its manifest, statement and SBOM, and be
+    signed by a key of TORCHMILL_KEYS, if that is set. What is not taken is noted with the reason.
+    Raises ConfigError for a wrong setting or key, BusyError.
     """
     places = parse_places(os.environ.get(VARIABLE, ""))
     if not places:
         return None
+    signers = signature.read_trusted_keys(os.environ)
     with hold_cell(context):
         for place in places:
             try:
                 for offer in _list_offers(place, context.plan, os.environ):
-                    if why := _why_refused(context, offer):
+                    if why := _why_refused(context, offer, signers):
                         note(f"{offer.name} of {place} is not taken: {why}")
                     else:
                         note(f"{offer.name} is taken from {place}: nothing is compiled")
@@ -91,10 +95,11 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> Artifact |
     return None
 
 
-def _why_refused(context: BuildContext, offer: Offer) -> str:
+def _why_refused(context: BuildContext, offer: Offer, signers: Signers) -> str:
     """Take a wheel that is just what the cell would make; return why it is not, "" where it was taken."""
     try:
-        manifest = parse_json_object(_read(offer, dist_files.MANIFEST_SUFFIX))
+        raw = _read(offer, dist_files.MANIFEST_SUFFIX)
+        manifest = parse_json_object(raw)
         if why := manifest_difference(context, offer.name, manifest):
             return why
     except FileNotFoundError:
@@ -102,13 +107,13 @@ def _why_refused(context: BuildContext, offer: Offer) -> str:
     except DAMAGED as error:
         return f"its manifest cannot be understood ({error})"
     wheel = _fetch(offer, context.outputs.offers, manifest["sha256"])
-    dist_files.manifest_path(wheel).write_text(json.dumps(manifest), encoding="utf-8")
+    dist_files.manifest_path(wheel).write_bytes(raw)
     documents = {}
-    for suffix in dist_files.DOCUMENT_SUFFIXES:
+    for suffix in (*dist_files.DOCUMENT_SUFFIXES, *dist_files.SIGNATURE_SUFFIXES):
         with contextlib.suppress(FileNotFoundError):  # is a problem
             documents[suffix] = _read(offer, suffix)
             dist_files.document_path(wheel, suffix).write_bytes(documents[suffix])
-    if not (problems := examine_wheel(wheel).problems):
+    if not (problems := signature.add_check(examine_wheel(wheel), signers).problems):
         target = context.layout.dist / offer.name
         dist_files.publish_wheel(wheel, target, manifest, context.wheel, documents)
     shutil.rmtree(context.outputs.offers)

@@ -12,10 +12,12 @@ from typing import Any
 from torchmill.config.model import Artifact, Plan
 from torchmill.core.files import read_json_object
 
-# Suffixes to the wheel's file name; `.intoto.jsonl` is left to the envelope of those who sign the statement.
+# Suffixes to the wheel's file name.
 STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
 MANIFEST_SUFFIX = ".json"
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
+ENVELOPE_SUFFIX, BUNDLE_SUFFIX = ".intoto.jsonl", ".sigstore.json"
+SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX)  # of a key of one's own, and of Sigstore
 
 
 def find_wheel(dist: Path, plan: Plan) -> Path:
@@ -44,7 +46,8 @@ def document_path(wheel: Path, suffix: str) -> Path:
 
 def companion_paths(wheel: Path) -> tuple[Path, ...]:
     """Return the paths of all files about a wheel; first the manifest, without which it does not count."""
-    return (manifest_path(wheel), *(document_path(wheel, suffix) for suffix in DOCUMENT_SUFFIXES))
+    suffixes = (MANIFEST_SUFFIX, *DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES)
+    return tuple(document_path(wheel, suffix) for suffix in suffixes)
 
 
 def read_manifest(wheel: Path) -> dict[str, Any]:

@@ -34,7 +34,8 @@ _INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 CACHES = ("TORCHMILL_CACHE", "CCACHE_REMOTE_*", "CCACHE_MAXSIZE", "SCCACHE_*", "AWS_*", "ACTIONS_R*")
 PLACES = ("SCCACHE_DIR", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")  # not there
 CCACHE = "CCACHE_DIR"
-_OFFERS = ("TORCHMILL_WHEELS", "GITHUB_API_URL")  # wheels of elsewhere; no token goes where others' code is compiled
+# wheels of elsewhere, and who must have signed them; no token goes where others' code is compiled
+_OFFERS = ("TORCHMILL_WHEELS", "TORCHMILL_KEYS", "GITHUB_API_URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,13 @@ def select_settings(
     passed = {
         name: value
         for name, value in environ.items()
-        if value
+        if (value or name == "TORCHMILL_KEYS")  # which names nobody, and is refused, where it is empty
         and name not in PLACES
         and (name in names or name.upper() in PROXIES or any(fnmatchcase(name, one) for one in CACHES))
     }
     passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in PIP}
     # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
-    listed = (passed.get(name, "").split() for name in ("PIP_FIND_LINKS", "TORCHMILL_WHEELS"))
+    listed = (passed.get(name, "").split() for name in ("PIP_FIND_LINKS", "TORCHMILL_WHEELS", "TORCHMILL_KEYS"))
     files = [*(passed.get(name, "") for name in _FILES), *chain.from_iterable(listed)]
     indexes = _local_paths(" ".join(passed.get(name, "") for name in _INDEXES).split())
     read = [path for path in _local_paths(files) if exists(path)]
