@@ -150,11 +150,9 @@ def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) ->
     assert "no repository that can be read" in done.stderr
 
 
-def test_a_commit_that_cannot_be_fetched_stops_the_search(
-    tmp_path: Path, history: SearchedUpstream, env: dict[str, str]
-) -> None:
+def test_a_commit_that_cannot_be_fetched_stops_the_search(tmp_path: Path, upstream: Path, env: dict[str, str]) -> None:
     """Its exit code is the fetch's, no commit is skipped for it, and the same command tries again."""
-    up = make_history(history.folder, tmp_path / "up", length=1)
+    up = make_history(upstream, tmp_path / "up", length=1)
     submodule = up.folder / "tiny" / "tinymath.git"
     submodule.rename(submodule.with_suffix(".away"))
     words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", up.mirror, "--", "true")
@@ -181,7 +179,8 @@ def test_a_changed_source_is_not_lost(tmp_path: Path, history: SearchedUpstream,
 
 def test_two_searches_at_once(tmp_path: Path, env: dict[str, str]) -> None:
     (tmp_path / ".torchmill/bisect").mkdir(parents=True)
-    hold = "import sys; from filelock import FileLock; FileLock(sys.argv[1]).acquire(); print(1, flush=True); input()"
+    hold = "import sys; from filelock import FileLock as L; lock = L(sys.argv[1]); lock.acquire(); "
+    hold += "print('held', flush=True); input()"
     lock = str(tmp_path / ".torchmill/bisect/lock")
     with subprocess.Popen(
         [sys.executable, "-c", hold, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

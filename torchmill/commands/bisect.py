@@ -6,10 +6,10 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from io import StringIO
 from typing import Any, NamedTuple
 
 from torchmill.commands.build import BuildQuestion, choose_cells
@@ -96,7 +96,7 @@ class CommitSearch(NamedTuple):
         """Return the variables of a new environment with these wheels and the packages of --with."""
         venv, wanted = self.layout.bisect / "env", [*wheels, *self.record["asked"]["with"]]
         base = resolve_interpreter(self.record["python"])
-        python = create_environment(base, venv, sys.stderr, self.layout.environments)
+        python = create_environment(base, venv, StringIO(), self.layout.environments)
         if wanted:
             _require_success([str(python), "-m", "pip", "install", "--quiet", *wanted])
         kept = {name: value for name, value in clean_variables().items() if not name.startswith("TORCHMILL_")}
