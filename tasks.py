@@ -51,6 +51,10 @@ COMMANDS = {
         "torchmill.commands.jobs",
         "Say what limits memory and processors here, and what follows for a build.",
     ),
+    "bisect": (
+        "torchmill.commands.bisect",
+        "Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each.",
+    ),
     "cluster": (
         "torchmill.commands.cluster",
         "Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine.",
@@ -85,7 +89,7 @@ COMMANDS = {
     ),
     "report": (
         "torchmill.commands.report.command",
-        "Draw what a build did with memory and time: a picture, a trace for Perfetto, and words.",
+        "Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.",
     ),
     "status": (
         "torchmill.commands.clean.command",
@@ -123,7 +127,7 @@ COMMANDS = {
 
 
 COLOURS = {"ok": "32", "warning": "33", "failure": "31", "unknown": "36"}  # green, yellow, red, cyan
-CELL_TASKS = {"build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
+CELL_TASKS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}  # whose argument names one
 
 
 def positional(task: str, command: TaskCommand, words: Sequence[str], switches: Container[str]) -> list[str]:
@@ -204,7 +208,7 @@ def on_terminal(text: str) -> str:
 
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
-    options = [one for one in options if one.name != "options"]
+    options = [one for one in options if one.name not in {"options", command.rest}]
     more = (*command.session_options, *names[1:])
     options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more]
 
@@ -216,6 +220,8 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
         if command.session_options:
             said = {name: kwargs.pop(name) for name in command.session_options}
             kwargs["options"] = _session_options().options_of_task(task, said)
+        if command.rest:
+            kwargs[command.rest] = REST
         result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
         print_now(on_terminal(str(result)))
         getattr(result, "require", lambda: None)()
@@ -269,6 +275,9 @@ def complete_cells(words: Sequence[str]) -> None:
 
 
 LAYOUT = Layout.of_checkout(ROOT)
+# Invoke leaves what follows -- to tasks, but joins it to one string: the words themselves are taken from here.
+own = sys.argv if "--complete" in sys.argv else [*takewhile(lambda word: word != "--", sys.argv)]
+REST = sys.argv[len(own) + 1 :]
 if "--complete" in sys.argv:
     complete_cells(sys.argv[sys.argv.index("--complete") + 1 :])
 deps: Task[Any] = Task(
@@ -280,4 +289,4 @@ deps: Task[Any] = Task(
         "manager": "apt, dnf, brew or conda; default: the one that is here",
     },
 )
-namespace = Collection(deps, *(make_task(name, sys.argv) for name in COMMANDS))
+namespace = Collection(deps, *(make_task(name, own) for name in COMMANDS))

@@ -13,6 +13,7 @@ from tests.support.refusals import refused
 from torchmill.commands import report
 from torchmill.commands.report.command import draw_build, find_timeline
 from torchmill.config.model import Facts
+from torchmill.core.exits import as_torchmill_error
 from torchmill.core.paths import Layout
 
 NAME = "v1.13.1-wheel-3.10-cpu"
@@ -113,7 +114,7 @@ def test_the_task_draws_the_newest(drawn: Layout, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{NAME}: 3 units in 0:20")
     assert done.stdout.rstrip().endswith("(open it in ui.perfetto.dev)")
-    assert sorted(path.name for path in out.iterdir()) == [f"{NAME}.png", f"{NAME}.trace.json"]
+    assert sorted(path.name for path in out.iterdir()) == [f"{NAME}.html", f"{NAME}.png", f"{NAME}.trace.json"]
     assert (out / f"{NAME}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((out / f"{NAME}.trace.json").read_text(encoding="utf-8"))["traceEvents"]
 
@@ -133,10 +134,16 @@ def test_a_place_that_cannot_be_written_leaves_nothing(drawn: Layout, tmp_path: 
         draw_build(FACTS, drawn, NAME, str(tmp_path / "file"))
 
 
-def test_without_matplotlib_the_cure_is_named(drawn: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "torchmill.commands.report.picture", raising=False)
-    monkeypatch.delattr(report, "picture", raising=False)
-    with refused("no-matplotlib"):
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_a_library_the_cure_is_named(
+    drawn: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in ("page", "picture"):
+        monkeypatch.delitem(sys.modules, f"torchmill.commands.report.{name}", raising=False)
+        monkeypatch.delattr(report, name, raising=False)
+    with pytest.raises(ModuleNotFoundError) as caught:
         draw_build(FACTS, drawn, NAME, str(tmp_path))
+    shown = as_torchmill_error(caught.value)
+    assert (shown.code, package in str(shown)) == ("package-missing", True)
     assert not list(tmp_path.glob(".*.new"))

@@ -3,6 +3,7 @@
 Only `noxfile.py` and `tasks.py` import it.
 
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
+- bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a command
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another engine
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the run

@@ -28,6 +28,7 @@ class TaskCommand:
     required: bool = False  # the argument is
     short_flags: bool = True
     session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
+    rest: str = ""  # `run`'s parameter that takes the words after --
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ class Layout:
     logs = _Below("state", "logs")  # of builds
     images = _Below("state", "images")  # what images are built of
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
+    bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and everything that it makes
     selection = _Below("state", "selected.json")  # the file that names the selected release
 
     @property

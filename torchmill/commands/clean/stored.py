@@ -209,15 +209,13 @@ def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterato
             yield folder / LOCK_FILE
 
 
-def find_demo(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield what `nox -s demo` made."""
-    folder = place.layout.demo
-    if folder.is_dir():
-        locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
-        touched = (folder, *list_children(folder))
-        yield stored(
-            "demo", "demo", folder, touched=touched, locks=locks, hindrance=lambda running: running.within(folder)
-        )
+def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
+    """Yield what was made in a home of its own: by `nox -s demo`, or by `invoke bisect`."""
+    folder: Path = getattr(place.layout, kind)
+    if inside := list_contents(folder):
+        locks = (*folder.glob(LOCK_FILE), *folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}"))
+        where = (folder, *inside)
+        yield stored(kind, kind, *inside, touched=where, locks=locks, hindrance=lambda running: running.within(folder))
 
 
 # What was made of the wheels
@@ -331,7 +329,7 @@ def _each_file(
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield what is none of ours, in the user's cache and in the folder of this checkout."""
     layout = place.layout
-    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.images, layout.selection}
+    ours = {layout.trees, layout.sources, layout.logs, layout.demo, layout.bisect, layout.images, layout.selection}
     for path in (*list_children(layout.state), *list_children(layout.cache)):
         by_name = path.name in CACHE_NAMES or path.name.startswith((DELETED_NAME, HISTORY))
         if path not in ours and not by_name:
@@ -371,7 +369,8 @@ KINDS = (
     StorageKind("downloads", "downloaded again", find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", find_tools),
     StorageKind("recall", "digests and programs' versions are read again, in a second", find_stat_cache),
-    StorageKind("demo", "`nox -s demo` takes a minute again", find_demo),
+    StorageKind("demo", "`nox -s demo` takes a minute again", partial(find_home, kind="demo")),
+    StorageKind("bisect", "the search of `invoke bisect` begins anew", partial(find_home, kind="bisect")),
     StorageKind("compilers", "every file is recompiled once", find_compiler_caches, "named"),
     StorageKind("toolkits", "downloaded again, gigabytes for a toolkit", find_toolkits, "named"),
     StorageKind("history", "the guard learns the memory of each file again", find_history, "named"),

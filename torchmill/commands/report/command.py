@@ -1,18 +1,20 @@
-"""`invoke report`: draw what a build did with memory and time."""
+"""`invoke report`: show what a build did with memory and time, and what it made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from torchmill.commands.command import TaskCommand
 from torchmill.commands.report.recording import Recording, read_timeline, summarize_recording, write_trace
 from torchmill.config.model import Facts
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import ConfigError
 from torchmill.core.files import fresh_path, read_json_object, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import SUFFIX
+from torchmill.wheel.dist_files import read_manifest
 
 
 def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
@@ -71,6 +73,16 @@ def _timeline_of_wheel(manifest: Path) -> tuple[Path, tuple[str, ...]]:
     return timeline, ()
 
 
+def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
+    """Return the wheel of a timeline: what `name` stands for, or one in dist/; None where there is none."""
+    for wheel in (Path(name), layout.dist / name, *sorted(layout.dist.glob("*.whl"))):
+        guard = read_manifest(wheel).get("guard")
+        named = guard.get("timeline") if isinstance(guard, dict) else None
+        if isinstance(named, str) and (wheel.parent / named).resolve() == timeline.resolve():
+            return wheel
+    return None
+
+
 def _write_whole(write: Callable[[Recording, Path], None], recording: Recording, path: Path) -> None:
     """Write a file so that it appears whole. Raises HostError."""
     with report_unwritable(path), fresh_path(path) as fresh:
@@ -79,22 +91,22 @@ def _write_whole(write: Callable[[Recording, Path], None], recording: Recording,
 
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
-    """Draw what a build did with memory and time: a picture, a trace for Perfetto, and words."""
+    """Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.
+
+    For example: invoke report torch-2.9.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl --out reports/
+    """
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
-    drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".png", ".trace.json"))
+    page, drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json"))
     _write_whole(write_trace, recording, tracing)
-    try:
-        from torchmill.commands.report.picture import write_picture
-    except ModuleNotFoundError as error:
-        raise HostError(
-            f"{error.name} is not installed, and the picture needs it: `python -m pip install -r requirements.txt`",
-            code="no-matplotlib",
-        ) from None
+    from torchmill.commands.report.page import write_page
+    from torchmill.commands.report.picture import write_picture
+
     _write_whole(write_picture, recording, drawing)
-    summary = summarize_recording(recording)
-    return f"{summary}\n\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
+    _write_whole(partial(write_page, wheel=find_wheel(build or "", path, layout)), recording, page)
+    made = f"page:    {page}\npicture: {drawing}\ntrace:   {tracing} (open it in ui.perfetto.dev)"
+    return f"{summarize_recording(recording)}\n\n{made}"
 
 
 REPORT = TaskCommand(

@@ -89,7 +89,7 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
         figure.text(left, 0.14 / tall, "; ".join(recording.notes), fontsize=8.5, color=CUT_SHORT["killed"])
 
 
-def _columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
+def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
     """Return arrays with a number for each of at most `width` equal spans of time, and one more to end the last.
 
     They are: its beginning; the most memory used, and the least allowed; of units running, paused, waiting, and
@@ -114,7 +114,7 @@ def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None
     _label(axes, "memory, GiB")
     if sums.peak is None:
         return
-    at, used, allowed, *_ = _columns(moments, FINE)
+    at, used, allowed, *_ = columns(moments, FINE)
     axes.fill_between(at, used, step="post", color=USED, alpha=0.35, linewidth=0)
     axes.step(at, used, where="post", color=USED, linewidth=1.0, label="used")
     highest, least = max(*used, 0.1), min(allowed)
@@ -145,7 +145,7 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
     _label(axes, "units")
     if not moments:
         return
-    at, _, _, counts, short = _columns(moments, COARSE)
+    at, _, _, counts, short = columns(moments, COARSE)
     *stacks, cores = counts.T
     names = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
     axes.stackplot(at, *stacks, labels=names, colors=UNITS.values(), step="post", linewidth=0)

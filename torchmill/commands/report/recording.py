@@ -131,7 +131,7 @@ def summarize_recording(recording: Recording) -> str:
     """Return what a person wants to know of a build."""
     sums, runs = sum_up(recording), recording.runs
     lines = [f"{recording.name}: {build_headline(sums)}"]
-    lines += [f"  {line}" for line in (*_sums(sums), *_describe_events(recording.events))]
+    lines += [f"  {line}" for line in (*describe_sums(sums), *_describe_events(recording.events))]
     lines += [f"  note: {note}" for note in recording.notes]
     misjudged = [one for one in runs if one.outcome == "done" and one.peak != one.expected]
     for heading, listed in (
@@ -151,7 +151,8 @@ def build_headline(sums: Totals) -> str:
     return f"{units} in {format_clock(sums.wall)}{failed}, {sums.together:.1f} at a time on the average"
 
 
-def _sums(sums: Totals) -> Iterator[str]:
+def describe_sums(sums: Totals) -> Iterator[str]:
+    """Yield what the sums say, a sentence each."""
     if sums.peak is not None:
         share = format_share(sums.peak.used, sums.peak.allowed)
         yield f"memory: at most {share}, at {format_clock(sums.peak.at)}"

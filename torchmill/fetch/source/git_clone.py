@@ -225,7 +225,7 @@ class GitTransport:
                 return url, attempt(url)
             except CommandError as error:
                 if diagnose_git(error.output) is not GitFailure.MISSING:
-                    raise self._explain(error, url) from None
+                    raise self.explain(error, url) from None
                 missing = complaint_gist(error.output)
         tried = " or ".join(hide_password(url) for url in urls)
         raise SourceError(
@@ -251,7 +251,7 @@ class GitTransport:
     def _unreachable(self, url: str, why: str) -> NetworkError:
         return NetworkError(f"cannot reach {host_of(url)} ({why}): {self.request.ways_out()}", code="host-unreachable")
 
-    def _explain(self, error: CommandError, url: str) -> TorchmillError:
+    def explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
         cause, gist = diagnose_git(error.output), complaint_gist(error.output)
         if cause is GitFailure.FULL:

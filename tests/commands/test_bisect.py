@@ -1,0 +1,202 @@
+"""`invoke bisect`, as a user runs it on a real history: builds, commits that do not build, a kill, wrong input."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT, environment, run
+from tests.support.sampled import THIS
+from tests.support.searched import SearchedUpstream, make_history
+from tests.support.source_upstream import git
+
+CELL = f"wheel-{THIS}-cpu"
+HANG_SECONDS = 900.0  # after which nobody waits for a search any more
+CHECK = """
+import sys, time
+import tinytorch
+with open(sys.argv[1], "a+") as file:
+    file.write(tinytorch.git_version + "\\n")
+    file.seek(0)
+    tried = file.read().split()
+if len(tried) == 3:
+    time.sleep(600)  # until it is killed
+sys.exit(tinytorch.total([1.0, 2.0]) != 3.0)
+"""
+
+
+@pytest.fixture(scope="module")
+def history(upstream: Path, tmp_path_factory: pytest.TempPathFactory) -> SearchedUpstream:
+    return make_history(upstream, tmp_path_factory.mktemp("searched") / "up", length=6, breaks=5, not_built=[3])
+
+
+@pytest.fixture
+def env(envs: Path, cache: Path) -> dict[str, str]:
+    return {
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "XDG_CACHE_HOME": str(cache),
+        "NOX_ENVDIR": str(envs),
+    }
+
+
+@pytest.fixture
+def killed_at_the_end() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for one in started:
+        with suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+
+
+def until_third_try(tried: Path, search: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while not tried.exists() or len(tried.read_text(encoding="utf-8").split()) < 3:
+        assert search.poll() is None, search.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_search_survives_a_kill_and_finds_the_commit(
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], killed_at_the_end: list[subprocess.Popen[str]]
+) -> None:
+    check, tried, home = tmp_path / "check.py", tmp_path / "tried", tmp_path / "home"
+    check.write_text(CHECK, encoding="utf-8")
+    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", history.mirror, "--", "python", str(check), str(tried))
+    command = [sys.executable, "-m", "invoke", *words]
+    search = subprocess.Popen(
+        command, cwd=ROOT, env=environment(home, env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    killed_at_the_end.append(search)
+    until_third_try(tried, search)
+    os.killpg(search.pid, signal.SIGKILL)
+    search.communicate()
+
+    done = run("invoke", *words, home=home, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"first bad commit:\n  {history.commits[4]} change 5\n" in done.stdout
+    assert f"skipped:\n  {history.commits[2]} change 3: it is not built" in done.stdout
+    assert "#error" in (home / f".torchmill/bisect/home/.torchmill/logs/{history.commits[2]}.log").read_text("utf-8")
+    assert "$ nox -s" in done.stdout
+    assert "Bisecting: " in done.stdout
+    seen = tried.read_text(encoding="utf-8").split()
+    assert seen[2] == seen[3], "the killed step is done again"
+    assert len({*seen}) == len(seen) - 1, "and no other one is"
+    assert not (home / "dist").exists(), "the user's own folder is as it was"
+    assert not (home / ".torchmill" / "sources").exists()
+
+    other = run("invoke", *words[:-1], home=home, env=env)
+    assert (other.returncode, other.stderr.count("\n")) == (2, 1)
+    assert "another search is under way (other: command)" in other.stderr
+    assert run("invoke", "bisect", "--reset", home=home, env=env).returncode == 0
+    assert run("invoke", "clean", "--kind=bisect", home=home, env=env).returncode == 0
+    assert not list((home / ".torchmill" / "bisect").glob("home"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("sys.exit(7)", "--good is not good (COMMAND ended with 7)"),
+        ("sys.exit(127)", "COMMAND ended with 127, as what cannot be run"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "COMMAND ended with -11"),
+    ],
+)
+def test_a_command_that_tells_nothing(
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], program: str, said: str
+) -> None:
+    words = ("bisect", CELL, "--good=v1.0.0", f"--bad={history.commits[0][:12]}", history.mirror)
+    program = f"import os, signal, sys, tinytorch; {program}"
+    done = run("invoke", *words, "--", "python", "-c", program, home=tmp_path, env=env)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ("--good=v1.0.0 --bad=main", 2, "COMMAND after --"),
+        ("--good=v1.0.0 -- true", 2, "give --good, --bad"),
+        ("--good=main --bad=main -- true", 2, "was both good and bad"),
+        ("--good=main --bad=v1.0.0 -- true", 2, "mistook good and bad"),
+        ("--good=v1.0.0 --bad=mian -- true", 5, "no tag, branch or commit 'mian'"),
+        ("--good=v1.0.0 --bad=main -- ./no-program", 2, "there is no program './no-program'"),
+        ("--good=v1.0.0 --bad=main --tag=v7 -- true", 4, "'v7'"),
+    ],
+)
+def test_what_is_refused_before_anything_is_built(
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], refusal: tuple[str, int, str]
+) -> None:
+    words, code, said = refusal
+    done = run("invoke", "bisect", CELL, history.mirror, *words.split(), home=tmp_path, env=env)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "$ " not in done.stdout
+
+
+def test_a_mirror_without_the_repository(tmp_path: Path, env: dict[str, str]) -> None:
+    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", f"--mirror=file://{tmp_path}", "--", "true")
+    done = run("invoke", *words, home=tmp_path / "home", env=env)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "no repository that can be read" in done.stderr
+
+
+def test_a_commit_that_cannot_be_fetched_stops_the_search(tmp_path: Path, upstream: Path, env: dict[str, str]) -> None:
+    """Its exit code is the fetch's, no commit is skipped for it, and the same command tries again."""
+    up = make_history(upstream, tmp_path / "up", length=1)
+    submodule = up.folder / "tiny" / "tinymath.git"
+    submodule.rename(submodule.with_suffix(".away"))
+    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", up.mirror, "--", "true")
+    for _ in range(2):
+        done = run("invoke", *words, home=tmp_path / "home", env=env)
+        assert done.returncode == 5, done.stdout + done.stderr
+        assert "failed, as told above: the same command goes on there" in done.stderr
+        assert "tinymath" in done.stderr
+        assert "skip" not in done.stdout
+
+
+def test_a_changed_source_is_not_lost(tmp_path: Path, history: SearchedUpstream, env: dict[str, str]) -> None:
+    home = tmp_path / ".torchmill/bisect/home"
+    fetched = run("invoke", "fetch", "--tag=v1.0.0", history.mirror, home=home, env=env)
+    assert fetched.returncode == 0, fetched.stderr
+    changed = home / ".torchmill/sources/tinytorch/v1.0.0/tree/README.md"
+    changed.write_text("mine\n", encoding="utf-8")
+    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", history.mirror, "--", "true")
+    done = run("invoke", *words, home=tmp_path, env=env)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "changes that are not committed (README.md)" in done.stderr
+    assert changed.read_text(encoding="utf-8") == "mine\n"
+
+
+def test_two_searches_at_once(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / ".torchmill/bisect").mkdir(parents=True)
+    hold = "import sys; from filelock import FileLock as L; lock = L(sys.argv[1]); lock.acquire(); "
+    hold += "print('held', flush=True); input()"
+    lock = str(tmp_path / ".torchmill/bisect/lock")
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout
+        holder.stdout.readline()
+        done = run("invoke", "bisect", CELL, "--good=a", "--bad=b", "--", "true", home=tmp_path, env=env)
+        holder.communicate("\n")
+    assert done.returncode == 10, done.stdout + done.stderr
+    assert "another run searches" in done.stderr
+
+
+def test_the_history_has_no_files(tmp_path: Path, history: SearchedUpstream, env: dict[str, str]) -> None:
+    words = ("bisect", CELL, "--good=v1.0.0", "--bad=main", history.mirror, "--", "./no-program")
+    run("invoke", *words, home=tmp_path, env=env)
+    folder = tmp_path / ".torchmill/bisect/history.git"
+    kinds = git(folder, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)").split()
+    assert {*kinds} <= {"commit", "tag"}
+    assert kinds

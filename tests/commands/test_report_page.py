@@ -1,0 +1,124 @@
+"""The page of `invoke report`: parsed strictly, and drawn by a real browser where there is one, light and dark."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree as ET
+from zipfile import ZipFile
+
+import matplotlib.image
+import pytest
+
+from tests.support.commands import run
+from tests.support.recorded import moment, ran, recording, small
+from tests.support.recorded import write as timeline
+from torchmill.commands.report.page import write_page
+from torchmill.core.paths import Layout
+from torchmill.toolchain.guard.timeline import Record
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+HTML = "{http://www.w3.org/1999/xhtml}"
+WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
+BROWSER_SECONDS = 300  # after which a browser that says nothing is taken to hang
+CACHE = {"tool": "ccache 4.7.5", "hits": 3, "misses": 1}
+
+
+def page(folder: Path, records: list[Record] | None = None, wheel: Path | None = None) -> ET.Element:
+    """Write a page and return what is in it; raises ParseError for tags that are not closed."""
+    write_page(recording(folder, records or small()), folder / "page.html", wheel)
+    return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
+
+
+def texts(found: ET.Element, tag: str) -> list[str]:
+    return ["".join(one.itertext()) for one in found.iter(f"{HTML}{tag}")]
+
+
+def made(folder: Path) -> Path:
+    """Leave a wheel with a manifest that names its timeline."""
+    layout = Layout(folder, folder / "cache")
+    layout.dist.mkdir()
+    layout.logs.mkdir(parents=True)
+    timeline(layout.logs / "v1.13.1-wheel-3.10-cpu.timeline.jsonl", small())
+    wheel = layout.dist / WHEEL
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("torch/lib/libtorch_cpu.so", b"x" * 5000)
+        archive.writestr("torch/<&>.py", b"")
+    guard = {"timeline": "../.torchmill/logs/v1.13.1-wheel-3.10-cpu.timeline.jsonl"}
+    wheel.with_name(f"{WHEEL}.json").write_text(json.dumps({"guard": guard, "cache": CACHE}), encoding="utf-8")
+    return wheel
+
+
+def test_the_page_says_what_happened(tmp_path: Path) -> None:
+    found = page(tmp_path)
+    assert "3 units in 0:20, 1 failed, 1.3 at a time on the average" in texts(found, "p")
+    assert "memory: at most 3.9 of 4.0 GiB, at 0:04" in texts(found, "li")
+    assert texts(found, "h2") == ["memory", "units and processors", "the slowest units", "compiler cache"]
+    assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {*texts(found, "span")[:2]} | {
+        one for one in texts(found, "span") if one.isalpha()
+    }
+    rows = [[cell.strip() for cell in texts(row, "td")] for row in found.iter(f"{HTML}tr")]
+    assert ["", "0:09", "3.0 GiB", "b.cpp"] in rows
+    assert ["", "0:02", "1.0 GiB", "lib.so (failed)"] in rows
+    bars = [(one.get("x"), one.get("width"), one.get("class")) for one in found.iter(f"{HTML}rect")]
+    assert ("475.0", "450.0", "c++ done") in bars
+
+
+def test_plenty_of_memory_leaves_the_used_in_sight(tmp_path: Path) -> None:
+    found = page(tmp_path, [moment(0, used=0.5, allowed=30), moment(9, used=1, allowed=22)])
+    assert "top: 1.0 GiB; allowed: 22.0 GiB and more, far above" in texts(found, "small")
+
+
+@pytest.mark.parametrize("records", [[ran("<script>&.cpp", 0, 0)], [moment(0, used=0, allowed=0)]])
+def test_builds_of_almost_nothing(tmp_path: Path, records: list[Record]) -> None:
+    found = page(tmp_path, records)
+    assert not [*found.iter(f"{HTML}script")]
+    assert ("<script>&.cpp" in texts(found, "td")) == (len([*found.iter(f"{HTML}rect")]) == 1)
+
+
+def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
+    found = page(tmp_path)
+    assert not [one for tag in ("script", "link", "img", "iframe") for one in found.iter(f"{HTML}{tag}")]
+    assert not [one for one in found.iter() if {"src", "href"} & {*one.attrib}]
+    assert "url(" not in texts(found, "style")[0]
+
+
+def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
+    wheel = made(tmp_path)
+    for name in (WHEEL, ""):  # of the newest timeline, the wheel is found in dist/
+        done = run("invoke", "report", *([name] if name else []), "--out", str(tmp_path), home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = ET.parse(tmp_path / "v1.13.1-wheel-3.10-cpu.html").getroot()  # noqa: S314 - our own
+        assert "ccache 4.7.5: 3 of 4 hits (75%)" in texts(found, "p")
+        rows = [texts(row, "td") for row in found.iter(f"{HTML}tr")]
+        assert ["torch/lib/libtorch_cpu.so", "4.9 KiB", "4.9 KiB"] in rows
+        assert ["torch/<&>.py", "0 B", "0 B"] in rows
+        assert [one[0] for one in rows if one[2:] == [""]] == [wheel.name, f"{wheel.name}.json"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium: apt-get install chromium")
+@pytest.mark.parametrize(("more", "dark"), [([], False), (["--force-dark-mode"], True)])
+def test_a_browser_draws_it_light_and_dark(tmp_path: Path, more: list[str], dark: bool) -> None:
+    page(tmp_path, wheel=made(tmp_path))
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1100,1500",
+        f"--user-data-dir={tmp_path}/u",
+    ]
+    options += [f"--screenshot={tmp_path}/shot.png", *more]
+    address = (tmp_path / "page.html").as_uri()
+    done = subprocess.run(
+        [str(BROWSER), *options, address], capture_output=True, text=True, timeout=BROWSER_SECONDS, check=False,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shot = matplotlib.image.imread(tmp_path / "shot.png")[..., :3]
+    assert (shot[5, 5].max() < 0.2) == dark
+    assert (shot[5, 5].min() > 0.9) != dark
+    used = (abs(shot - [0x4C / 255, 0x86 / 255, 0xC6 / 255]) < 0.01).all(axis=2).sum()
+    assert used > 20_000, "the area of the memory in use is drawn in its colour"
+    assert "Refused" not in done.stderr

@@ -1,0 +1,87 @@
+"""The history of a package, and git's bisect in it: what is found, skipped, on two branches, and without a server."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.refusals import refused
+from tests.support.source_upstream import Forge, git, package, release
+from torchmill.fetch.source.history import CommitHistory
+from torchmill.fetch.source.source_dir import SourceRequest
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Forge:
+    """Return an upstream: n0 to n9 on the main branch, and v1 on a branch of its own that begins at n2."""
+    forge = Forge(tmp_path / "up", (tmp_path / "up").as_uri())
+    for number in range(10):
+        forge.commits[f"n{number}"] = forge.commit("pytorch/torch", {"setup.py": f"{number}"}, tag=f"n{number}")
+    bare = forge.bare("pytorch/torch")
+    git(bare, "config", "uploadpack.allowFilter", "true")
+    tree = git(bare, "rev-parse", "n0^{tree}")
+    forge.commits["v1"] = git(bare, "commit-tree", tree, "-p", forge.commits["n2"], "-m", "a release")
+    git(bare, "tag", "v1", forge.commits["v1"])
+    return forge
+
+
+@pytest.fixture
+def history(forge: Forge, tmp_path: Path) -> CommitHistory:
+    found = CommitHistory(tmp_path / "history.git")
+    found.fetch(SourceRequest(package(forge.url("pytorch/torch")), release("n0", None)))
+    return found
+
+
+def search(history: CommitHistory, verdict: Callable[[str], str]) -> list[str]:
+    """Return the commits that were tried, by their subjects."""
+    tried = []
+    while commit := history.next_step()[0]:
+        tried.append(history.describe(commit).split()[-1])
+        history.bisect(verdict(commit), commit)
+    return tried
+
+
+def test_the_first_bad_commit_is_found_without_the_server(history: CommitHistory, forge: Forge) -> None:
+    forge.folder.rename(forge.folder.with_name("away"))  # git wants to show the files of what it found
+    bad = {forge.commits[f"n{number}"] for number in range(6, 10)}
+    history.start(forge.commits["n0"], forge.commits["n9"])
+    tried = search(history, lambda commit: "bad" if commit in bad else "good")
+    assert history.suspects() == [forge.commits["n6"]]
+    assert {"n5", "n6"} <= {*tried}
+    assert len(tried) == 3
+    assert history.next_step() == ("", ""), "asked again, it says the same"
+
+
+def test_git_says_how_many_are_left(history: CommitHistory, forge: Forge) -> None:
+    history.start(forge.commits["n0"], forge.commits["n9"])
+    assert history.next_step()[1] == "Bisecting: 4 revisions left to test after this (roughly 2 steps)"
+
+
+def test_skipped_commits_leave_several(history: CommitHistory, forge: Forge) -> None:
+    bad, skipped = ({forge.commits[f"n{number}"] for number in numbers} for numbers in ((6, 7, 8, 9), (5, 6)))
+    history.start(forge.commits["n0"], forge.commits["n9"])
+    search(history, lambda commit: "skip" if commit in skipped else "bad" if commit in bad else "good")
+    assert history.suspects() == [forge.commits[name] for name in ("n7", "n6", "n5")]
+
+
+def test_ends_on_two_branches_have_what_is_common_tried_first(history: CommitHistory, forge: Forge) -> None:
+    history.start(forge.commits["v1"], forge.commits["n9"])
+    commit, said = history.next_step()
+    assert (commit, said) == (forge.commits["n2"], "Bisecting: a merge base must be tested")
+    with refused("bisect-refused"):
+        history.bisect("bad", commit)
+
+
+def test_what_git_refuses(history: CommitHistory, forge: Forge) -> None:
+    for good, bad in (("n5", "n5"), ("n9", "n5")):
+        with refused("bisect-refused"):
+            history.start(forge.commits[good], forge.commits[bad])
+
+
+def test_commits_by_tag_branch_and_beginning(history: CommitHistory, forge: Forge) -> None:
+    commit = forge.commits["n9"]
+    for name in ("n9", "main", commit, commit[:9]):
+        assert history.find_commit(name) == commit
+    for name in ("n10", "--all", "", "n9..n8", "0" * 40):
+        with refused("unknown-ref"):
+            history.find_commit(name)

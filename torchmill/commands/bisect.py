@@ -1,0 +1,225 @@
+"""`invoke bisect`: find the commit that changed behaviour, by git bisect, a build of each step, and a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from io import StringIO
+from typing import Any, NamedTuple
+
+from torchmill.commands.build import BuildQuestion, choose_cells
+from torchmill.commands.command import CommandOutput, TaskCommand
+from torchmill.commands.doctor import survey_machine
+from torchmill.commands.terminal import run_step
+from torchmill.config import matrix, selection
+from torchmill.config.model import Facts, Options
+from torchmill.core.errors import BuildError, ConfigError, MemoryBuildError, SourceError, VerifyError
+from torchmill.core.exits import print_now
+from torchmill.core.files import delete_paths, parse_json, read_text, write_atomically
+from torchmill.core.locks import hold_folder
+from torchmill.core.paths import Layout
+from torchmill.core.process import run_in_terminal
+from torchmill.fetch.source.history import CommitHistory
+from torchmill.fetch.source.source_dir import source_requests
+from torchmill.host.interpreters import resolve_interpreter
+from torchmill.host.native import native_arch
+from torchmill.plan.options import WHOLE_BUILD, format_options
+from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
+
+_NONE = Options()
+UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}  # the commit is, and skipped
+RECORD = "search.json"
+SKIP, NO_VERDICT = 125, 126  # exit codes of COMMAND, of the latter and above: it was not run, or killed
+
+
+class CommitSearch(NamedTuple):
+    """A search for a commit: what it was told ("asked"), and what came of each commit so far ("tested"), by its id."""
+
+    layout: Layout
+    home: Layout  # where it builds: nothing of the user's is changed
+    history: CommitHistory
+    record: dict[str, Any]
+
+    def go(self) -> CommandOutput:
+        """Try the ends, then what git selects, until it knows the commit, or skips leave several.
+
+        Raises ConfigError where the ends are not as they are said to be.
+        """
+        ends = {} if self.record["asked"]["trust_ends"] else self.record["ends"]
+        if wrong := [end for end, commit in ends.items() if self.verdict(commit) != end]:
+            told = ", ".join(f"--{end} is not {end} ({self.record['tested'][ends[end]][1]})" for end in wrong)
+            raise ConfigError(
+                f"{told}: name others after `invoke bisect --reset`; to find what fixed something, let "
+                "COMMAND succeed where it failed (`sh -c '! …'`)",
+                code="end-not-as-said",
+            )
+        while True:
+            commit, left = self.history.next_step()
+            if not commit:
+                return self._result()
+            print_now(f"\n{left}")
+            self.history.bisect(self.verdict(commit), commit)
+
+    def verdict(self, commit: str) -> str:
+        """Return "good", "bad" or "skip"; the commit is built and tried where that is not known."""
+        tested = self.record["tested"]
+        if commit not in tested:
+            print_now(f"commit {self.history.describe(commit)}")
+            tested[commit] = self._try(commit)
+            write_atomically(self.layout.bisect / RECORD, json.dumps(self.record, indent=1))
+            delete_paths([self.home.trees])  # each commit has a tree of its own, of gigabytes
+        word, why = tested[commit]
+        print_now(f"{word}: {why}")
+        return str(word)
+
+    def _try(self, commit: str) -> tuple[str, str]:
+        """Build a commit and run COMMAND with it; return the verdict and why."""
+        asked, tag, cell = self.record["asked"], self.record["tag"], self.record["cell"]
+        fetch = ["invoke", "fetch", "--tag", tag, *(["--mirror", asked["mirror"]] if asked["mirror"] else [])]
+        if self.record["dependent"]:
+            _require_success(fetch)
+        _require_success([*fetch, "--package", self.record["package"], "--ref", commit])
+        if code := _require_success(["nox", "-s", cell, "--", *asked["options"]], UNBUILDABLE):
+            log = self.home.logs / f"{tag}-{cell}.log"
+            with suppress(FileNotFoundError):  # what cannot be prepared has none
+                log = log.rename(log.with_name(f"{commit}.log"))
+            return "skip", f"{'its wheel is refused' if code == VerifyError.exit_code else 'it is not built'} ({log})"
+        (wheel,) = self.home.dist.glob(f"*+git{commit[:7]}*.whl")
+        return self._run_command(self.provide(str(wheel)))
+
+    def provide(self, *wheels: str) -> dict[str, str]:
+        """Return the variables of a new environment with these wheels and the packages of --with."""
+        venv, wanted = self.layout.bisect / "env", [*wheels, *self.record["asked"]["with"]]
+        base = resolve_interpreter(self.record["python"])
+        python = create_environment(base, venv, StringIO(), self.layout.environments)
+        if wanted:
+            _require_success([str(python), "-m", "pip", "install", "--quiet", *wanted])
+        kept = {name: value for name, value in clean_variables().items() if not name.startswith("TORCHMILL_")}
+        path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
+        return {**kept, "VIRTUAL_ENV": str(venv), "PATH": path}
+
+    def _run_command(self, variables: dict[str, str]) -> tuple[str, str]:
+        """Return the verdict of COMMAND, and why. Raises ConfigError where it gives none."""
+        command = self.record["asked"]["command"]
+        print_now(f"\n$ {shlex.join(command)}")
+        code = run_in_terminal(command, variables)
+        if not 0 <= code < NO_VERDICT:
+            raise ConfigError(
+                f"COMMAND ended with {code}, as what cannot be run or is killed, which is no verdict: correct it; to "
+                "find a crash, let a shell make 1 of it (`sh -c '… || exit 1'`)",
+                code="command-without-verdict",
+            )
+        return {0: "good", SKIP: "skip"}.get(code, "bad"), f"COMMAND ended with {code}"
+
+    def _result(self) -> CommandOutput:
+        suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
+        several = (
+            "first bad commit: one of these, as skipped ones tell nothing" if suspects[1:] else "first bad commit:"
+        )
+        tested = self.record["tested"].items()
+        skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
+        lines = ["", several, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
+        return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
+
+
+def _require_success(words: Sequence[str], else_return: Collection[int] = ()) -> int:
+    """Run a command, and raise an error of its exit code: it is the machine's or the network's, not the commit's."""
+    code = run_step(line := shlex.join(words))
+    if code and code not in else_return:
+        error = SourceError(f"`{line}` failed, as told above: the same command goes on there", code="bisect-stopped")
+        error.exit_code = code
+        raise error
+    return code
+
+
+def find_bad_commit(  # noqa: PLR0917 - every one is an option
+    facts: Facts,
+    layout: Layout,
+    cell: str | None = None,
+    good: str = "",
+    bad: str = "",
+    tag: str = "",
+    mirror: str = "",
+    with_: list[str] | None = None,
+    trust_ends: bool = False,
+    reset: bool = False,
+    command: Sequence[str] = (),
+    options: Options = _NONE,
+) -> CommandOutput:
+    """Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each.
+
+    For example: invoke bisect wheel-3.10-cpu --good v1.12.0 --bad v1.13.0 -- python check.py
+    """
+    asked: dict[str, Any] = {"cell": cell, "good": good, "bad": bad, "tag": tag, "mirror": mirror, "with": with_ or []}
+    words = format_options(replace(options, label="git"))
+    asked |= {"trust_ends": trust_ends, "options": words, "command": command}
+    if not reset and not (good and bad and command):
+        raise ConfigError("give --good, --bad, and COMMAND after --: `invoke --help bisect`", code="bisect-incomplete")
+    folder = layout.bisect
+    with hold_folder(folder, 0, f"another run searches in {folder}: wait for it", "bisect-running"):
+        if reset:
+            (folder / RECORD).unlink(missing_ok=True)
+            return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
+        record = parse_json(read_text(folder / RECORD) or "{}")
+        if changed := [name for name, value in asked.items() if record and record["asked"].get(name) != value]:
+            raise ConfigError(
+                f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",
+                code="bisect-under-way",
+            )
+        home, history = replace(layout, root=folder / "home"), CommitHistory(folder / "history.git")
+        search = CommitSearch(layout, home, history, record)
+        if not record:
+            _begin(facts, search, asked)
+        ours = {"TORCHMILL_HOME": str(home.root), "TORCHMILL_TAG": record["tag"], "TORCHMILL_EXITS": "1"}
+        print_now(f"$ export {shlex.join(f'{name}={value}' for name, value in ours.items())}")
+        os.environ.update(ours)
+        return search.go()
+
+
+def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
+    """Fetch the history, and refuse what can be refused before a build. Raises ConfigError, SourceError."""
+    tags = {one.tag for one in facts.releases[matrix.base_package(facts).name]}
+    tag = asked["tag"] or next((one for one in (asked["bad"], asked["good"]) if one in tags), "")
+    release = selection.selected_or_newest(facts, search.layout, tag)
+    question = BuildQuestion([asked["cell"]] if asked["cell"] else [], with_base=False)
+    cell = choose_cells(facts, question, survey_machine(facts, search.layout), release)[0]
+    (request,) = source_requests(facts, [cell.release], ref="", mirror=asked["mirror"], origin="")
+    if request.origin:
+        raise ConfigError(f"{cell.build.package} comes from {request.origin}, without a history", code="no-history")
+    print_now(f"fetching the history of {cell.build.package}")
+    search.history.fetch(request)
+    ends = {end: search.history.find_commit(asked[end]) for end in ("good", "bad")}
+    search.history.start(**ends)
+    built = {"cell": cell.build.identifier(native_arch()), "python": cell.build.python, "package": cell.build.package}
+    dependent = request.package.after is not None
+    search.record.update(built, asked=asked, ends=ends, tested={}, tag=release.tag, dependent=dependent)
+    if shutil.which(word := asked["command"][0], path=search.provide()["PATH"]) is None:
+        raise ConfigError(
+            f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or bring it by --with",
+            code="no-such-command",
+        )
+
+
+BISECT = TaskCommand(
+    find_bad_commit,
+    {
+        "cell": "such as wheel-3.10-cpu; default: what `invoke build` would choose",
+        "good": "a tag, branch or commit at which COMMAND succeeds",
+        "bad": "a later one at which it fails",
+        "tag": "the release whose facts builds follow; default: that of --bad or --good, or the selected one",
+        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
+        "with_": "what COMMAND needs beside the wheel, such as 'numpy<2'; may be repeated",
+        "trust_ends": "do not build --good and --bad themselves first",
+        "reset": "end the search that is under way",
+    },
+    repeated=("with_",),
+    argument="cell",
+    short_flags=False,
+    session_options=tuple(name for name in WHOLE_BUILD if name != "label"),
+    rest="command",
+)
