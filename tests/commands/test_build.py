@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT, environment, run
-from torchmill.commands.build import BuildQuestion, choose_cells
 from torchmill.config import matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
 from torchmill.host.description import load_host
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 
 HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")
 ANSWER_SECONDS = 60.0  # after which a command that says nothing more is taken to hang

@@ -16,6 +16,7 @@ Only `noxfile.py` and `tasks.py` import it.
 - plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket; replace nothing
 - report/: `invoke report`
+- shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not run
 - snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip or pixi
 - toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root

@@ -12,7 +12,6 @@ from dataclasses import replace
 from io import StringIO
 from typing import Any, NamedTuple
 
-from torchmill.commands.build import BuildQuestion, choose_cells
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import survey_machine
 from torchmill.commands.terminal import run_step
@@ -28,6 +27,7 @@ from torchmill.fetch.source.history import CommitHistory
 from torchmill.fetch.source.source_dir import source_requests
 from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.native import native_arch
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 

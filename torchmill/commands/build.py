@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from itertools import product
 from typing import NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
@@ -17,7 +14,7 @@ from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step,
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.matrix import CPU, Cell
 from torchmill.config.model import Capability, Facts, Host, Options, Release
-from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError, UnknownReleaseError
+from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.deliver import products
@@ -25,95 +22,13 @@ from torchmill.host.native import native_arch
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
 _NONE = Options()
 FETCH = "invoke fetch"
-
-
-class BuildQuestion(NamedTuple):
-    """Which wheels are wanted; what is empty is chosen here."""
-
-    names: Sequence[str] = ()  # of cells, also as patterns
-    pythons: Sequence[str] = ()
-    variants: Sequence[str] = ()  # "cpu", "12.1", "cu121"
-    gpus: Sequence[Capability] = ()  # that the wheels are for
-    with_base: bool = True  # also what they are built against; that may be somebody else's
-
-
-def choose_cells(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> list[Cell]:
-    """Return the cells that are wanted, of a release or of the newest that has them, each after what it is built on.
-
-    Raises UnknownReleaseError for a name that no cell has, ImpossibleBuildError for a cell that is impossible.
-    """
-    found: dict[str, Cell] = {}
-    for name in question.names or _composed_names(facts, question, host, release):
-        for cell in _named_cells(facts, name, host.arch, release):
-            base = matrix.base_package(facts)
-            if question.with_base and cell.build.package != base.name:
-                own = cell.build.identifier(host.arch).replace(cell.build.session, base.session, 1)
-                goes_with = cell_lookup.base_release(facts, cell.release)
-                found.setdefault(own, cell_lookup.find_cell(facts, own, host.arch, goes_with))
-            found[cell.build.identifier(host.arch)] = cell
-    return list(found.values())
-
-
-def _named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
-    if not set("*?[") & set(name):
-        return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]
-    cells = matrix.buildable_cells(facts, release, native)
-    if matching := [one for one in cells if fnmatchcase(one.build.identifier(native), name)]:
-        return matching
-    raise UnknownReleaseError(
-        f"no build is called like '{name}': `invoke matrix` prints them all", code="unknown-build"
-    )
-
-
-def _composed_names(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Iterator[str]:
-    """Yield the names of the cells of some Pythons and variants; what is not said is chosen for the machine."""
-    session = matrix.base_package(facts).session
-    chosen = _chosen_cell(facts, question, host, release)
-    for python, variant in product(
-        question.pythons or [chosen.build.python], question.variants or [chosen.build.variant]
-    ):
-        yield cell_lookup.usual_spelling(f"{session}-{python}-{variant}")
-
-
-def _chosen_cell(facts: Facts, question: BuildQuestion, host: Host, release: Release | None) -> Cell:
-    """Return the best cell for the GPUs in question, without CUDA where there are none; its Python is at hand."""
-    releases = [release] if release else [*reversed(facts.releases[matrix.base_package(facts).name])]
-    wanted = {gpu.name for gpu in question.gpus}
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    said = [cell_lookup.usual_spelling(f"wheel-{python}-cpu").split("-")[1] for python in question.pythons]
-
-    def rank(cell: Cell) -> tuple[object, ...]:
-        build = cell.build
-        at_hand = (build.python == own, build.python in host.interpreters, not build.python.endswith("t"))
-        official = build.cuda in cell.release.cuda_official
-        return official, matrix.python_key(build.cuda or "0"), *at_hand, matrix.python_key(build.python)
-
-    for one in releases:
-        able = [
-            cell
-            for cell in matrix.supported_cells(facts, one, host.arch)
-            if cell.possible and (not said or cell.build.python in said)
-            if _serves(facts, cell, wanted, host)
-        ]
-        if able:
-            return max(able, key=rank)
-    who = f"torch {release.version}" if release else "a release"
-    pythons = f" for Python {' or '.join(said)}" if said else ""
-    what = f"with code for {', '.join(sorted(wanted))} (`invoke arch` says who has it)" if wanted else "without CUDA"
-    raise ImpossibleBuildError(f"no build of {who}{pythons} on {host.arch} is {what}", code="impossible-build")
-
-
-def _serves(facts: Facts, cell: Cell, wanted: set[str], host: Host) -> bool:
-    toolkit = facts.toolkit(cell.build.cuda)
-    if not wanted or toolkit is None:
-        return not wanted and toolkit is None
-    return wanted <= {*toolkit.capabilities} and published.is_driven(toolkit, host)
 
 
 def build_wheels(  # noqa: PLR0917 - every one is an option

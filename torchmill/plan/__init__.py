@@ -2,6 +2,7 @@
 
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
+- cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left open
 - constraints: what the rules of a cell demand of compilers and libraries, and why
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
@@ -12,6 +13,7 @@
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
+- shares: how long a build takes in shares on several machines, and what that costs
 - system_packages: the system packages that a release needs, and the command that installs them
 - wheel_name: the name of a wheel: version, local label and tags
 """
