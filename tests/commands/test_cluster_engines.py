@@ -29,7 +29,7 @@ OURS = facts_reader.read_facts(ROOT / "build_configs")
 GOLDEN = ROOT / "tests" / "golden" / "cluster"
 CELL = "wheel-3.10-cpu"
 SIZE = Options(jobs=16, memory=64 << 30, settings={"CFLAGS": '-O2 "-g"'})
-TOLD = {
+TOLD: dict[str, dict[str, Any]] = {
     "gitlab": {"image": "$CI_REGISTRY_IMAGE/builder:1"},
     "kubernetes": {"image": "registry.example/builder:1", "volume": "builds"},
     "aws-batch": {"image": "registry.example/builder:1", "volume": "fs-0123456789abcdef0", "queue": "builds"},
