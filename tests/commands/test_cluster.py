@@ -41,7 +41,7 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
     """Both shares, each as a task of an array, then the job that depends on them; sbatch is a stand-in."""
     sbatch = tmp_path / "sbatch"
     sbatch.write_text(
-        f'#!/bin/sh\n[ "$1" != --version ] || exit\necho "$@" >>{tmp_path}/asked\nwc -l <{tmp_path}/asked\n'
+        f'#!/bin/sh\n[ "$1" != --version ] || exit 0\necho "$@" >>{tmp_path}/asked\nwc -l <{tmp_path}/asked\n'
     )
     sbatch.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
