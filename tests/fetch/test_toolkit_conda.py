@@ -22,8 +22,9 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.config.facts_model import ToolkitSource
 from torchmill.config.facts_reader import read_facts
 from torchmill.fetch.toolkit import conda
-from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken, place_conda_file
+from torchmill.fetch.toolkit.conda import SUBDIRS, is_taken
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
+from torchmill.fetch.toolkit.store import placer
 
 rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 
@@ -304,7 +305,7 @@ def test_magma_is_taken_by_its_name_and_by_the_beginning_of_a_version(tmp_path: 
     ],
 )
 def test_files_go_where_a_toolkit_has_them(path: str, where: str | None) -> None:
-    assert place_conda_file(path) == where
+    assert placer("conda")(path) == where
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,10 @@ from torchmill.fetch.toolkit.debian import (
     mend_links,
     offer,
     pinned_versions,
-    place_compiler_file,
-    toolkit_placer,
     unpack_packages,
 )
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import place_files
+from torchmill.fetch.toolkit.store import place_files, placer
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 CUDA, GCC = (
@@ -251,20 +249,21 @@ def test_of_magma_the_static_library_is_taken_and_nothing_that_it_runs_with(tmp_
     ],
 )
 def test_a_file_of_a_toolkit(path: str, new: str | None) -> None:
-    assert toolkit_placer("x86_64")(path) == new
+    assert placer("debian", "x86_64")(path) == new
 
 
 def test_another_machine() -> None:
-    place = toolkit_placer("aarch64")
+    place = placer("debian", "aarch64")
     assert place("usr/lib/aarch64-linux-gnu/libcudart_static.a") == "lib64/libcudart_static.a"
     assert place("usr/lib/x86_64-linux-gnu/libcudart_static.a") is None
 
 
 def test_a_file_of_a_compiler() -> None:
     paths = ["usr/bin/g++-11", "usr/lib/gcc/x86_64-linux-gnu/11/cc1plus", "usr/include/c++/11/vector"]
-    assert [place_compiler_file(path) for path in paths] == [path.removeprefix("usr/") for path in paths]
-    assert place_compiler_file("usr/share/man/man1/g++-11.1.gz") is None
-    assert place_compiler_file("etc/x") is None
+    place = placer("compiler")
+    assert [place(path) for path in paths] == [path.removeprefix("usr/") for path in paths]
+    assert place("usr/share/man/man1/g++-11.1.gz") is None
+    assert place("etc/x") is None
 
 
 @pytest.mark.parametrize(
@@ -282,7 +281,7 @@ def test_a_file_of_a_compiler() -> None:
 )
 def test_a_link(tmp_path: Path, path: str, target: str, link: str | None) -> None:
     """It leads to the same file in the toolkit, or is left out with that."""
-    place, home = toolkit_placer("x86_64"), tmp_path / "home"
+    place, home = placer("debian", "x86_64"), tmp_path / "home"
     packed = tmp_path / "package" / path
     packed.parent.mkdir(parents=True)
     packed.symlink_to(target)

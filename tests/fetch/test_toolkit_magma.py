@@ -13,9 +13,9 @@ from tests.support.made_up_providers import ARCH, MadeUp, shop, source
 from tests.support.refusals import refused
 from torchmill.config.arch_list import unserved_capabilities
 from torchmill.config.model import Facts
-from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import ToolkitRequest
+from torchmill.fetch.toolkit.store import placer
 from torchmill.host.provisioned import list_provisioned
 
 NAME = "magma-2.6.1-cu118-7.0_8.6+PTX"
@@ -47,7 +47,7 @@ def offering(cache: Path, facts: Facts, put: Callable[[Path], None] = install, *
     ],
 )
 def test_headers_and_the_static_library_have_a_place(path: str, where: str | None) -> None:
-    assert magma.place_magma_file(path) == where
+    assert placer("magma")(path) == where
 
 
 def test_its_name_says_what_its_code_is_for(tmp_path: Path, shipped: Facts) -> None:

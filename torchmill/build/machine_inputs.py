@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -18,29 +19,8 @@ from torchmill.host import programs
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_caching_runner, starts_another
 from torchmill.plan import cuda_toolkit
 
-# Variables that compilers, linkers, CMake and setuptools read. Two wheels may differ by any of them.
-READ = (
-    "CC", "CXX", "CPP", "CUDACXX", "CUDAHOSTCXX", "*FLAGS", "AR", "AS", "LD", "NM", "RANLIB", "STRIP",
-    "OBJCOPY", "LDSHARED", "LDCXXSHARED", "CPATH", "INCLUDE", "LIB", "LIBPATH", "LIBRARY_PATH", "LD_RUN_PATH",
-    "*_INCLUDE*", "*_LIB*", "*_ROOT", "*_ROOT_DIR", "*_HOME", "*_DIR", "*_PATH", "GCC_EXEC_PREFIX",
-    "COLLECT_*", "CONDA_PREFIX", "PKG_CONFIG*", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "SOURCE_DATE_EPOCH",
-    "CMAKE_*", "USE_*", "BUILD_*", "NO_*", "TORCH_*", "PYTORCH_*", "CUDA*", "CUDNN*", "NCCL*", "MKL*",
-    "MAGMA*", "NVCC*", "DISTUTILS_*", "SETUPTOOLS_*", "VC*",
-)  # fmt: skip
-# Those among them that only look like it.
-OTHERS = (
-    "AGENT_*", "ANDROID_*", "AWS_*", "BUILDKITE_*", "CCACHE_*", "CIRCLE_*", "CI_*", "CARGO_*", "CURL_*",
-    "DBUS_*", "GITHUB_*", "GITLAB_*", "GNOME_*", "GPG_*", "GRPC_*", "GTK_*", "INFOPATH", "INVOKE_*", "JAVA_*",
-    "JENKINS_*", "KUBERNETES_*", "LMOD_*", "MANPATH", "NODE_*", "NOX_*", "NO_COLOR", "NO_PROXY", "NVM_*",
-    "PBS_*", "PIP_*", "PIPX_*", "POETRY_*", "PYENV_*", "QT_*", "RUNNER_*", "SCCACHE_*", "SLURM_*", "SSH_*",
-    "SSL_*", "TORCHMILL_*", "UV_*", "VSCODE_*", "XDG_*", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL",
-    "*_COMPILER_LAUNCHER",
-)  # fmt: skip
-# What a driver starts, and what it links without being told.
-_STARTED = ("cc1", "cc1plus", "as", "collect2", "ld")
-_LINKED = ("libgcc.a", "libstdc++.so", "libstdc++.a", "libc.so", "libc.so.6", "crtbeginS.o")
+_NAMES = tomllib.loads(Path(__file__).with_name("machine_inputs.toml").read_text("utf-8"))
 _OF_CUDA = ("cudnn", "nccl", "magma")
-_CUDA = ("nvcc", "cicc", "../nvvm/bin/cicc", "cudafe++", "ptxas", "fatbinary", "nvlink")
 
 
 def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
@@ -50,7 +30,7 @@ def collect_machine_inputs(host: Host, plan: Plan, environ: Mapping[str, str], s
     inputs = {"compiler": str(compiler or ""), **_compiler_digests({**environ, **named}, stat_cache)}
     home = host.toolkits.get(plan.toolkit or "")
     if home is not None:
-        tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _CUDA}
+        tools = {name: stat_cache.digest(Path(home, "bin", name)) for name in _NAMES["cuda"]}
         inputs |= {Path(name).name: digest for name, digest in tools.items() if digest}
         driven = compiler if "CUDAHOSTCXX" in named else host.cuda_compiler
         inputs["host compiler of CUDA"] = str(driven or "")
@@ -70,8 +50,8 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan) -> dict[str, str
     def matches(name: str, patterns: Iterable[str]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    names = (name for name in sorted(environ) if name not in plan.set and matches(name, READ))
-    return {name: environ[name] for name in names if not matches(name, (*OTHERS, *plan.unset))}
+    names = (name for name in sorted(environ) if name not in plan.set and matches(name, _NAMES["read"]))
+    return {name: environ[name] for name in names if not matches(name, (*_NAMES["others"], *plan.unset))}
 
 
 def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:
@@ -112,7 +92,7 @@ def _compiler_parts(words: list[str], environ: Mapping[str, str], run: RunProgra
     for line in run([*words, "-print-search-dirs"]).splitlines():
         kind, _, listed = line.partition(": =")
         folders[kind] = [Path(folder) for folder in listed.split(os.pathsep) if folder]
-    for kind, names in (("programs", _STARTED), ("libraries", _LINKED)):
+    for kind, names in _NAMES["compiler"].items():
         for name in names:
             files = (path for folder in folders.get(kind, ()) if is_file(path := folder / name))
             usual = shutil.which(name, path=environ.get("PATH")) if kind == "programs" else None

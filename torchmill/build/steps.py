@@ -38,16 +38,8 @@ from torchmill.wheel.verify import device_code, static_checks, verification
 TREES_KEPT = 2  # trees of one family: whoever tries a switch, and goes back, finds both
 MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members
 LOADER_CACHE = Path("/etc/ld.so.cache")  # by which libraries of the system are found
-_UNTOLD_OPTIONS = {
-    "jobs",
-    "memory",
-    "guard",
-    "network",
-    "processor",
-    "shard",
-    "parts",
-    "until",
-}  # change how fast, not what, or are told apart
+# These change how fast, not what, or are told apart.
+_UNTOLD_OPTIONS = {"jobs", "memory", "guard", "network", "processor", "shard", "parts", "until"}
 
 
 def compile_stage(context: BuildContext, stages: StageLog, install: Install, line: ProgressLine) -> Path:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from torchmill.core.files import hash_file, parse_json, write_atomically
 from torchmill.core.paths import PACKAGE
 
-_CODE = frozenset({".py", ".cpp", ".txt"})
+_CODE = frozenset({".py", ".cpp", ".txt", ".toml"})
 
 # A file that changed so short a time before it was read may change again and look the same: the clocks of
 # file systems tick every few milliseconds, those of some every two seconds.

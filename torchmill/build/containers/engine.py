@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -94,12 +95,7 @@ def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
 
 ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
 
-# In order of preference. What each is asked shows that it can work, and not only that its client is there.
-QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "docker": ("version", "--format", "{{.Server.Version}}"),
-    "podman": ("info", "--format", "{{.Version.Version}}"),
-    "buildah": ("info", "--format", "{{.store.GraphDriverName}}"),
-}
+_ENGINES = tomllib.loads(Path(__file__).with_name("engines.toml").read_text("utf-8"))  # in order of preference
 INSTALL = (
     "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
     "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"
@@ -128,12 +124,12 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
     `environ` is the environment whose PATH is searched and in which the engine runs.
     Raises ConfigError for a name that is none of the three, HostError where none of them answers.
     """
-    if asked and asked not in QUESTIONS:
+    if asked and asked not in _ENGINES:
         raise ConfigError(
-            f"unknown container engine '{asked}': choose from {', '.join(QUESTIONS)}",
+            f"unknown container engine '{asked}': choose from {', '.join(_ENGINES)}",
             code="unknown-container-engine",
         )
-    names = (asked,) if asked else tuple(QUESTIONS)
+    names = (asked,) if asked else tuple(_ENGINES)
     silent: dict[str, str] = {}  # those that are installed, and what they printed
     for name in names:
         program = shutil.which(name, path=environ.get("PATH", ""))
@@ -141,7 +137,7 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
             continue
         for options in _storages(name, environ):
             try:
-                version = _answer((program, *options, *QUESTIONS[name]), environ)
+                version = _answer((program, *options, *_ENGINES[name]["version"]), environ)
                 if name == "buildah":  # "buildah version 1.28.2 (image-spec …)"
                     version = [*_answer((program, "--version"), environ).split(), *["unknown"] * 3][2]
                 return Engine(name, program, options, version)
@@ -178,15 +174,6 @@ def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
 PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
 _ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}  # where an engine has another name for it
-_HOST_QUESTIONS: Mapping[str, tuple[str, ...]] = {
-    "docker": ("info", "--format", "[{{json .Architecture}},{{json .SecurityOptions}},false]"),
-    "podman": (
-        "info",
-        "--format",
-        "[{{json .Host.Arch}},{{json .Host.Security.Rootless}},{{json .Host.ServiceIsRemote}}]",
-    ),
-    "buildah": ("info", "--format", '["{{.host.arch}}",{{.host.rootless}},false]'),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +277,7 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
     Raises HostError where it does not say.
     """
     try:
-        arch, rootless, remote = json.loads(process.capture(engine.command(*_HOST_QUESTIONS[engine.name])))
+        arch, rootless, remote = json.loads(process.capture(engine.command(*_ENGINES[engine.name]["host"])))
     except (CommandError, ValueError) as error:
         raise HostError(
             f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work",

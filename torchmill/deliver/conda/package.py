@@ -339,16 +339,8 @@ GROUPS = ("console_scripts", "gui_scripts")
 SCRIPT = re.compile(r"[\w.-]+")  # the name of one: it becomes a file in bin/
 # Says to a shell and to Python alike that the interpreter beside the script runs it, wherever the environment
 # lies: a path of the environment, as conda writes into such files when it installs them, is not needed then.
-HEADER = """#!/bin/sh
-'''exec' "$(dirname -- "$(realpath -- "$0")")/python" "$0" "$@"
-' '''
-"""
-CALL = """import sys
-from {module} import {name}
-
-if __name__ == "__main__":
-    sys.exit({call}())
-"""
+HEADER = Path(__file__).with_name("launcher.txt").read_text("utf-8")
+CALL = Path(__file__).with_name("entry_point.txt").read_text("utf-8")
 OF_PIP = ("REQUESTED", "direct_url.json", "RECORD.jws", "RECORD.p7s")  # about another installation
 
 

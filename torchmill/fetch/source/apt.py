@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ _FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _TRUST_FIELDS = ("signed-by", "trusted")  # that name the keys to trust
 _LISTS_FRESH_SECONDS = 86400.0
+_SETTINGS = Path(__file__).with_name("apt.conf")  # that hold for every apt of ours
 _Found = TypeVar("_Found")
 
 KEYRINGS = Path("/usr/share/keyrings")
@@ -93,19 +95,11 @@ class Apt:
         settings = {
             "Dir::State::lists": self.folder / "lists",
             "Dir::Cache": self.folder / "cache",
-            "Dir::Cache::pkgcache": "pkgcache.bin",  # images of containers switch these off, to be small
-            "Dir::Cache::srcpkgcache": "srcpkgcache.bin",
-            "Dir::Etc::sourcelist": "/dev/null",
             "Dir::Etc::sourceparts": self.folder / "sources",
-            "APT::Sandbox::User": "",  # the _apt user cannot write here, and nothing here needs it
-            "Acquire::Languages": "none",
-            "Acquire::Retries": "1",
-            "Acquire::http::Timeout": "10",
-            "Acquire::https::Timeout": "10",
             **(more or {}),
         }
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
-        (self.folder / "apt.conf").write_text(lines, encoding="utf-8")
+        (self.folder / "apt.conf").write_text(_SETTINGS.read_text("utf-8") + lines, encoding="utf-8")
 
     def query(
         self, find: Callable[[], _Found], is_enough: Callable[[_Found], bool]
@@ -222,15 +216,7 @@ def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-# Names by which a machine's lists show that their archive is the distribution's, other suites and all.
-_NAMES = {
-    "debian": {"bullseye", "bookworm", "trixie", "forky", "sid", "oldoldstable", "oldstable", "stable", "testing"},
-    "ubuntu": {"focal", "jammy", "noble", "questing", "resolute"},
-}
-_SUITE_KEYRINGS = {"debian": "debian-archive-keyring.gpg", "ubuntu": "ubuntu-archive-keyring.gpg"}
-# For machines whose lists name no archive of it.
-_ARCHIVES = {"debian": "http://deb.debian.org/debian", "ubuntu": "http://archive.ubuntu.com/ubuntu"}
+_DISTRIBUTIONS = tomllib.loads(Path(__file__).with_name("distributions.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +240,7 @@ class DebianSuite:
     @property
     def keyring(self) -> str:
         """Return the file name of the keys that sign it."""
-        return _SUITE_KEYRINGS[self.distribution]
+        return str(_DISTRIBUTIONS[self.distribution]["keyring"])
 
 
 def parse_suite(where: Sequence[str], arch: str) -> DebianSuite:
@@ -271,11 +257,12 @@ def suite_archives(
     None where the machine uses neither, and has no keys (in the folder `keyrings`) to believe the latter.
     """
     archives: list[AptArchive] = []
-    for names in ({suite.name}, _NAMES[suite.distribution]):
+    for names in ([suite.name], _DISTRIBUTIONS[suite.distribution]["suites"]):
         archives = archives or [one for one in machine if one.suite in names and "main" in one.components]
     keyring = keyrings / suite.keyring
     if not archives and keyring.exists():
-        archives = [AptArchive(_ARCHIVES[suite.distribution], "", (), (("Signed-By", str(keyring)),))]
+        uri = _DISTRIBUTIONS[suite.distribution]["archive"]
+        archives = [AptArchive(uri, "", (), (("Signed-By", str(keyring)),))]
     read = (replace(one, suite=suite.name, components=suite.components, lists=lists) for one in archives)
     return tuple(dict.fromkeys(read))
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,13 +19,7 @@ PROTOCOLS = ("https", "ssh", "git", "file")
 # GitHub answers neither of these any more; old releases name submodules so.
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
 _SHA = re.compile(r"[0-9a-f]{40}")
-# How git is to reach other machines; whatever else is in the environment (a hook's or an outer git's folders,
-# attributes, templates, filters) would decide which files come out of a commit.
-_KEPT = (
-    "GIT_ASKPASS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND", "GIT_EXEC_PATH",
-    "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_SSL_NO_VERIFY", "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CEILING_DIRECTORIES",
-)  # fmt: skip
+_KNOWN = tomllib.loads(Path(__file__).with_name("git.toml").read_text("utf-8"))
 _PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
 _SETTINGS = (
     ("include.path", str(Path(__file__).with_name("git.config"))),
@@ -33,32 +28,15 @@ _SETTINGS = (
 
 
 class GitFailure(Enum):
-    """Why git failed, as far as it matters for what to try next, and by what in its output that is known."""
+    """Why git failed, as far as it matters for what to try next; git.toml tells what in its output says so."""
 
-    # in this order: "the remote end hung up" follows other complaints too
-    FULL = r"no space left on device|disk quota exceeded"  # the disk
-    FOREIGN = r"dubious ownership"  # the tree belongs to somebody else
-    DAMAGED = (  # what came is not what a repository may hold
-        r"fsck error|unable to read [0-9a-f]{40}|is corrupt|corrupt (?:loose )?object|bad object|inflate"
-        r"|pack is (?:truncated|corrupt)|hash mismatch|sha1 collision|object file .* is empty"
-        r"|unknown object type|unresolved deltas|index-pack died of signal|did not receive expected object"
-        r"|invalid (?:tree|object|pack|path)|missing blob object|bad pack|pack has"
-    )
-    # the server does not give out this commit by itself
-    REFUSED = r"unadvertised object|not our ref|shallow capabilities|couldn't find remote ref"
-    MISSING = (  # no such repository, or not for us
-        r"not found|does not exist|does not appear to be a git repository|no such file or directory"
-        r"|could not read username|authentication failed|permission denied|returned error: 40[134]"
-    )
-    UNREACHABLE = (
-        r"could not resolve|name resolution|failed to connect|couldn't connect|unable to connect"
-        r"|timed out|connection (?:refused|reset|closed)|network is unreachable|no route to host"
-        r"|too slow|early eof|rpc failed|hung up|tunnel|unexpected disconnect|ssl|gnutls"
-        r"|returned error: [45]\d\d|broken pipe|expected flush|could not read from remote|protocol error"
-        r"|bad line length|unexpected eof|read error|write error|curl \d+|invalid (?:content|server) "
-        r"|remote did not send|unexpected response|expected (?:wait|ack|packfile|shallow|'packfile')"
-    )
-    OTHER = ""
+    FULL = "full"  # the disk
+    FOREIGN = "foreign"  # the tree belongs to somebody else
+    DAMAGED = "damaged"  # what came is not what a repository may hold
+    REFUSED = "refused"  # the server does not give out this commit by itself
+    MISSING = "missing"  # no such repository, or not for us
+    UNREACHABLE = "unreachable"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +73,8 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
     Raises ConfigError where its GIT_CONFIG_COUNT is wrong.
     """
-    env = {
-        name: value
-        for name, value in base.items()
-        if not name.startswith("GIT_") or name in _KEPT or _PAIRS.fullmatch(name)
-    }
+    kept = (name for name in base if not name.startswith("GIT_") or name in _KNOWN["kept"] or _PAIRS.fullmatch(name))
+    env = {name: base[name] for name in kept}
     env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
     env.pop("LANGUAGE", None)
     count = env.get("GIT_CONFIG_COUNT") or "0"
@@ -118,7 +93,9 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def diagnose_git(output: str) -> GitFailure:
     """Return what git's complaint comes from."""
-    return next(cause for cause in GitFailure if re.search(cause.value, output, re.IGNORECASE))
+    signs = _KNOWN["failures"].items()
+    found = (cause for cause, patterns in signs if re.search("|".join(patterns), output, re.IGNORECASE))
+    return GitFailure(next(found, "other"))
 
 
 def foreign_owner_error(tree: Path) -> SourceError:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,49 +20,19 @@ from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal
 from torchmill.core.silence import silence_limit
 from torchmill.fetch.download import connection_complaint
-from torchmill.fetch.toolkit import magma, store
+from torchmill.fetch.toolkit import store
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
-from torchmill.fetch.toolkit.store import fetch_piece
+from torchmill.fetch.toolkit.store import PACKAGES, fetch_piece, placer
 from torchmill.host.provisioned import TOOLKIT
-from torchmill.wheel.pack import zip_archive
 
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # how conda calls a machine
 
 _SILENCES = 10  # so many times the limit of silence, for an index: rattler's limit is one of a whole request
 
-_FOLDERS = ("bin", "include", "nvvm")
-_LIBRARIES = ("lib", "lib64")
-_NOT_OURS = ("pkgconfig", "python")  # in a folder of libraries: they contain the path of the package
-# Of what a solution holds: the compiler and the libraries, no profilers and debuggers, no compiler of C++.
-_TAKEN = re.compile(
-    r"(?:cuda-(?:cccl|crt|cudart|culibos|cuobjdump|cupti|cuxxfilt|driver|libraries|nvcc|nvdisasm|nvml|nvprune"
-    r"|nvrtc|nvtx|nvvm|profiler|thrust|toolkit|version)"
-    r"|libcu(?:blas|fft|file|rand|solver|sparse)|libnv(?:fatbin|jitlink|jpeg|ptxcompiler|vm))(?:[-_].*)?"
-)
-# Up to CUDA 11.4 the header of the profiler's interface lies with the profiler itself.
-_ALSO = "cuda-nvprof"
-
 
 def is_taken(package: str) -> bool:
     """Tell whether a package of a solution becomes a part of the toolkit."""
-    return package == _ALSO or _TAKEN.fullmatch(package) is not None
-
-
-def place_conda_file(path: str) -> str | None:
-    """Return the path of a package's file below CUDA_HOME; None: it is not for there.
-
-    Packages have their files below the prefix (CUDA 11) or below `targets/<machine>-linux` (from 12 on).
-    """
-    if zip_archive.leaves_folder(path):
-        return None
-    parts = PurePosixPath(path).parts
-    if parts[0] == "targets":
-        parts = parts[2:]
-    if len(parts) < 2:  # noqa: PLR2004 (a folder, and something in it)
-        return None
-    if parts[0] in _LIBRARIES:
-        return None if parts[1].startswith(_NOT_OURS) else "/".join(("lib64", *parts[1:]))
-    return "/".join(parts) if parts[0] in _FOLDERS else None
+    return any(re.fullmatch(pattern, package) for pattern in PACKAGES["taken"])
 
 
 if TYPE_CHECKING:
@@ -100,7 +70,7 @@ def offer(
 def _fill(
     request: ToolkitRequest, pieces: Sequence[ProviderPackage], cache: Path, progress: ProgressDisplay, folder: Path
 ) -> None:
-    place = place_conda_file if request.kind == TOOLKIT else magma.place_magma_file
+    place = placer(PROVIDER if request.kind == TOOLKIT else "magma")
     for piece in pieces:
         with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
             _unpack(_file(piece, cache, bar), piece.name, folder, place)

@@ -35,9 +35,8 @@ from torchmill.fetch.source.apt import (
     parse_suite,
     suite_archives,
 )
-from torchmill.fetch.toolkit import magma
 from torchmill.fetch.toolkit.request import MAGMA, ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
-from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, try_compiler
+from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, placer, try_compiler
 from torchmill.host.provisioned import COMPILER, TOOLKIT
 
 DEBIAN = "debian"
@@ -146,9 +145,8 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
 
 
 def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, bar: ProgressBar) -> None:
-    is_compiler = request.kind == COMPILER
-    places = {COMPILER: place_compiler_file, MAGMA: magma.place_magma_file}
-    place = places.get(request.kind) or toolkit_placer(request.arch)
+    is_compiler, tables = request.kind == COMPILER, {COMPILER: "compiler", MAGMA: "magma"}
+    place = placer(tables.get(request.kind, DEBIAN), request.arch)
     done, total = 0, sum(sizes.values())
 
     def count(package: Path) -> None:
@@ -159,7 +157,7 @@ def _unpack(request: ToolkitRequest, sizes: Mapping[Path, int], folder: Path, ba
     bar.update(done, total, "unpacking")
     unpack_packages(sorted(sizes, key=lambda one: -sizes[one]), folder, place, count)
     # the packages of a compiler lead to libraries of the machine's own
-    system = [Path(lib, TRIPLES[request.arch]) for lib in ("/usr/lib", "/lib")] if is_compiler else []
+    system = [Path(lib, f"{request.arch}-linux-gnu") for lib in ("/usr/lib", "/lib")] if is_compiler else []
     mend_links(folder, system)
 
 
@@ -189,48 +187,6 @@ def _too_new(request: ToolkitRequest, where: DebianSuite, packages: Sequence[Bin
 
 def _is_whole(file: Path, package: BinaryPackage) -> bool:
     return file.is_file() and file.stat().st_size == package.size and hash_file(file) == package.sha256
-
-
-TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
-
-# Debian's own: scripts that stand for nvcc, links to a compiler that nvcc would take for its host's, a model
-# of CUDA_HOME made of links, settings for its folders; and what is of no use to a build.
-_LEFT = re.compile(
-    r"usr/bin/(?:nvcc|nvprof|cuda-(?:gcc|g\+\+|memcheck)|compute-sanitizer|TreeLauncher.*)"
-    r"|usr/lib/nvidia-cuda-toolkit/(?:bin/(?:gcc|g\+\+|nvcc\.profile)|compute-sanitizer/.*)"
-    r"|usr/lib/cuda/.*|usr/include/cuda-gdb/.*|usr/lib/[^/]+/(?:pkgconfig|cuda-gdb)/.*"
-)
-_TOOLKIT = (
-    (r"usr/lib/nvidia-cuda-toolkit/bin/(cicc)", r"nvvm/bin/\1"),
-    (r"usr/lib/nvidia-cuda-toolkit/bin/(.+)", r"bin/\1"),
-    (r"usr/lib/nvidia-cuda-toolkit/(libdevice/.+)", r"nvvm/\1"),
-    (r"usr/bin/([^/]+)", r"bin/\1"),
-    (r"usr/include/nvvm\.h", r"nvvm/include/nvvm.h"),
-    (r"usr/include/(.+)", r"include/\1"),
-    (r"usr/lib/TRIPLE/(libnvvm\.so.*)", r"nvvm/lib64/\1"),
-    (r"usr/lib/TRIPLE/(lib[^/]+|stubs/[^/]+)", r"lib64/\1"),
-    (r"usr/share/cmake/(.+)", r"lib64/cmake/\1"),
-)
-_COMPILER = re.compile(r"usr/((?:bin|include|lib|libexec)/.+)")
-
-
-def toolkit_placer(arch: str) -> Place:
-    """Return a function from a file's path in its package to its path in CUDA_HOME; None: left out."""
-    rules = [(re.compile(pattern.replace("TRIPLE", TRIPLES[arch])), place) for pattern, place in _TOOLKIT]
-
-    def place(path: str) -> str | None:
-        if _LEFT.fullmatch(path):
-            return None
-        matches = ((pattern.fullmatch(path), new) for pattern, new in rules)
-        return next((match.expand(new) for match, new in matches if match), None)
-
-    return place
-
-
-def place_compiler_file(path: str) -> str | None:
-    """Return where a file of a compiler goes: its parts find each other if they keep their distances."""
-    match = _COMPILER.fullmatch(path)
-    return match[1] if match else None
 
 
 def pinned_versions(packages: Sequence[str], version: str) -> Mapping[str, str]:

@@ -1,6 +1,5 @@
-"""MAGMA: where the files of its packages go, and what code its library holds."""
+"""MAGMA: what its packages are installed as, and what code its library holds."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,21 +7,6 @@ from torchmill.core.errors import SourceError
 from torchmill.fetch.toolkit.request import MAGMA, ToolkitRequest, Unserved
 from torchmill.host import libraries, provisioned
 from torchmill.host.provisioned import ProvisionedFolder
-
-_PLACES = (
-    (re.compile(r"(?:usr/)?include/([^/]+\.h)"), r"include/\1"),
-    (re.compile(r"(?:usr/)?lib(?:64)?/(?:[^/]+-linux-gnu/)?(libmagma\.a)"), r"lib/\1"),
-    (re.compile(r"usr/share/doc/libmagma-dev/(copyright)"), r"licenses/magma/\1"),
-)
-
-
-def place_magma_file(path: str) -> str | None:
-    """Return where a file of a package goes; None: it is left out, as shared libraries are.
-
-    The official builds link MAGMA statically, and so do ours: nothing of it is needed where a wheel runs.
-    """
-    found = ((pattern.fullmatch(path), new) for pattern, new in _PLACES)
-    return next((match.expand(new) for match, new in found if match), None)
 
 
 def serving_magma(

@@ -24,7 +24,7 @@ from torchmill.fetch.toolkit.request import (
     parts_supply,
     refusal_message,
 )
-from torchmill.fetch.toolkit.store import TARGETS, downloads_folder, make_in_store
+from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, make_in_store, placer
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import (
@@ -35,19 +35,6 @@ from torchmill.host.provisioned import (
     list_provisioned,
     provisioned_cxx,
 )
-
-# Of each group one file must be there, or what was unpacked is incomplete.
-_REQUIRED_FILES = {
-    TOOLKIT: (("bin/nvcc",), ("include/cuda_runtime_api.h",), ("lib64/libcudart.so", "lib64/libcudart_static.a")),
-    "cudnn": (("include/cudnn.h",), ("lib/libcudnn.so", "lib/libcudnn_static.a")),
-    "nccl": (("include/nccl.h",), ("lib/libnccl.so", "lib/libnccl_static.a")),
-    "cusparselt": (("include/cusparseLt.h",), ("lib/libcusparseLt.so", "lib/libcusparseLt_static.a")),
-    "nvshmem": (("include/nvshmem.h",), ("lib/libnvshmem_host.so",), ("lib/libnvshmem_device.a",)),
-    MAGMA: (("include/magma_v2.h",), ("lib/libmagma.a", "lib/libmagma.so")),
-}
-# Bytes on the disk for each byte downloaded, as measured: CUDA 11.8 and gcc-11 (debian: 3.4); CUDA 13.0,
-# cuDNN and NCCL (pypi: 1.7, 1.6, 1.4). conda's archives hold the same files, about as dense as Debian's.
-_UNPACKED_RATIO = {"conda": 2.5, "debian": 3.3, "pypi": 1.6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +109,7 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
 
 def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
     """Return the bytes that some pieces take at least while they are unpacked."""
-    return int(sum(piece.size * (1 + _UNPACKED_RATIO[piece.provider]) for piece in pieces))
+    return int(sum(piece.size * (1 + PACKAGES["unpacked"][piece.provider]) for piece in pieces))
 
 
 def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
@@ -158,7 +145,7 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
     """Raise SourceError if files are missing, or nvcc does not run as the version that was requested."""
     request = offer.request
     compiler = (str(provisioned_cxx(folder, request.version).relative_to(folder)),)
-    signs = (compiler,) if request.kind == COMPILER else _REQUIRED_FILES[request.kind]
+    signs = (compiler,) if request.kind == COMPILER else PACKAGES["required"][request.kind]
     missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
     if request.completes:
         left = lacking_toolkit_parts(folder, request.version, context.parts)
@@ -245,9 +232,9 @@ def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
 
     Of a conda environment only NVIDIA's packages count; of a toolkit for several machines only one's files.
     """
-    seen = set()
+    seen, place = set(), placer(conda.PROVIDER)
     for path in _conda(home) if (home / "conda-meta").is_dir() else _walked(home, arch):
-        where = path if path in _VERSION_FILES else conda.place_conda_file(path.removeprefix(f"{_CUPTI}/"))
+        where = path if path in _VERSION_FILES else place(path.removeprefix(f"{_CUPTI}/"))
         if where is not None and where not in seen and (home / path).is_file():
             seen.add(where)
             yield where, home / path

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+import tomllib
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from torchmill.host.provisioned import (
     format_provision_record,
     list_provisioned,
 )
+from torchmill.wheel.pack.zip_archive import leaves_folder
 
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
 _REFUSED = f"the index lists a file that is not there: run the command again later, or {_OTHERWISE}"
@@ -87,12 +89,24 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
     return ProvisionedFolder(name, arch, final, record)
 
 
+PACKAGES = tomllib.loads(Path(__file__).with_name("packages.toml").read_text("utf-8"))
 Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
 _COMPILERS = ("cc", "gcc", "clang")
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns
 _DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
 _STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")  # of which there is a form for each thread
+
+
+def placer(packages: str, arch: str = "") -> Place:
+    """Return what tells where the files of some packages go: one of the tables in packages.toml."""
+    rules = [(re.compile(pattern.replace("ARCH", arch)), place) for pattern, place in PACKAGES["places"][packages]]
+
+    def place(path: str) -> str | None:
+        matches = () if leaves_folder(path) else ((pattern.fullmatch(path), new) for pattern, new in rules)
+        return next((match.expand(new) for match, new in matches if match), None) or None
+
+    return place
 
 
 def place_files(root: Path, home: Path, place: Place) -> None:

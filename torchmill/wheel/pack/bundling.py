@@ -6,6 +6,7 @@ name, and some come from packages of PyPI that the wheel requires, instead of be
 
 import re
 import shutil
+import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -31,23 +32,7 @@ _OPENED_BY_NAME = re.compile(r"lib(cudnn\w*|cublas(Lt)?|nvrtc(-builtins)?|nvJitL
 NVRTC = re.compile(r"libnvrtc\.so\.\d+(\.\d+)*")
 _OPENS_BY_NAME = ((re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"), (NVRTC, "libnvrtc-builtins.so.*"))
 CUDNN_8, NVRTC_FOR_CUDNN_8 = "libcudnn.so.8", "libnvrtc.so"  # sdnext#539, facefusion-docker#9
-# The libraries of packages that are not named after their only library.
-_NVIDIA_LIBRARIES = {
-    "cublas": ("cublas", "cublasLt", "nvblas"),
-    "cuda_cupti": ("cupti", "nvperf_*", "checkpoint", "pcsamplingutil"),
-    "cuda_nvrtc": ("nvrtc", "nvrtc-builtins"),
-    "cuda_runtime": ("cudart",),
-    "cudnn": ("cudnn*",),
-    "cufft": ("cufft", "cufftw"),
-    "cufile": ("cufile", "cufile_rdma"),
-    "cusolver": ("cusolver", "cusolverMg"),
-    "cusparselt": ("cusparseLt",),
-    "nvjitlink": ("nvJitLink",),
-    "nvshmem": ("nvshmem*",),
-    "nvtx": ("nvToolsExt", "nvtx3interop"),
-}
-# extra of `cuda-toolkit` -> package
-_TOOLKIT_EXTRAS = {"cudart": "cuda_runtime", "cupti": "cuda_cupti", "nvrtc": "cuda_nvrtc"}
+_NVIDIA = tomllib.loads(Path(__file__).with_name("nvidia.toml").read_text("utf-8"))
 _NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 _HASHED_NAME = re.compile(r"-[0-9a-f]{8}\.so(\.\d+)*$")
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
@@ -287,7 +272,7 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
     for requirement in map(Requirement, requirements):
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             for package, folder in _nvidia_packages(requirement):
-                libraries = _NVIDIA_LIBRARIES.get(package, (package,))
+                libraries = _NVIDIA["libraries"].get(package, [package])
                 folders |= {f"lib{library}.so*": f"nvidia/{folder}/lib" for library in libraries}
     return folders
 
@@ -317,7 +302,7 @@ def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
     if name == "cuda-toolkit":  # from CUDA 13 on, all packages of a toolkit share one folder
         major = re.search(r"\d+", str(requirement.specifier))
         for extra in sorted(requirement.extras):
-            yield _TOOLKIT_EXTRAS.get(extra, extra), f"cu{major[0] if major else ''}"
+            yield _NVIDIA["extras"].get(extra, extra), f"cu{major[0] if major else ''}"
 
 
 PLAIN_LINUX_PREFIX = "linux_"  # of tags that promise a machine and no C library
