@@ -22,7 +22,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, Task
 from invoke.parser.context import to_flag
 
-from torchmill.commands.command import SHARED_HELP, TaskCommand
+from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
 from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
@@ -170,11 +170,12 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
-    shared = {each: SHARED_HELP[each] for each in inspect.signature(command.run).parameters if each in SHARED_HELP}
+    told, parameters = read_help(), inspect.signature(command.run).parameters
+    shared = {each: text for each, text in told["shared"].items() if each in parameters}
     return HelpfulTask(
         exit_with_error(_body(name, command, names), lambda message, code: Exit(message, code=code)),
         name=name,
-        help={**shared, **command.help, **options},
+        help={**shared, **told.get(name, {}), **command.help, **options},
         iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
         positional=list(names),
         auto_shortflags=command.short_flags,

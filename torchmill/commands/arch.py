@@ -280,15 +280,4 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     return answer_arch(facts, question, machine).as_json_or_text(json)
 
 
-ARCH = TaskCommand(
-    show_arch,
-    {
-        "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
-        "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
-        "local": "the GPUs of this machine: the shortest list for them, and the time that it saves",
-        "cuda": "the toolkit that must make code for the list, such as 11.8",
-        "tag": "the release that must read it",
-    },
-    repeated=("gpu",),
-    argument="list_",
-)
+ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_")

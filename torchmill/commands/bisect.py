@@ -207,16 +207,6 @@ def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
 
 BISECT = TaskCommand(
     find_bad_commit,
-    {
-        "cell": "such as wheel-3.10-cpu; default: what `invoke build` would choose",
-        "good": "a tag, branch or commit at which COMMAND succeeds",
-        "bad": "a later one at which it fails",
-        "tag": "the release whose facts builds follow; default: that of --bad or --good, or the selected one",
-        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-        "with_": "what COMMAND needs beside the wheel, such as 'numpy<2'; may be repeated",
-        "trust_ends": "do not build --good and --bad themselves first",
-        "reset": "end the search that is under way",
-    },
     repeated=("with_",),
     argument="cell",
     short_flags=False,

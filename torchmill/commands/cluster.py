@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from torchmill.build.context import require_source
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
 from torchmill.core import files
@@ -87,7 +87,7 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
     every = {**told, "jobs": options.jobs, "memory": options.memory}
     for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
-        why = {**CLUSTER.help, **HELP}[name]
+        why = {**read_help()["cluster"], **HELP}[name]
         raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
     if needed and (options.patches or options.torch not in {None, PYPI} or "\n" in "".join(format_options(options))):
         why = "its containers have no --patch and no --torch of this machine, and options of one line"
@@ -98,20 +98,4 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--sbatch {told['sbatch']}: {str(error).lower()}", code="invalid-option") from None
 
 
-CLUSTER = TaskCommand(
-    write_jobs,
-    {
-        "cell": "such as wheel-3.10-cu126",
-        "shards": "how many shares; default: 8",
-        "tag": "the release; default: the selected one",
-        "engine": "slurm (default), gitlab, kubernetes or aws-batch",
-        "image": "the containers' image, made by `invoke image --kind builder` (not for slurm)",
-        "volume": "what all containers share: a PersistentVolumeClaim, or the ID of a file system of EFS",
-        "queue": "the job queue of aws-batch",
-        "sbatch": "options for sbatch, such as '--cpus-per-task=16 --mem=64G --time=4:00:00'",
-        "submit": "submit the jobs to Slurm; default: print how",
-    },
-    argument="cell",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+CLUSTER = TaskCommand(write_jobs, argument="cell", required=True, session_options=WHOLE_BUILD)

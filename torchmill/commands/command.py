@@ -1,16 +1,13 @@
 """What an invoke task needs to know of the function that does its work."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import cache
 from json import dumps
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchmill.core.dataclass import dataclass
-
-SHARED_HELP = {
-    "json": "print JSON",
-    "host": "a TOML file that describes another machine",
-    "tag": "the release; default: the selected one",
-}  # of several tasks' options
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class TaskCommand:
     """
 
     run: Callable[..., object]
-    help: Mapping[str, str]  # of each option that SHARED_HELP does not tell of
+    help: Mapping[str, str] = field(default_factory=dict)  # of options whose choices other modules list, by name
     repeated: tuple[str, ...] = ()  # options that may be given several times
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is
@@ -53,3 +50,11 @@ class CommandAnswer(NamedTuple):
     def as_json_or_text(self, json: bool) -> str:
         """Return the data as JSON, or the text."""
         return dumps(self.data, indent=1) if json else self.text
+
+
+@cache
+def read_help() -> Mapping[str, Mapping[str, str]]:
+    """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
+    import tomllib  # only where a task is named
+
+    return tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))

@@ -21,12 +21,4 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "", json: bo
     return CommandOutput(text, exit_code=diagnosis.exit_code)
 
 
-DIAGNOSE = TaskCommand(
-    diagnose_log,
-    {
-        "log": "the log of any build, also of other tools; - for standard input",
-        "tag": "the torch release that was built, which rules causes out",
-    },
-    argument="log",
-    required=True,
-)
+DIAGNOSE = TaskCommand(diagnose_log, argument="log", required=True)

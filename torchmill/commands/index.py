@@ -136,22 +136,4 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-INDEX = TaskCommand(
-    write_index,
-    {
-        "dist": "a folder of wheels, by default dist/; may be repeated",
-        "out": "where the index is written, by default index/ beside dist/; empty, or an index",
-        "files": f"how the wheels get into it: {LINK} (a second name of the same file, or a copy; the "
-        f"default), {COPY}, or {STAY}: they are linked to where they are",
-        "base_url": "the address below which the wheels are served, if that is another than the pages'",
-        "yank": "withdraw a version, such as torch==1.13.1+cpu: only who asks for exactly it gets it; may be "
-        "repeated; remembered",
-        "reason": "why it is withdrawn",
-        "unyank": "take that back; may be repeated",
-        "replace": "replace the wheels of a version that are indexed already; may be repeated",
-        "manifest": "the manifests, too, by which TORCHMILL_WHEELS finds a wheel; they name folders of this machine",
-        "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
-    },
-    repeated=("dist", "yank", "unyank", "replace"),
-    short_flags=False,
-)
+INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False)

@@ -177,12 +177,4 @@ def _warnings(budget: Budget) -> Iterator[str]:
             yield f"{need}, and {allows}: `{one.source} unlimited` lifts that"
 
 
-JOBS = TaskCommand(
-    show_budget,
-    {
-        "build": "such as wheel-3.10-cpu; without one, every build of the release",
-        "tag": "the release; default: the selected one, else the newest",
-    },
-    argument="build",
-    session_options=("jobs", "memory"),
-)
+JOBS = TaskCommand(show_budget, argument="build", session_options=("jobs", "memory"))

@@ -142,22 +142,5 @@ def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
     return ", ".join(variants)
 
 
-MATRIX = TaskCommand(
-    show_matrix,
-    {
-        "arch": "for this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows); default: the one here",
-        "package": "this package: torch, torchvision, torchaudio (or vision, audio); default: torch",
-        "all_": "every package for every machine, as --json does",
-        "json": "print a JSON list instead of tables",
-    },
-)
-
-
-EXPLAIN = TaskCommand(
-    explain_cell_name,
-    {
-        "identifier": "such as wheel-3.12-cpu",
-    },
-    argument="identifier",
-    required=True,
-)
+MATRIX = TaskCommand(show_matrix)
+EXPLAIN = TaskCommand(explain_cell_name, argument="identifier", required=True)

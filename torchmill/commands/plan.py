@@ -66,15 +66,4 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 
-PLAN = TaskCommand(
-    show_plan,
-    {
-        "identifier": "such as wheel-3.10-cpu",
-        "tag": "the release; default: the selected one, else the newest that supports the cell",
-        "all_": "print everything: variables, requirements, patches, reasons, commands",
-        "sh": "print a shell script that builds the wheel with no suite installed",
-    },
-    argument="identifier",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+PLAN = TaskCommand(show_plan, argument="identifier", required=True, session_options=WHOLE_BUILD)

@@ -121,20 +121,4 @@ def deliver_files(
     return [(file, uploaded if file in missing else upload_set.THERE) for file in files]
 
 
-PUBLISH = TaskCommand(
-    publish_wheels,
-    {
-        "to": targets.WAYS,
-        "name": "only wheels of this name, such as torch; may be repeated",
-        "variant": "only wheels of this variant, such as cpu",
-        "tag": "only wheels of this release, such as v1.13.1",
-        "dist": "the folder that they lie in; default: dist/",
-        "simple": "where an index is read, if that is not --to with /simple",
-        "sign_key": "sign the wheels and the files beside them with this private key (PEM); TORCHMILL_SIGN_PASSPHRASE"
-        " opens an encrypted one",
-        "manifest": "publish the manifests, too: they name folders of the machine that built",
-        "dry_run": "upload and sign nothing, only show what would be uploaded",
-    },
-    repeated=("name",),
-    short_flags=False,
-)
+PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), short_flags=False)

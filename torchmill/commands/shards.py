@@ -87,14 +87,4 @@ def _advice(cell: str, one: SharedBuild, advised: SharedBuild) -> str:
     return f"{count} machines: {sooner}; `invoke cluster {cell} --shards {count}`"
 
 
-SHARDS = TaskCommand(
-    show_shards,
-    {
-        "cell": "such as wheel-3.10-cu126",
-        "count": "the number of machines; default: 2, 4 … 64",
-        "tag": "the release; default: the selected one, else the newest that supports the cell",
-    },
-    argument="cell",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+SHARDS = TaskCommand(show_shards, argument="cell", required=True, session_options=WHOLE_BUILD)

@@ -280,16 +280,9 @@ def _short_list(versions: Sequence[str]) -> str:
 
 TOOLKIT = TaskCommand(
     show_or_install,
-    {
-        "list_": "list what is installed and available; so does no option at all",
-        "cuda": "install this toolkit, such as 11.8",
-        "complete": "install the missing components of this toolkit, from NVIDIA's packages",
+    help={
         "library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda "
-        "11; the newest without a version; may be repeated",
-        "compiler": "install a host compiler, such as gcc-11",
-        "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
-        "from_": "only from this provider: conda, debian or pypi",
-        "channel": "take it from this conda channel",
+        "11; the newest without a version; may be repeated"
     },
     repeated=("library",),
     short_flags=False,

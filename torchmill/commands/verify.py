@@ -122,17 +122,4 @@ def write_missing(wheels: Iterable[Path]) -> None:
                     write_atomically(file, content)
 
 
-VERIFY = TaskCommand(
-    verify_wheels,
-    {
-        "wheel": "wheels, or folders of them; default: all in dist/",
-        "original": "the wheel that a slim one was made of, by default the one beside it",
-        "write": "first write statements and SBOMs that are missing, from the manifests",
-        "key": "a public key (PEM): refuse what it has not signed; of several, any will do",
-        "identity": "refuse what this identity (a workflow's address, an e-mail address) has not signed by Sigstore",
-        "issuer": "who vouches for the identity: https://token.actions.githubusercontent.com",
-        "trusted_root": "the trusted root of another Sigstore than the public one",
-    },
-    repeated=("wheel", "key"),
-    argument="wheel",
-)
+VERIFY = TaskCommand(verify_wheels, repeated=("wheel", "key"), argument="wheel")

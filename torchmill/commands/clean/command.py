@@ -254,15 +254,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), require)
 
 
-STATUS = TaskCommand(show_status, {})
+STATUS = TaskCommand(show_status)
 CLEAN = TaskCommand(
-    clean,
-    {
-        "kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated",
-        "age": "only what was not needed for this long, such as 30d, 2w, 12h",
-        "release": "only what belongs to this release and its partners, such as v1.13.1",
-        "free": "stop when this much is free, such as '20 GiB', least recently needed first",
-        "dry_run": "remove nothing, only show what would be removed",
-    },
-    repeated=("kind",),
+    clean, help={"kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated"}, repeated=("kind",)
 )
