@@ -15,6 +15,7 @@ import sys
 from collections.abc import Container, Sequence
 from functools import wraps
 from itertools import takewhile
+from json import dumps
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
@@ -170,10 +171,10 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
-    told, parameters = read_help(), inspect.signature(command.run).parameters
-    shared = {each: text for each, text in told["shared"].items() if each in parameters}
+    body, told = _body(name, command, names), read_help()
+    shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
     return HelpfulTask(
-        exit_with_error(_body(name, command, names), lambda message, code: Exit(message, code=code)),
+        exit_with_error(body, lambda message, code: Exit(message, code=code)),
         name=name,
         help={**shared, **told.get(name, {}), **command.help, **options},
         iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
@@ -210,6 +211,7 @@ def on_terminal(text: str) -> str:
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
     options = [one for one in options if one.name not in {"options", command.rest}]
+    options += [inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)] if command.json else []
     more = (*command.session_options, *names[1:])
     options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more]
 
@@ -223,8 +225,9 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
             kwargs["options"] = _session_options().options_of_task(task, said)
         if command.rest:
             kwargs[command.rest] = REST
-        result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
-        print_now(on_terminal(str(result)))
+        as_json = command.json and kwargs.pop("json")
+        result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
+        print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)))
         getattr(result, "require", lambda: None)()
         if code := getattr(result, "exit_code", 0):
             raise Exit(code=code)

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
-from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchmill.core.dataclass import dataclass
 
@@ -14,8 +13,8 @@ from torchmill.core.dataclass import dataclass
 class TaskCommand:
     """A task of invoke: `run` takes the facts ("_" where it needs none), the layout and the task's options.
 
-    What `run` returns is printed. Where that has a method `require`, it is called afterwards, and may fail;
-    where it has an `exit_code`, the task ends with it.
+    What `run` returns is printed, with --json its `data`. Where that has a method `require`, it is called
+    afterwards, and may fail; where it has an `exit_code`, the task ends with it.
     """
 
     run: Callable[..., object]
@@ -24,32 +23,23 @@ class TaskCommand:
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is
     short_flags: bool = True
+    json: bool = False  # takes --json, beside `run`'s parameters
     session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
     rest: str = ""  # `run`'s parameter that takes the words after --
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command prints, and how it ends."""
+    """What a command prints, for people and for programs, and how it ends."""
 
     text: str
+    data: Any = None  # JSON-ready
     require: Callable[[], None] = lambda: None
     exit_code: int = 0
 
     def __str__(self) -> str:
         """Return the text."""
         return self.text
-
-
-class CommandAnswer(NamedTuple):
-    """One answer for people and for programs."""
-
-    text: str
-    data: Any  # JSON-ready
-
-    def as_json_or_text(self, json: bool) -> str:
-        """Return the data as JSON, or the text."""
-        return dumps(self.data, indent=1) if json else self.text
 
 
 @cache

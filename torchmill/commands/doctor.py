@@ -168,7 +168,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         if ended is not None:
             return ended
         report = examine()
-    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
+    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), require=report.require)
 
 
 DOCTOR = TaskCommand(show_examination, argument="build", session_options=WHOLE_BUILD)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from json import dumps
 from pathlib import Path
 from urllib.parse import quote
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
@@ -74,8 +75,9 @@ def write_index(  # noqa: PLR0917 - every one is an option
     variants = sorted({one.variant for one in entries if one.variant})
     data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants}
     changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
-    text = "\n".join(_report(target, entries, outcome, warnings))
-    return CommandAnswer(text, {**data, **changes, "warnings": warnings}).as_json_or_text(json)
+    if json:
+        return dumps({**data, **changes, "warnings": warnings}, indent=1)
+    return "\n".join(_report(target, entries, outcome, warnings))
 
 
 def _report(

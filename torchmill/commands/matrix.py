@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list_check import official_arch_list
 from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
@@ -51,9 +51,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
 
 
-def explain_cell_name(  # noqa: PLR0917 - every one is an option
-    facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "", json: bool = False
-) -> str:
+def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
     """Say whether a cell can be built, why not, and what can be built instead."""
     machine = load_host(Path(host)) if host else measure_host(layout.root)
     release = selection.selected_release(facts, layout, tag)
@@ -62,7 +60,7 @@ def explain_cell_name(  # noqa: PLR0917 - every one is an option
     why = "" if wheel else why_unpublished(facts, cell)
     text = f"{cell_lookup.explain_cell(facts, identifier, machine.arch, release)}\n{wheel or why}"
     data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
-    return CommandAnswer(text, data).as_json_or_text(json)
+    return CommandOutput(text, data)
 
 
 def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
@@ -143,4 +141,4 @@ def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
 
 
 MATRIX = TaskCommand(show_matrix)
-EXPLAIN = TaskCommand(explain_cell_name, argument="identifier", required=True)
+EXPLAIN = TaskCommand(explain_cell_name, argument="identifier", required=True, json=True)
