@@ -118,12 +118,16 @@ class CommitSearch(NamedTuple):
 
     def _result(self) -> CommandOutput:
         suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
-        several = (
-            "first bad commit: one of these, as skipped ones tell nothing" if suspects[1:] else "first bad commit:"
-        )
+        several = " one of these, as skipped ones tell nothing" if suspects[1:] else ""
         tested = self.record["tested"].items()
         skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
-        lines = ["", several, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
+        lines = [
+            "",
+            f"first bad commit:{several}",
+            *suspects,
+            *(["skipped:", *skipped] if skipped else []),
+            f"wheels: {self.home.dist}",
+        ]
         return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
 
 

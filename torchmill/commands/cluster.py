@@ -20,7 +20,6 @@ from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
 from torchmill.plan.build_plan import PYPI
-from torchmill.plan.doctor.system import fetch_command
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
@@ -60,7 +59,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
-    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": fetch_command(facts, found)}
+    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
     words |= {"log": str(folder), "shards": str(int(shards)), "sbatch": shlex.join(shlex.split(sbatch))}
     words |= {"jobs": str(options.jobs), "mib": str((options.memory or 0) >> 20)}

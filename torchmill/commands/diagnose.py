@@ -12,8 +12,8 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
     """Say why a build failed, by its log, and what fixes it."""
     release = selection.selected_release(facts, layout, tag) if tag else None
     diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
-    told = causes.diagnosis_as_text(diagnosis, log), causes.diagnosis_as_data(diagnosis, log)
-    return CommandOutput(*told, exit_code=diagnosis.exit_code)
+    text, data = causes.diagnosis_as_text(diagnosis, log), causes.diagnosis_as_data(diagnosis, log)
+    return CommandOutput(text, data, exit_code=diagnosis.exit_code)
 
 
 DIAGNOSE = TaskCommand(diagnose_log, argument="log", required=True, json=True)
