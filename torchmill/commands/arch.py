@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -28,8 +27,7 @@ from torchmill.config.arch_list_check import (
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
 
@@ -275,7 +273,7 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     selected = selection.selected_or_newest(facts, layout, tag).tag if local else ""
     question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag, selected)
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     return answer_arch(facts, question, machine)
 
 

@@ -118,16 +118,10 @@ class CommitSearch(NamedTuple):
 
     def _result(self) -> CommandOutput:
         suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
-        several = " one of these, as skipped ones tell nothing" if suspects[1:] else ""
+        first = f"first bad commit:{' one of these, as skipped ones tell nothing' if suspects[1:] else ''}"
         tested = self.record["tested"].items()
         skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
-        lines = [
-            "",
-            f"first bad commit:{several}",
-            *suspects,
-            *(["skipped:", *skipped] if skipped else []),
-            f"wheels: {self.home.dist}",
-        ]
+        lines = ["", first, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
         return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
 
 

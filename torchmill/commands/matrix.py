@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from json import dumps
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
@@ -14,8 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.console import SCREEN_WIDTH
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.plan.published import find_published, published_wheels, why_unpublished
 
@@ -53,7 +51,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 
 def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
     """Say whether a cell can be built, why not, and what can be built instead."""
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))

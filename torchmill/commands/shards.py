@@ -1,7 +1,6 @@
 """`invoke shards`: how long a build takes on several machines, and what that costs."""
 
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
@@ -9,8 +8,7 @@ from torchmill.config.model import Facts, Options
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.plan import estimate, shares
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import format_estimate
@@ -35,7 +33,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
     if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SHARDS):
         raise ConfigError(f"--count {count}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
     plan = compute_plan(facts, found, replace(machine, cores=options.jobs or machine.cores), options)
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
