@@ -15,6 +15,7 @@ import sys
 from collections.abc import Container, Sequence
 from functools import wraps
 from itertools import takewhile
+from json import dumps
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from invoke import Collection, Context, Exit, Task
 from invoke.parser.context import to_flag
 
-from torchmill.commands.command import SHARED_HELP, TaskCommand
+from torchmill.commands.command import TaskCommand, read_help
 from torchmill.core import reaper
 from torchmill.core.exits import exit_with_error, print_now, show_uncaught
 from torchmill.core.paths import Layout
@@ -170,11 +171,12 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
-    shared = {each: SHARED_HELP[each] for each in inspect.signature(command.run).parameters if each in SHARED_HELP}
+    body, told = _body(name, command, names), read_help()
+    shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
     return HelpfulTask(
-        exit_with_error(_body(name, command, names), lambda message, code: Exit(message, code=code)),
+        exit_with_error(body, lambda message, code: Exit(message, code=code)),
         name=name,
-        help={**shared, **command.help, **options},
+        help={**shared, **told.get(name, {}), **command.help, **options},
         iterable=[each for each in (*command.repeated, *({"set_", "patch"} & options.keys())) if each not in names],
         positional=list(names),
         auto_shortflags=command.short_flags,
@@ -209,6 +211,7 @@ def on_terminal(text: str) -> str:
 def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
     first, layout, *options = inspect.signature(command.run).parameters.values()
     options = [one for one in options if one.name not in {"options", command.rest}]
+    options += [inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)] if command.json else []
     more = (*command.session_options, *names[1:])
     options += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more]
 
@@ -222,8 +225,9 @@ def _body(task: str, command: TaskCommand, names: Sequence[str]) -> Any:
             kwargs["options"] = _session_options().options_of_task(task, said)
         if command.rest:
             kwargs[command.rest] = REST
-        result = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
-        print_now(on_terminal(str(result)))
+        as_json = command.json and kwargs.pop("json")
+        result: Any = command.run(_load_facts() if first.name == "facts" else None, LAYOUT, *args, **kwargs)
+        print_now(dumps(result.data, indent=1) if as_json else on_terminal(str(result)))
         getattr(result, "require", lambda: None)()
         if code := getattr(result, "exit_code", 0):
             raise Exit(code=code)

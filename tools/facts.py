@@ -124,14 +124,4 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
     return run_facts(FactsOptions(check, tuple(release or ()), new, write, reference), facts, layout)
 
 
-FACTS = TaskCommand(
-    look_after_facts,
-    {
-        "check": "compare the facts with every wheel on the index that pip uses",
-        "release": "compare only this release of torch and what pairs with it; may be repeated",
-        "new": "draft the file of each release that appeared on the index",
-        "write": "with --new: write the drafts into build_configs/releases/",
-        "table": "write the generated pages: docs/reference/compatibility/ and docs/reference/failures/",
-    },
-    repeated=("release",),
-)
+FACTS = TaskCommand(look_after_facts, repeated=("release",))

@@ -9,7 +9,7 @@ import pytest
 import tasks
 from tests.support import paper_wheels
 from tests.support.commands import run
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import TaskCommand, read_help
 from torchmill.commands.verify import VERIFY
 
 SWITCHES = {"--json", "-j", "--local", "--help", "-h"}
@@ -22,11 +22,36 @@ def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
     assert (command.run.__doc__ or "").partition("\n")[0] == line
 
 
+@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_the_help_of_a_task_tells_of_each_option(name: str) -> None:
+    arguments = tasks.make_task(name, ["invoke", name]).get_arguments()  # which fails for help without an option
+    assert [one.name for one in arguments if not one.help] == []
+
+
+def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "read_help", lambda: {"shared": {}, "verify": {"former": "no longer an option"}})
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - of Invoke
+        tasks.make_task("verify", ["invoke", "verify"])
+    assert "former" in str(refused.value)
+
+
+def test_no_help_is_left_over() -> None:
+    shared, *others = read_help().values()
+    assert read_help().keys() <= {"shared", *tasks.COMMANDS}
+    options = [parameter for name in tasks.COMMANDS for parameter in _options(name)]
+    assert [one for one in shared if options.count(one) < 2] == []
+    assert [one for each in others for one in each.items() if one in shared.items()] == []
+
+
+def _options(name: str) -> list[str]:
+    return [str(one.name) for one in tasks.make_task(name, ["invoke", name]).get_arguments()]
+
+
 def test_a_task_that_is_not_named_is_only_listed() -> None:
-    named, other = tasks.make_task("verify", ["invoke", "verify"]), tasks.make_task("verify", ["invoke"])
-    assert {one.name for one in named.get_arguments()} == {"wheel", "write", "json", "original"}
+    named, other = tasks.make_task("report", ["invoke", "report"]), tasks.make_task("report", ["invoke"])
+    assert {one.name for one in named.get_arguments()} == {"build", "out"}
     assert other.get_arguments() == []
-    assert other.__doc__ == tasks.COMMANDS["verify"][1]
+    assert other.__doc__ == tasks.COMMANDS["report"][1]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +69,7 @@ def test_a_task_that_is_not_named_is_only_listed() -> None:
     ],
 )
 def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list[str]) -> None:
-    assert tasks.positional("doctor", TaskCommand(print, {}, argument="build"), words.split(), SWITCHES) == positional
+    assert tasks.positional("doctor", TaskCommand(print, argument="build"), words.split(), SWITCHES) == positional
 
 
 @pytest.mark.parametrize(
@@ -58,7 +83,7 @@ def test_a_task_may_have_an_argument_without_a_flag(words: str, positional: list
 )
 def test_a_call_for_help_is_not_an_argument(words: str, positional: list[str]) -> None:
     assert (
-        tasks.positional("plan", TaskCommand(print, {}, argument="identifier", required=True), words.split(), SWITCHES)
+        tasks.positional("plan", TaskCommand(print, argument="identifier", required=True), words.split(), SWITCHES)
         == positional
     )
 

@@ -1,6 +1,5 @@
 """Publishing to a folder, and what holds of every place: chosen wheels, sound ones, and none replaced."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from tests.support import commands, paper_wheels, told_wheels
 from tests.support.refusals import refused
+from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
 from torchmill.config.model import Facts
 from torchmill.core.errors import DeliveryError
@@ -35,7 +35,7 @@ def home(built: Path, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def publish(known: Facts, home: Path, to: object, **options: object) -> str:
+def publish(known: Facts, home: Path, to: object, **options: object) -> CommandOutput:
     return publish_wheels(known, Layout(home, home / "cache"), str(to), **options)  # type: ignore[arg-type]
 
 
@@ -43,7 +43,7 @@ def test_wheels_and_their_papers_go_to_a_folder(known: Facts, home: Path, tmp_pa
     said = publish(known, home, tmp_path / "a" / "b")
     there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
     assert there == sorted(f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES))
-    assert said.count(upload_set.UPLOADED) == 6
+    assert said.text.count(upload_set.UPLOADED) == 6
     for name in there:
         assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
 
@@ -62,14 +62,14 @@ def test_a_manifest_goes_only_where_that_is_asked(known: Facts, home: Path, tmp_
 def test_once_more_changes_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
     publish(known, home, tmp_path / "there")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()}
-    assert publish(known, home, tmp_path / "there").count(upload_set.THERE) == 6
+    assert publish(known, home, tmp_path / "there").text.count(upload_set.THERE) == 6
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "there").iterdir()} == before
 
 
 def test_what_is_left_of_an_interrupted_run_is_brought(known: Facts, home: Path, tmp_path: Path) -> None:
     publish(known, home, tmp_path / "there")
     (tmp_path / "there" / CPU).unlink()
-    said = json.loads(publish(known, home, tmp_path / "there", json=True))
+    said = publish(known, home, tmp_path / "there").data
     assert [one["name"] for one in said["files"] if one["said"] == upload_set.UPLOADED] == [CPU]
 
 
@@ -86,7 +86,7 @@ def test_another_file_of_the_name_is_never_replaced(known: Facts, home: Path, tm
 
 
 def test_a_rehearsal_brings_nothing(known: Facts, home: Path, tmp_path: Path) -> None:
-    assert publish(known, home, tmp_path / "there", dry_run=True).count(upload_set.ABSENT) == 6
+    assert publish(known, home, tmp_path / "there", dry_run=True).text.count(upload_set.ABSENT) == 6
     assert not (tmp_path / "there").exists()
 
 

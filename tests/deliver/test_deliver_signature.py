@@ -371,7 +371,7 @@ def test_what_an_envelope_says_of_itself_does_not_reach_the_terminal(wheel: Path
 
 def publish(known: Facts, wheel: Path, keys: Path, to: object, key: str = "ours", **options: object) -> str:
     layout, file = Layout(wheel.parents[1], wheel.parents[1] / "cache"), f"{keys / key}.pem" if key else ""
-    return publish_wheels(known, layout, str(to), sign_key=file, **options)  # type: ignore[arg-type]
+    return publish_wheels(known, layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
 
 
 def test_what_is_published_is_signed(

@@ -20,6 +20,7 @@ import psutil
 from packaging.specifiers import SpecifierSet
 
 from tools.proof.compared_wheels import ComparedWheel, choose_published, describe_ours, installed_wheel, read_own_facts
+from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import is_within
 from torchmill.config.model import Plan
 from torchmill.core import process
@@ -32,7 +33,6 @@ from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import interpreters, limits
 from torchmill.host.native import processor_flags
-from torchmill.plan.doctor.system import fetch_command
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 

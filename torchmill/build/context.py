@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchmill.build.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.build.tree import BuildFolders, BuildTree, CellOutputs, fill_placeholders
+from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
@@ -183,8 +184,6 @@ def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
     """Return the source of a cell. Raises SourceError, with the command that fetches it, where it is not there."""
     found = load_source(layout, cell.build.package, cell.release.tag)
     if found is None:
-        from torchmill.plan.doctor.system import fetch_command
-
         none = "" if selected_tag(layout) else "no release is selected, and "
         raise SourceError(
             f"{none}{cell.build.package} {cell.release.tag} is not fetched: run `{fetch_command(facts, cell)}`",

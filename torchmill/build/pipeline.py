@@ -9,6 +9,7 @@ from torchmill.build.context import BuildContext, hold_cell
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.build.up_to_date import explain_rebuild, read_stage_log
+from torchmill.config.cell_lookup import fetch_command
 from torchmill.config.model import Artifact
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.host.disk_usage import list_children
@@ -16,7 +17,6 @@ from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cuda_toolkit import describe_passed_over
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.system import fetch_command
 from torchmill.toolchain import remote_cache
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
 from torchmill.config.arch_list import (
     ArchTarget,
@@ -28,8 +27,7 @@ from torchmill.config.arch_list_check import (
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
 
@@ -146,7 +144,7 @@ def _stretches(everything: Sequence[Release], ways: Mapping[str, str]) -> str:
     return ", ".join(texts)
 
 
-def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnswer:
+def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutput:
     """Return what is known of a list or of GPUs; asked for nothing, of all that fit in short.
 
     With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
@@ -166,7 +164,7 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
             if not any(find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
         ]
         everything = [capability_as_data(facts, one) for one in fitting]
-        return CommandAnswer("\n".join(_overview(facts, fitting)), {"capabilities": everything})
+        return CommandOutput("\n".join(_overview(facts, fitting)), {"capabilities": everything})
     targets = check_arch_list(facts, asked, toolkit, release, host.gpus)
     names = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in names]
@@ -198,7 +196,7 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandAnsw
         "serves": {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities},
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
-    return CommandAnswer("\n".join(text), data)
+    return CommandOutput("\n".join(text), data)
 
 
 def _machine(facts: Facts, gpus: Iterable[Capability], question: ArchQuestion, host: Host) -> Host:
@@ -271,24 +269,12 @@ def show_arch(  # noqa: PLR0917 - every one is an option
     cuda: str = "",
     tag: str = "",
     host: str = "",
-    json: bool = False,
-) -> str:
+) -> CommandOutput:
     """Say which GPUs, toolkits and releases go with compute capabilities."""
     selected = selection.selected_or_newest(facts, layout, tag).tag if local else ""
     question = ArchQuestion(list_ or "", tuple(gpu or ()), local, cuda, tag, selected)
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
-    return answer_arch(facts, question, machine).as_json_or_text(json)
+    machine = read_or_measure_host(host, layout.root)
+    return answer_arch(facts, question, machine)
 
 
-ARCH = TaskCommand(
-    show_arch,
-    {
-        "list_": "compute capabilities, such as '8.6' or '8.0;8.6+PTX'; without them, all that fit, in short",
-        "gpu": "a GPU by its name, such as 'RTX 3090'; may be repeated",
-        "local": "the GPUs of this machine: the shortest list for them, and the time that it saves",
-        "cuda": "the toolkit that must make code for the list, such as 11.8",
-        "tag": "the release that must read it",
-    },
-    repeated=("gpu",),
-    argument="list_",
-)
+ARCH = TaskCommand(show_arch, repeated=("gpu",), argument="list_", json=True)

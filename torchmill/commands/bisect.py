@@ -118,12 +118,10 @@ class CommitSearch(NamedTuple):
 
     def _result(self) -> CommandOutput:
         suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
-        several = (
-            "first bad commit: one of these, as skipped ones tell nothing" if suspects[1:] else "first bad commit:"
-        )
+        first = f"first bad commit:{' one of these, as skipped ones tell nothing' if suspects[1:] else ''}"
         tested = self.record["tested"].items()
         skipped = [f"  {self.history.describe(one)}: {why}" for one, (word, why) in tested if word == "skip"]
-        lines = ["", several, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
+        lines = ["", first, *suspects, *(["skipped:", *skipped] if skipped else []), f"wheels: {self.home.dist}"]
         return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
 
 
@@ -207,16 +205,6 @@ def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
 
 BISECT = TaskCommand(
     find_bad_commit,
-    {
-        "cell": "such as wheel-3.10-cpu; default: what `invoke build` would choose",
-        "good": "a tag, branch or commit at which COMMAND succeeds",
-        "bad": "a later one at which it fails",
-        "tag": "the release whose facts builds follow; default: that of --bad or --good, or the selected one",
-        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-        "with_": "what COMMAND needs beside the wheel, such as 'numpy<2'; may be repeated",
-        "trust_ends": "do not build --good and --bad themselves first",
-        "reset": "end the search that is under way",
-    },
     repeated=("with_",),
     argument="cell",
     short_flags=False,

@@ -188,18 +188,6 @@ class Dialogue(NamedTuple):
 
 BUILD = TaskCommand(
     build_wheels,
-    {
-        "cell": "such as wheel-3.12-cu121, or a pattern such as 'wheel-3.1*-cu12*'; several at once",
-        "tag": "the release; default: the selected one, else the newest that has such a build",
-        "python": "the Python, such as 3.12; may be repeated; default: one that is here",
-        "cuda": "the toolkit, such as 12.1, or cpu; may be repeated; default: what the GPUs here need",
-        "gpu": "a GPU by its name, or local: the wheel has code for these GPUs alone; may be repeated",
-        "yes": "do it all without asking",
-        "dry_run": "say what would be done",
-        "from_": "the source, as for `invoke fetch`: a directory, an archive, a URL, debian or pypi",
-        "ref": "a branch or commit to build instead of the tag's",
-        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-    },
     repeated=("cell", "python", "cuda", "gpu"),
     argument="cell",
     short_flags=False,

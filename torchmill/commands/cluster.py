@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from torchmill.build.context import require_source
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
 from torchmill.core import files
@@ -20,7 +20,6 @@ from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
 from torchmill.plan.build_plan import PYPI
-from torchmill.plan.doctor.system import fetch_command
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
@@ -60,7 +59,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     checkout = CHECKOUT if (CHECKOUT / "noxfile.py").is_file() else layout.root
     paths = {"sources": layout.sources, "checkout": checkout, "home": layout.root, "folder": folder}
     words = {name: shlex.quote(str(path)) for name, path in paths.items()} | named | {"cell": cell}
-    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": fetch_command(facts, found)}
+    words |= {"tag": cell_lookup.selecting_tag(facts, found.release), "fetch": cell_lookup.fetch_command(facts, found)}
     words |= {"nox": shlex.join([sys.executable, "-m", "nox"]), "name": f"torchmill-{nox_environment_name(cell)}"}
     words |= {"log": str(folder), "shards": str(int(shards)), "sbatch": shlex.join(shlex.split(sbatch))}
     words |= {"jobs": str(options.jobs), "mib": str((options.memory or 0) >> 20)}
@@ -87,7 +86,7 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")
     every = {**told, "jobs": options.jobs, "memory": options.memory}
     for name in (name for name in needed if not _NAME.fullmatch(str(every[name] or ""))):
-        why = {**CLUSTER.help, **HELP}[name]
+        why = {**read_help()["cluster"], **HELP}[name]
         raise ConfigError(f"--engine {engine} needs --{name}: {why}", code="engine-option-missing")
     if needed and (options.patches or options.torch not in {None, PYPI} or "\n" in "".join(format_options(options))):
         why = "its containers have no --patch and no --torch of this machine, and options of one line"
@@ -98,20 +97,4 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         raise ConfigError(f"--sbatch {told['sbatch']}: {str(error).lower()}", code="invalid-option") from None
 
 
-CLUSTER = TaskCommand(
-    write_jobs,
-    {
-        "cell": "such as wheel-3.10-cu126",
-        "shards": "how many shares; default: 8",
-        "tag": "the release; default: the selected one",
-        "engine": "slurm (default), gitlab, kubernetes or aws-batch",
-        "image": "the containers' image, made by `invoke image --kind builder` (not for slurm)",
-        "volume": "what all containers share: a PersistentVolumeClaim, or the ID of a file system of EFS",
-        "queue": "the job queue of aws-batch",
-        "sbatch": "options for sbatch, such as '--cpus-per-task=16 --mem=64G --time=4:00:00'",
-        "submit": "submit the jobs to Slurm; default: print how",
-    },
-    argument="cell",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+CLUSTER = TaskCommand(write_jobs, argument="cell", required=True, session_options=WHOLE_BUILD)

@@ -1,41 +1,39 @@
 """What an invoke task needs to know of the function that does its work."""
 
 from collections.abc import Callable, Mapping
-from json import dumps
-from typing import Any, NamedTuple
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from torchmill.core.dataclass import dataclass
-
-SHARED_HELP = {
-    "json": "print JSON",
-    "host": "a TOML file that describes another machine",
-    "tag": "the release; default: the selected one",
-}  # of several tasks' options
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCommand:
     """A task of invoke: `run` takes the facts ("_" where it needs none), the layout and the task's options.
 
-    What `run` returns is printed. Where that has a method `require`, it is called afterwards, and may fail;
-    where it has an `exit_code`, the task ends with it.
+    What `run` returns is printed, with --json its `data`. Where that has a method `require`, it is called
+    afterwards, and may fail; where it has an `exit_code`, the task ends with it.
     """
 
     run: Callable[..., object]
-    help: Mapping[str, str]  # of each option that SHARED_HELP does not tell of
+    help: Mapping[str, str] = field(default_factory=dict)  # of options whose choices other modules list, by name
     repeated: tuple[str, ...] = ()  # options that may be given several times
     argument: str = ""  # the option that may also be given without its name
     required: bool = False  # the argument is
     short_flags: bool = True
+    json: bool = False  # takes --json, beside `run`'s parameters
     session_options: tuple[str, ...] = ()  # of plan/options.py, for `run`'s parameter `options`
     rest: str = ""  # `run`'s parameter that takes the words after --
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command prints, and how it ends."""
+    """What a command prints, for people and for programs, and how it ends."""
 
     text: str
+    data: Any = None  # JSON-ready
     require: Callable[[], None] = lambda: None
     exit_code: int = 0
 
@@ -44,12 +42,9 @@ class CommandOutput:
         return self.text
 
 
-class CommandAnswer(NamedTuple):
-    """One answer for people and for programs."""
+@cache
+def read_help() -> Mapping[str, Mapping[str, str]]:
+    """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
+    import tomllib  # only where a task is named
 
-    text: str
-    data: Any  # JSON-ready
-
-    def as_json_or_text(self, json: bool) -> str:
-        """Return the data as JSON, or the text."""
-        return dumps(self.data, indent=1) if json else self.text
+    return tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))

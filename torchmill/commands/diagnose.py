@@ -1,7 +1,5 @@
 """`invoke diagnose`: say why a build failed, by its log, and what fixes it."""
 
-import json as json_
-
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
 from torchmill.config.model import Facts
@@ -10,23 +8,12 @@ from torchmill.plan import causes
 from torchmill.plan.first_error import read_log
 
 
-def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "", json: bool = False) -> CommandOutput:
+def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
     """Say why a build failed, by its log, and what fixes it."""
     release = selection.selected_release(facts, layout, tag) if tag else None
     diagnosis = causes.diagnose(facts.causes, read_log(log), release.version if release else None)
-    if json:
-        text = json_.dumps(causes.diagnosis_as_data(diagnosis, log), indent=1)
-    else:
-        text = causes.diagnosis_as_text(diagnosis, log)
-    return CommandOutput(text, exit_code=diagnosis.exit_code)
+    text, data = causes.diagnosis_as_text(diagnosis, log), causes.diagnosis_as_data(diagnosis, log)
+    return CommandOutput(text, data, exit_code=diagnosis.exit_code)
 
 
-DIAGNOSE = TaskCommand(
-    diagnose_log,
-    {
-        "log": "the log of any build, also of other tools; - for standard input",
-        "tag": "the torch release that was built, which rules causes out",
-    },
-    argument="log",
-    required=True,
-)
+DIAGNOSE = TaskCommand(diagnose_log, argument="log", required=True, json=True)

@@ -168,17 +168,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         if ended is not None:
             return ended
         report = examine()
-    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), report.require)
+    return CommandOutput(dumps(report.as_data(), indent=1) if json else report.as_text(), require=report.require)
 
 
-DOCTOR = TaskCommand(
-    show_examination,
-    {
-        "build": "such as wheel-3.10-cpu; without one, the machine is examined for itself",
-        "save": "write what this machine has to a TOML file, to be examined elsewhere",
-        "fix": "run the fixes that are commands, once you agree",
-        "yes": "agree to all of them",
-    },
-    argument="build",
-    session_options=WHOLE_BUILD,
-)
+DOCTOR = TaskCommand(show_examination, argument="build", session_options=WHOLE_BUILD)

@@ -55,17 +55,4 @@ def describe_source(source: Source) -> str:
     return f"{name}: {commit} ({trust}){submodules}\n  from {source.origin} in {source.path}"
 
 
-FETCH = TaskCommand(
-    fetch_release,
-    {
-        "tag": "the release, such as v1.13.1",
-        "package": "fetch this package's matching release too (vision, audio, or its full name)",
-        "all_": "fetch every package's matching release",
-        "ref": "a branch or commit to check out instead of the tag",
-        "mirror": "where the repositories are mirrored, as MIRROR/OWNER/NAME.git",
-        "from_": "a directory, an archive, a URL, 'debian' or 'pypi'",
-        "sha256": "what the archive given with --from must have",
-        "discard": "drop what was fetched before, with all changes in it, and fetch it anew",
-    },
-    repeated=("package",),
-)
+FETCH = TaskCommand(fetch_release, repeated=("package",))

@@ -119,19 +119,10 @@ def _say(line: str) -> None:
 
 IMAGE = TaskCommand(
     write_image,
-    {
+    help={
         "kind": "; ".join(f"{name}: {text}" for name, text in KINDS.items()),
-        "tag": "the release; default: the selected one, else the newest",
-        "python": "the Python, such as 3.10; a builder may have several; default: all of the release",
-        "toolkit": "with this CUDA toolkit, such as 11.8; default: none, for the CPU",
-        "arch": "x86_64 or aarch64; default: this machine's",
         "purpose": "of a builder: " + "; ".join(f"{name}: {text}" for name, text in PURPOSES.items()),
-        "base": "build on this image instead of that in images.toml, best NAME@sha256:DIGEST",
-        "index": "a runtime image takes torch from this index instead of dist/",
-        "gpu": "a GPU that the image is for, such as 'RTX 3090': its wheels are made slim; may be repeated",
-        "into": "write into this folder; default: .torchmill/images/NAME, or .devcontainer/NAME",
         "build": f"build it too. A runtime image is run with {recipes.ADVICE} (or --ipc=host): {recipes.WHY}",
-        "engine": "docker, podman or buildah; default: the first that answers",
     },
     repeated=("python", "gpu"),
 )

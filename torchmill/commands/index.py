@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from json import dumps
 from pathlib import Path
 from urllib.parse import quote
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
@@ -74,8 +75,9 @@ def write_index(  # noqa: PLR0917 - every one is an option
     variants = sorted({one.variant for one in entries if one.variant})
     data = {"index": str(target), "wheels": [one.file for one in entries], "variants": variants}
     changes = {name: list(getattr(outcome, name)) for name in ("written", "removed", "foreign")}
-    text = "\n".join(_report(target, entries, outcome, warnings))
-    return CommandAnswer(text, {**data, **changes, "warnings": warnings}).as_json_or_text(json)
+    if json:
+        return dumps({**data, **changes, "warnings": warnings}, indent=1)
+    return "\n".join(_report(target, entries, outcome, warnings))
 
 
 def _report(
@@ -136,22 +138,4 @@ def _base(url: str) -> str:
     return url.rstrip("/")
 
 
-INDEX = TaskCommand(
-    write_index,
-    {
-        "dist": "a folder of wheels, by default dist/; may be repeated",
-        "out": "where the index is written, by default index/ beside dist/; empty, or an index",
-        "files": f"how the wheels get into it: {LINK} (a second name of the same file, or a copy; the "
-        f"default), {COPY}, or {STAY}: they are linked to where they are",
-        "base_url": "the address below which the wheels are served, if that is another than the pages'",
-        "yank": "withdraw a version, such as torch==1.13.1+cpu: only who asks for exactly it gets it; may be "
-        "repeated; remembered",
-        "reason": "why it is withdrawn",
-        "unyank": "take that back; may be repeated",
-        "replace": "replace the wheels of a version that are indexed already; may be repeated",
-        "manifest": "the manifests, too, by which TORCHMILL_WHEELS finds a wheel; they name folders of this machine",
-        "conda": "write a conda channel of the packages in dist/conda/ instead, by default into channel/",
-    },
-    repeated=("dist", "yank", "unyank", "replace"),
-    short_flags=False,
-)
+INDEX = TaskCommand(write_index, repeated=("dist", "yank", "unyank", "replace"), short_flags=False)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from json import dumps
 from typing import Any
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
@@ -119,14 +118,14 @@ class Budget:
         return "\n\n".join([*texts, *(f"warning: {one}" for one in _warnings(self))])
 
 
-def show_budget(  # noqa: PLR0917 - every one is an option
-    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", json: bool = False, options: Options = _NONE
-) -> str:
+def show_budget(
+    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", options: Options = _NONE
+) -> CommandOutput:
     """Say what limits memory and processors here, and what follows for a build."""
     release = selection.selected_release(facts, layout, tag)
     cells = cells_named_or_all(facts, build or "", native_arch(), release)
     budget = measure_budget(compile_demands(facts, cells), options)
-    return dumps(budget.as_data(), indent=1) if json else budget.as_text()
+    return CommandOutput(budget.as_text(), budget.as_data())
 
 
 def measure_budget(demands: Sequence[CompileDemand], options: Options) -> Budget:
@@ -177,12 +176,4 @@ def _warnings(budget: Budget) -> Iterator[str]:
             yield f"{need}, and {allows}: `{one.source} unlimited` lifts that"
 
 
-JOBS = TaskCommand(
-    show_budget,
-    {
-        "build": "such as wheel-3.10-cpu; without one, every build of the release",
-        "tag": "the release; default: the selected one, else the newest",
-    },
-    argument="build",
-    session_options=("jobs", "memory"),
-)
+JOBS = TaskCommand(show_budget, argument="build", session_options=("jobs", "memory"), json=True)

@@ -2,11 +2,10 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from json import dumps
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.arch_list_check import official_arch_list
 from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
@@ -14,8 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.console import SCREEN_WIDTH
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.plan.published import find_published, published_wheels, why_unpublished
 
@@ -51,18 +49,16 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     return dumps(cells_as_data(cells, native_arch()), indent=1) if json else cells_as_text(facts, cells)
 
 
-def explain_cell_name(  # noqa: PLR0917 - every one is an option
-    facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "", json: bool = False
-) -> str:
+def explain_cell_name(facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = "") -> CommandOutput:
     """Say whether a cell can be built, why not, and what can be built instead."""
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
     wheel = find_published(facts, cell, machine, official_arch_list(facts, cell))
     why = "" if wheel else why_unpublished(facts, cell)
     text = f"{cell_lookup.explain_cell(facts, identifier, machine.arch, release)}\n{wheel or why}"
     data = {"identifier": identifier, "release": str(cell.release), "published": wheel and wheel.as_data(), "why": why}
-    return CommandAnswer(text, data).as_json_or_text(json)
+    return CommandOutput(text, data)
 
 
 def cells_as_data(cells: Iterable[Cell], native: str) -> list[dict[str, Any]]:
@@ -142,22 +138,5 @@ def _span(facts: Facts, cells: Sequence[Cell], shown: Collection[str]) -> str:
     return ", ".join(variants)
 
 
-MATRIX = TaskCommand(
-    show_matrix,
-    {
-        "arch": "for this machine: x86_64, aarch64, arm64 (macOS), amd64 (Windows); default: the one here",
-        "package": "this package: torch, torchvision, torchaudio (or vision, audio); default: torch",
-        "all_": "every package for every machine, as --json does",
-        "json": "print a JSON list instead of tables",
-    },
-)
-
-
-EXPLAIN = TaskCommand(
-    explain_cell_name,
-    {
-        "identifier": "such as wheel-3.12-cpu",
-    },
-    argument="identifier",
-    required=True,
-)
+MATRIX = TaskCommand(show_matrix)
+EXPLAIN = TaskCommand(explain_cell_name, argument="identifier", required=True, json=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from json import dumps
-from pathlib import Path
 from typing import Any
 
 from torchmill.commands.command import TaskCommand
@@ -13,8 +12,7 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
@@ -35,7 +33,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     options: Options = _NONE,
 ) -> str:
     """Print what a session would do and cost, with --all everything."""
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     release = selection.selected_release(facts, layout, tag)
     cell = cell_lookup.find_cell(facts, identifier, machine.arch, release)
     if facts.arches[cell.build.arch].system != machine.system:  # of whose machines nothing is known here
@@ -66,15 +64,4 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     return "\n".join([render.plan_as_text(plan, machine), cost, *more])
 
 
-PLAN = TaskCommand(
-    show_plan,
-    {
-        "identifier": "such as wheel-3.10-cpu",
-        "tag": "the release; default: the selected one, else the newest that supports the cell",
-        "all_": "print everything: variables, requirements, patches, reasons, commands",
-        "sh": "print a shell script that builds the wheel with no suite installed",
-    },
-    argument="identifier",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+PLAN = TaskCommand(show_plan, argument="identifier", required=True, session_options=WHOLE_BUILD)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core.errors import ConfigError, DeliveryError, TorchmillError
 from torchmill.core.files import report_unwritable
@@ -35,8 +35,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     sign_key: str = "",
     manifest: bool = False,
     dry_run: bool = False,
-    json: bool = False,
-) -> str:
+) -> CommandOutput:
     """Bring verified wheels to an index, a release on GitHub, a folder or a bucket; never replace any."""
     target = targets.choose_target(to, os.environ, simple)
     wheels = select_wheels(Path(dist) if dist else layout.dist, name or (), variant, tag)
@@ -54,7 +53,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     data = [
         {"name": file.name, "sha256": file.sha256, "size": file.size, "said": outcome} for file, outcome in outcomes
     ]
-    return CommandAnswer(text, {"to": target.name, "files": data}).as_json_or_text(json)
+    return CommandOutput(text, {"to": target.name, "files": data})
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[Distribution]:
@@ -121,20 +120,4 @@ def deliver_files(
     return [(file, uploaded if file in missing else upload_set.THERE) for file in files]
 
 
-PUBLISH = TaskCommand(
-    publish_wheels,
-    {
-        "to": targets.WAYS,
-        "name": "only wheels of this name, such as torch; may be repeated",
-        "variant": "only wheels of this variant, such as cpu",
-        "tag": "only wheels of this release, such as v1.13.1",
-        "dist": "the folder that they lie in; default: dist/",
-        "simple": "where an index is read, if that is not --to with /simple",
-        "sign_key": "sign the wheels and the files beside them with this private key (PEM); TORCHMILL_SIGN_PASSPHRASE"
-        " opens an encrypted one",
-        "manifest": "publish the manifests, too: they name folders of the machine that built",
-        "dry_run": "upload and sign nothing, only show what would be uploaded",
-    },
-    repeated=("name",),
-    short_flags=False,
-)
+PUBLISH = TaskCommand(publish_wheels, help={"to": targets.WAYS}, repeated=("name",), short_flags=False, json=True)

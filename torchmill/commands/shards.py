@@ -1,17 +1,14 @@
 """`invoke shards`: how long a build takes on several machines, and what that costs."""
 
 from dataclasses import asdict, replace
-from json import dumps
-from pathlib import Path
 
-from torchmill.commands.command import TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import Facts, Options
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import load_host
-from torchmill.host.measurement import measure_host
+from torchmill.host.description import read_or_measure_host
 from torchmill.plan import estimate, shares
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import format_estimate
@@ -31,13 +28,12 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     count: str = "",
     tag: str = "",
     host: str = "",
-    json: bool = False,
     options: Options = _NONE,
-) -> str:
+) -> CommandOutput:
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
     if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SHARDS):
         raise ConfigError(f"--count {count}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
-    machine = load_host(Path(host)) if host else measure_host(layout.root)
+    machine = read_or_measure_host(host, layout.root)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
     plan = compute_plan(facts, found, replace(machine, cores=options.jobs or machine.cores), options)
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
@@ -47,10 +43,8 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     counts = sorted({1, *([int(count)] if count else _COUNTS)})
     builds = list(shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, counts))
     advised = shares.advised_machines(builds)
-    if json:
-        rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
-        about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}
-        return dumps(about | {"builds": rows}, indent=1)
+    rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
+    about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}
     lines = [
         f"{cell} of {found.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
         "",
@@ -61,7 +55,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
         "",
         _advice(cell, builds[0], advised),
     ]
-    return "\n".join(lines)
+    return CommandOutput("\n".join(lines), about | {"builds": rows})
 
 
 def _table(builds: list[SharedBuild]) -> str:
@@ -87,14 +81,4 @@ def _advice(cell: str, one: SharedBuild, advised: SharedBuild) -> str:
     return f"{count} machines: {sooner}; `invoke cluster {cell} --shards {count}`"
 
 
-SHARDS = TaskCommand(
-    show_shards,
-    {
-        "cell": "such as wheel-3.10-cu126",
-        "count": "the number of machines; default: 2, 4 … 64",
-        "tag": "the release; default: the selected one, else the newest that supports the cell",
-    },
-    argument="cell",
-    required=True,
-    session_options=WHOLE_BUILD,
-)
+SHARDS = TaskCommand(show_shards, argument="cell", required=True, session_options=WHOLE_BUILD, json=True)

@@ -128,18 +128,4 @@ def _describe(libraries: Sequence[SlimLibrary]) -> Iterator[str]:
     yield format_table(["library", "code for", "now", "then", "room"], rows)
 
 
-SLIM = TaskCommand(
-    slim_wheels,
-    {
-        "wheel": "wheels, or folders of them",
-        "arch_list": "the compute capabilities to keep code for, such as '8.6' or '8.0;9.0+PTX'",
-        "gpu": "a GPU to keep code for, such as 'RTX 3090'; may be repeated",
-        "local": "keep code for the GPUs of this machine",
-        "environment": "slim what this virtual environment has installed, in place",
-        "out": "the folder to write to, by default dist/",
-        "dry_run": "say what each library has now and then, and write nothing",
-    },
-    repeated=("wheel", "gpu"),
-    argument="wheel",
-    short_flags=False,
-)
+SLIM = TaskCommand(slim_wheels, repeated=("wheel", "gpu"), argument="wheel", short_flags=False)

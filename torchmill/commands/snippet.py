@@ -117,18 +117,4 @@ def _releases(
     return (base, *(one for one in asked if one != base))
 
 
-SNIPPET = TaskCommand(
-    write_snippet,
-    {
-        "tool": "uv, poetry, pdm, pip or pixi",
-        "package": "a package (torchvision, or vision); may be repeated; default: all that have wheels",
-        "tag": "a release other than the selected one",
-        "variant": "cpu, cu118, …, where there are wheels of several; may be repeated for uv and pixi",
-        "platform": "where the project is installed, such as linux/aarch64; may be repeated; default: "
-        "wherever there are wheels for",
-        "index": "the folder or URL of an index or of wheels; by default dist/",
-        "direct": "name each wheel by its address and hash, without an index",
-    },
-    repeated=("package", "variant", "platform"),
-    short_flags=False,
-)
+SNIPPET = TaskCommand(write_snippet, repeated=("package", "variant", "platform"), short_flags=False)

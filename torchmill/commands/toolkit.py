@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmill.commands.command import CommandAnswer, TaskCommand
+from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.arch_list import format_arch_list, unserved_capabilities
 from torchmill.config.arch_list_check import check_arch_list, find_toolkit
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
@@ -159,8 +159,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     channel: str = "",
     complete: str = "",
     arch_list: str = "",
-    json: bool = False,
-) -> str:
+) -> CommandOutput:
     """List CUDA toolkits, installed and available; install one, a library or a compiler without root."""
     libraries = tuple(library or ())
     options = ToolkitOptions(list_, cuda, libraries, compiler, from_, channel, complete, arch_list)
@@ -178,26 +177,24 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
             partial(unserved_capabilities, facts),
         )
         if requests:
-            answer = describe_installed([install_from_providers(one, context) for one in requests])
-        elif complete:
+            return describe_installed([install_from_providers(one, context) for one in requests])
+        if complete:
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
-            answer = complete_toolkit(provision.base_toolkit(complete, installed), arch, context)
-        else:
-            toolkits = {
-                one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
-                for one in cuda_toolkits.complete_toolkits(*machine)
-            }
-            others = [one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != TOOLKIT_KIND]
-            answer = list_toolkits(toolkits, others, facts.toolkit_sources, arch)
-    return answer.as_json_or_text(json)
+            return complete_toolkit(provision.base_toolkit(complete, installed), arch, context)
+    toolkits = {
+        one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
+        for one in cuda_toolkits.complete_toolkits(*machine)
+    }
+    others = [one for one in list_provisioned(layout.cache, arch).values() if one.record.kind != TOOLKIT_KIND]
+    return list_toolkits(toolkits, others, facts.toolkit_sources, arch)
 
 
-def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandAnswer:
+def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:
     """Install the parts that a toolkit lacks."""
     name = f"CUDA {toolkit.version} in {toolkit.home}"
     lacks = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
     if not lacks:
-        return CommandAnswer(f"{name} lacks nothing that torch's build uses", {"kept": []})
+        return CommandOutput(f"{name} lacks nothing that torch's build uses", {"kept": []})
     made = provision.complete_lacking(toolkit, lacks, arch, context)
     left = lacking_toolkit_parts(made.home, toolkit.version, context.parts)
     got = format_part_names(part for part in lacks if part not in left)
@@ -206,14 +203,14 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
         *(f"{part.called} is not available: {part.without}" for part in left),
     ]
     data = {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]}
-    return CommandAnswer("\n".join(lines), data)
+    return CommandOutput("\n".join(lines), data)
 
 
-def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandAnswer:
+def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
     """Describe what was installed, or had been before."""
     entries = [_folder_as_data(one) for one in folders]
     lines = [f"{one['name']} is in {one['home']} ({one['full']} from {one['provider']})" for one in entries]
-    return CommandAnswer("\n".join(lines), {"kept": entries})
+    return CommandOutput("\n".join(lines), {"kept": entries})
 
 
 def list_toolkits(
@@ -221,7 +218,7 @@ def list_toolkits(
     others: Sequence[ProvisionedFolder],
     sources: Iterable[ToolkitSource],
     arch: str,
-) -> CommandAnswer:
+) -> CommandOutput:
     """List what is installed, toolkits with the parts that they lack, and what the providers have."""
     available, entries = _available(sources, arch), [_folder_as_data(one) for one in others]
     data = {
@@ -248,7 +245,7 @@ def list_toolkits(
     rows = [(one["what"], one["provider"], _short_list(one["versions"])) for one in available]
     table = console.format_table(("available", "provider", "versions"), rows)
     parts.append(table if rows else f"no provider is known to have anything for {arch}")
-    return CommandAnswer("\n\n".join(parts), data)
+    return CommandOutput("\n\n".join(parts), data)
 
 
 def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
@@ -280,17 +277,11 @@ def _short_list(versions: Sequence[str]) -> str:
 
 TOOLKIT = TaskCommand(
     show_or_install,
-    {
-        "list_": "list what is installed and available; so does no option at all",
-        "cuda": "install this toolkit, such as 11.8",
-        "complete": "install the missing components of this toolkit, from NVIDIA's packages",
+    help={
         "library": f"install {', '.join(LIBRARIES)}, as cudnn-cu11=8.5.0.96, or cudnn=8.5.0.96 with --cuda "
-        "11; the newest without a version; may be repeated",
-        "compiler": "install a host compiler, such as gcc-11",
-        "arch_list": "what MAGMA's code must be for, as '7.0;8.6'",
-        "from_": "only from this provider: conda, debian or pypi",
-        "channel": "take it from this conda channel",
+        "11; the newest without a version; may be repeated"
     },
     repeated=("library",),
     short_flags=False,
+    json=True,
 )

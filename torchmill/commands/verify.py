@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from json import dumps
 from pathlib import Path
+from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
@@ -25,18 +25,20 @@ class VerifyAnswer:
     """What each wheel was found to be."""
 
     verdicts: tuple[AgreementVerdict, ...]
-    json: bool = False
 
     def __str__(self) -> str:
-        """Return it for a person, a line for each check, or for a program."""
-        if self.json:
-            data = []
-            for one in self.verdicts:
-                checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
-                data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
-            return dumps(data, indent=1)
+        """Return it for a person, a line for each check."""
         lines = ((one.wheel.name, *(f"  {check.text}" for check in one.checks)) for one in self.verdicts)
         return "\n".join(chain.from_iterable(lines))
+
+    @property
+    def data(self) -> list[dict[str, Any]]:
+        """Return it for a program, JSON-ready."""
+        data = []
+        for one in self.verdicts:
+            checks = [asdict(check) | {"ok": not check.problems} for check in one.checks]
+            data.append({"wheel": str(one.wheel), "ok": not one.problems, "checks": checks})
+        return data
 
     def require(self) -> None:
         """Raise DeliveryError that names every problem of every wheel."""
@@ -59,7 +61,6 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     identity: str = "",
     issuer: str = "",
     trusted_root: str = "",
-    json: bool = False,
 ) -> VerifyAnswer:
     """See whether wheels, their manifests, statements, SBOMs and contents agree."""
     files = named_wheels(layout, wheel or ())
@@ -70,7 +71,7 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
     if identity or issuer or trusted_root:
         signers = replace(signature.read_identity(identity, issuer, trusted_root), keys=signers.keys)
     verdicts = (signature.add_check(agreement.examine_wheel(file, named), signers) for file in files)
-    return VerifyAnswer(tuple(map(_with_processor, verdicts)), json)
+    return VerifyAnswer(tuple(map(_with_processor, verdicts)))
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
@@ -122,17 +123,4 @@ def write_missing(wheels: Iterable[Path]) -> None:
                     write_atomically(file, content)
 
 
-VERIFY = TaskCommand(
-    verify_wheels,
-    {
-        "wheel": "wheels, or folders of them; default: all in dist/",
-        "original": "the wheel that a slim one was made of, by default the one beside it",
-        "write": "first write statements and SBOMs that are missing, from the manifests",
-        "key": "a public key (PEM): refuse what it has not signed; of several, any will do",
-        "identity": "refuse what this identity (a workflow's address, an e-mail address) has not signed by Sigstore",
-        "issuer": "who vouches for the identity: https://token.actions.githubusercontent.com",
-        "trusted_root": "the trusted root of another Sigstore than the public one",
-    },
-    repeated=("wheel", "key"),
-    argument="wheel",
-)
+VERIFY = TaskCommand(verify_wheels, repeated=("wheel", "key"), argument="wheel", json=True)

@@ -142,6 +142,13 @@ def selecting_tag(facts: Facts, release: Release) -> str:
     return base_release(facts, release).tag
 
 
+def fetch_command(facts: Facts, cell: Cell) -> str:
+    """Return the command that fetches what a cell is built from."""
+    package = cell.build.package
+    extra = "" if package == base_package(facts).name else f" --package {package}"
+    return f"invoke fetch --tag {selecting_tag(facts, cell.release)}{extra}"
+
+
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
     build = cell.build

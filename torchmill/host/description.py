@@ -10,9 +10,15 @@ from torchmill.config.model import Compiler, Gpu, Host
 from torchmill.config.toml_reader import TomlTable, is_version, read_toml
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import report_unwritable
+from torchmill.host.measurement import measure_host
 from torchmill.host.native import ARCHES, SYSTEMS
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
+
+
+def read_or_measure_host(file: str, root: Path) -> Host:
+    """Return the machine that a file describes, and without one this machine, for a checkout in `root`."""
+    return load_host(Path(file)) if file else measure_host(root)
 
 
 def load_host(path: Path) -> Host:

@@ -398,8 +398,6 @@ def _range(bounds: CostRange) -> str:
     return f"{format_bytes(bounds.low)} to {format_bytes(bounds.high)}"
 
 
-STORAGE_PARTS = ("tree", "kit", "environment", "cache")
-
 _OWN = CostRange(0.95, 1.1)  # of what the same build took on this machine: another Python differs by so much
 
 

@@ -43,6 +43,7 @@ HELP = {
     "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
     "it must hold, such as manylinux_2_28",
 }
+_REPEATED = ("set_", "patch")
 WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "until"})  # what tasks take of them
 
 
@@ -127,21 +128,10 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
 
 def format_options(options: Options) -> list[str]:
     """Return the words that `parse_options` reads as these options; defaults are left out."""
-    said = {
-        "--label": options.label,
-        "--arch-list": options.arch_list,
-        "--jobs": options.jobs,
-        "--memory": options.memory,
-        "--torch": options.torch,
-        "--toolkit": options.toolkit,
-        "--cpu": options.cpu,
-        "--shard": options.shard,
-        "--parts": options.parts,
-        "--until": None if options.until is None else f"{options.until:g}s",
-        "--plat": options.platform,
-    }
-    usual = {"--label": Options().label, "--plat": Options().platform}
-    words = [f"{name}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
+    said = {name: getattr(options, {"plat": "platform"}.get(name, name)) for name in HELP if name not in _REPEATED}
+    said["until"] = None if options.until is None else f"{options.until:g}s"
+    usual = {"label": Options().label, "plat": Options().platform}
+    words = [f"{_flag(name)}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
     words += [*([] if options.guard else ["--no-guard"]), *(["--network"] if options.network else [])]
     words += [f"--patch={path}" for path in options.patches.values()]
     return words + [f"--set={name}={value}" for name, value in options.settings.items()]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,7 +155,7 @@ class StoredUsage(NamedTuple):
         }
 
 
-def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
+def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     """Show what is stored where and how big, and who uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
     items = list(stored.items_of_kinds(place))
@@ -170,14 +169,12 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}
     disks = {str(folder): shutil.disk_usage(folder) for folder in by_device.values()}
     size, leftovers = add_up(sizes).size, measure_paths(stored.find_leftovers(place)).size
-    if json:
-        data = {
-            "stored": [usage.as_data() for usage in usages],
-            "size": size,
-            "leftovers": leftovers,
-            "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
-        }
-        return dumps(data, indent=1)
+    data = {
+        "stored": [usage.as_data() for usage in usages],
+        "size": size,
+        "leftovers": leftovers,
+        "disks": [{"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()],
+    }
     rows: list[Sequence[str]] = []
     for kind in KINDS:
         if members := [usage for usage in usages if usage.item.kind == kind.name]:
@@ -190,7 +187,7 @@ def show_status(facts: Facts, layout: Layout, json: bool = False) -> str:
     lines += [
         f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk" for name, one in disks.items()
     ]
-    return "\n".join(lines)
+    return CommandOutput("\n".join(lines), data)
 
 
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
@@ -219,7 +216,6 @@ def clean(  # noqa: PLR0917 - every one is an option
     release: str = "",
     free: str = "",
     dry_run: bool = False,
-    json: bool = False,
 ) -> CommandOutput:
     """Remove what can be made again, by kind, age, release or size, and nothing that is in use."""
     criteria = parse_criteria(facts, kind or (), age, release, free)
@@ -235,13 +231,11 @@ def clean(  # noqa: PLR0917 - every one is an option
             )
 
     usages = [StoredUsage(item, size) for item, size in outcome.removed]
-    if json:
-        data = {
-            "would_be_removed" if dry_run else "removed": [usage.as_data() for usage in usages],
-            "kept": [{"kind": item.kind, "name": item.name, "why": why} for item, why in outcome.kept],
-            "freed": outcome.total.freed,
-        }
-        return CommandOutput(dumps(data, indent=1), require)
+    data = {
+        "would_be_removed" if dry_run else "removed": [usage.as_data() for usage in usages],
+        "kept": [{"kind": item.kind, "name": item.name, "why": why} for item, why in outcome.kept],
+        "freed": outcome.total.freed,
+    }
     would_be = "would be " if dry_run else ""
     rows: list[Sequence[str]] = []
     for one in KINDS:
@@ -251,18 +245,10 @@ def clean(  # noqa: PLR0917 - every one is an option
     lines += [f"kept: {item.kind} {item.name}: {why}" for item, why in outcome.kept]
     freed, left = outcome.total.freed, shutil.disk_usage(nearest_existing(layout.root)).free
     free_now = f"{format_bytes(left)} free on the disk of {layout.root}"
-    return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), require)
+    return CommandOutput("\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), data, require)
 
 
-STATUS = TaskCommand(show_status, {})
+STATUS = TaskCommand(show_status, json=True)
 CLEAN = TaskCommand(
-    clean,
-    {
-        "kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated",
-        "age": "only what was not needed for this long, such as 30d, 2w, 12h",
-        "release": "only what belongs to this release and its partners, such as v1.13.1",
-        "free": "stop when this much is free, such as '20 GiB', least recently needed first",
-        "dry_run": "remove nothing, only show what would be removed",
-    },
-    repeated=("kind",),
+    clean, help={"kind": f"only this kind: {', '.join(KIND_NAMES)}; may be repeated"}, repeated=("kind",), json=True
 )

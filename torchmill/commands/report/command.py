@@ -109,12 +109,4 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
     return f"{summarize_recording(recording)}\n\n{made}"
 
 
-REPORT = TaskCommand(
-    draw_build,
-    {
-        "build": "a wheel, a build's log or a timeline; default: the newest timeline",
-        "out": "the folder to write to; default: this one",
-    },
-    argument="build",
-    short_flags=False,
-)
+REPORT = TaskCommand(draw_build, argument="build", short_flags=False)

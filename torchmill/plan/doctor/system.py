@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from torchmill.config import cell_lookup, matrix
+from torchmill.config import cell_lookup
 from torchmill.config.facts_model import CostRange
-from torchmill.config.matrix import Cell, format_bounds
-from torchmill.config.model import Facts, Host, Package
+from torchmill.config.matrix import format_bounds
+from torchmill.config.model import Host, Package
 from torchmill.core.units import format_bytes
 from torchmill.host import interpreters
 from torchmill.plan import estimate
@@ -94,18 +94,11 @@ def check_system(context: CheckContext) -> Iterator[Finding]:
         yield _glibc(context)
 
 
-def fetch_command(facts: Facts, cell: Cell) -> str:
-    """Return the command that fetches what a cell is built from."""
-    package = cell.build.package
-    extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
-    return f"invoke fetch --tag {cell_lookup.selecting_tag(facts, cell.release)}{extra}"
-
-
 def source_finding(context: CheckContext) -> Finding:
     """Return whether the source is fetched, which a session waits for."""
     source, tag = context.source, context.cell.release.tag
     if source is None:
-        cure = fetch_command(context.facts, context.cell)
+        cure = cell_lookup.fetch_command(context.facts, context.cell)
         return Finding("source", "not fetched", tag, "warning", cure, "the session starts when it is there")
     commit = f", commit {source.commit[:8]}" if source.commit else ""
     return Finding("source", f"{source.tag} from {source.provider}{commit}", tag, "ok")
