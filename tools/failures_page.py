@@ -32,7 +32,8 @@ def failure_pages(catalogue: str, causes: Iterable[FailureCause]) -> dict[str, s
     for title, names in read_sections(catalogue).items():
         file = re.sub(r"\W+", "-", title.lower()).strip("-") + ".md"
         members = [by_name[name] for name in names]
-        pages[file] = PAGE.format(title=title[0].lower() + title[1:]) + "".join(map(_entry, members))
+        name = title[0].lower() + title[1:] if title[1].islower() else title
+        pages[file] = PAGE.format(title=name) + "".join(map(_entry, members))
         links = " · ".join(f"[{cause.name}]({file}#{_anchor(cause.name)})" for cause in members)
         index += f"\n## [{title}]({file})\n\n{links}\n"
     return pages | {"index.md": index}
