@@ -63,6 +63,7 @@ def until_third_try(tried: Path, search: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_search_survives_a_kill_and_finds_the_commit(
     tmp_path: Path, history: SearchedUpstream, env: dict[str, str], killed_at_the_end: list[subprocess.Popen[str]]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "said"),
     [
