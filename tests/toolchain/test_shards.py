@@ -94,6 +94,20 @@ def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:
     assert (ninja.options, ninja.goals) == (["-j", "2"], ["all"])
 
 
+def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None:
+    """As torch's BuildExtension has ninja make them: they are what ninja makes if nothing is named."""
+    (tmp_path / "build.ninja").write_text(
+        "rule compile\n command = touch $out\nrule cuda_devlink\n command = touch $out\n"
+        f"build {tmp_path}/a.o: compile\nbuild {tmp_path}/b.o: compile\n"
+        f"build {tmp_path}/dlink.o: cuda_devlink {tmp_path}/a.o\n"
+        f"default {tmp_path}/a.o {tmp_path}/b.o {tmp_path}/dlink.o\n"
+    )
+    ninja = shards.Ninja(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "-v"])
+    assert [Path(name).name for name in ninja.compiled()] == ["a.o", "b.o"]
+    named = shards.Ninja(ninja.program, ["-C", str(tmp_path), f"{tmp_path}/b.o"])
+    assert [Path(name).name for name in named.compiled()] == ["b.o"]
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("5h20m", 19200), ("90 min", 5400), ("1d 2h", 93600), ("45s", 45)])
 def test_a_time_is_given_as_people_write_it(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds

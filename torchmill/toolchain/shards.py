@@ -166,16 +166,22 @@ class Ninja:
         done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=self.folder)
         return done.stdout.splitlines()
 
+    def _rules(self, *words: str) -> dict[str, str]:
+        return dict(line.rsplit(": ", 1) for line in self.ask("targets", *words) if ": " in line)
+
     def compiled(self) -> list[str]:
         """Return the objects that the goals need and no generator does: those are made wherever they are needed."""
-        rules = dict(line.rsplit(": ", 1) for line in self.ask("targets", "all") if ": " in line)
-        objects = [name for name in self.ask("inputs", *self.goals) if _is_object(name, rules.get(name, ""))]
+        rules = self._rules("all")
+        # ninja does not count goals among their inputs; where setuptools links, objects are the goals
+        needed = {*self.ask("inputs", *self.goals), *(self.goals or self._rules("depth", "1"))}
+        objects = [name for name in needed if _is_object(name, rules.get(name, ""))]
         return sorted(set(objects).difference(self.ask("inputs", *objects) if objects else ()))
 
 
 def _is_object(name: str, rule: str) -> bool:
     """Tell whether ninja compiles an object of that name; a link of device code needs all the others."""
-    linked = "DEVICE_LINK" in rule or "dlink" in rule or "intermediate_link" in name or "device_link" in name
+    linked = any(word in rule for word in ("DEVICE_LINK", "devlink", "dlink"))  # of CMake, torch, Meson
+    linked = linked or "intermediate_link" in name or "device_link" in name
     return bool(rule) and rule != "phony" and name.endswith((".o", ".obj")) and not linked
 
 
