@@ -21,7 +21,7 @@ from torchmill.core.process import capture
 from torchmill.host.native import native_arch
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
-from torchmill.toolchain.shards import MOST_SHARDS
+from torchmill.toolchain.shards import MOST_SHARDS, parse_count
 
 _NONE = Options()
 _ENGINES = {  # the fewest and the most tasks of an array, and what has to be told
@@ -79,8 +79,7 @@ def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], opt
         near = "".join(f"; did you mean {one}?" for one in get_close_matches(engine, _ENGINES, 1))
         raise ConfigError(f"unknown engine '{engine}': choose from {', '.join(_ENGINES)}{near}", code="unknown-engine")
     least, most, needed = _ENGINES[engine]
-    if not (shards.isdecimal() and least <= int(shards) <= most):
-        raise ConfigError(f"--shards {shards}: give a number from {least} to {most}", code="invalid-shard")
+    parse_count("--shards", shards, least, most)
     for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""
         raise ConfigError(f"--{name} is not for --engine {engine}{hint}", code="option-of-another-engine")

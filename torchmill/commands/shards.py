@@ -1,6 +1,6 @@
 """`invoke shards`: how long a build takes on several machines, and what that costs."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
@@ -14,7 +14,7 @@ from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import format_estimate
 from torchmill.plan.options import WHOLE_BUILD
 from torchmill.plan.shares import SharedBuild
-from torchmill.toolchain.shards import MOST_SHARDS
+from torchmill.toolchain.shards import parse_count
 
 _NONE = Options()
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -31,17 +31,15 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     options: Options = _NONE,
 ) -> CommandOutput:
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
-    if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SHARDS):
-        raise ConfigError(f"--count {count}: give a number from 1 to {MOST_SHARDS}", code="invalid-shard")
+    asked = [parse_count("--count", count)] if count else _COUNTS
     machine = read_or_measure_host(host, layout.root)
     found = cell_lookup.find_cell(facts, cell, machine.arch, selection.selected_release(facts, layout, tag))
-    plan = compute_plan(facts, found, replace(machine, cores=options.jobs or machine.cores), options)
+    plan = compute_plan(facts, found, machine, options)
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
     if whole is None or facts.assumed is None:
         raise ConfigError(f"{cell}: nothing like it was ever measured, so nothing can be foretold", code="not-measured")
     longest = shares.longest_compile(facts, found.release)
-    counts = sorted({1, *([int(count)] if count else _COUNTS)})
-    builds = list(shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, counts))
+    builds = list(shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked})))
     advised = shares.advised_machines(builds)
     rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
     about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torchmill.config.facts_model import CostAssumptions
 from torchmill.config.model import Facts, Release
 from torchmill.plan.estimate import Estimate, geometric_mean
+from torchmill.toolchain.guard.expectations import relevant_units
 
 UNEVEN = 1.1  # times the mean: the longest share of a real graph (docs/measurements/several-machines.md)
 ONE_IS_ENOUGH_SECONDS = 90 * 60  # a build that one machine makes in this time is not worth a queue of jobs
@@ -33,9 +34,8 @@ class SharedBuild:
 
 def longest_compile(facts: Facts, release: Release) -> float:
     """Return the seconds of the longest compile that is known of a release, 0 for none; of device code none is."""
-    own = [one for one in facts.units if one.package == release.package and one.seconds]
-    fits = (one for one in own if one.release is None or one.release.contains(release.version, prereleases=True))
-    return max((one.seconds or 0.0 for one in fits), default=0.0)
+    known = relevant_units(facts.units, release.package, release.version)
+    return max((one.seconds for one in known if one.seconds), default=0.0)
 
 
 def forecast_shares(
