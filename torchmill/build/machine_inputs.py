@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -12,14 +11,14 @@ from pathlib import Path
 
 from torchmill.config.model import Host, Plan
 from torchmill.core import ninja
-from torchmill.core.files import is_file, real_path
+from torchmill.core.files import is_file, read_table_beside, real_path
 from torchmill.core.process import capture
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
 from torchmill.host import programs
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_caching_runner, starts_another
 from torchmill.plan import cuda_toolkit
 
-_NAMES = tomllib.loads(Path(__file__).with_name("machine_inputs.toml").read_text("utf-8"))
+_NAMES = read_table_beside(__file__, "machine_inputs.toml")
 _OF_CUDA = ("cudnn", "nccl", "magma")
 
 

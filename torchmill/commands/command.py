@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from torchmill.core.dataclass import dataclass
@@ -45,6 +44,6 @@ class CommandOutput:
 @cache
 def read_help() -> Mapping[str, Mapping[str, str]]:
     """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
-    import tomllib  # only where a task is named
+    from torchmill.core.files import read_table_beside  # only where a task is named
 
-    return tomllib.loads(Path(__file__).with_name("help.toml").read_text("utf-8"))
+    return read_table_beside(__file__, "help.toml")

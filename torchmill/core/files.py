@@ -147,6 +147,13 @@ def hash_file(file: Path | str) -> str:
 LARGEST_JSON_BYTES = 1 << 26  # bytes; a manifest of torch has 10 000, and one of gigabytes is an attack
 
 
+def read_table_beside(module: str, name: str) -> dict[str, Any]:
+    """Return what a TOML file of the package holds; `module` is the `__file__` of the module that it lies beside."""
+    import tomllib
+
+    return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))
+
+
 def read_json_object(file: Path) -> dict[str, Any]:
     """Return the object in a file. Raises OSError where it cannot be read, ValueError with what is wrong."""
     if file.stat().st_size > LARGEST_JSON_BYTES:

@@ -1,12 +1,11 @@
 """Find libraries that a build links, by their headers."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.dataclass import dataclass
-from torchmill.core.files import find_paths, is_file, read_text
+from torchmill.core.files import find_paths, is_file, read_table_beside, read_text
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 
@@ -22,7 +21,7 @@ class _Header:
 
 _HEADERS = {
     name: _Header(**{key: tuple(value) for key, value in said.items()})
-    for name, said in tomllib.loads(Path(__file__).with_name("headers.toml").read_text("utf-8")).items()
+    for name, said in read_table_beside(__file__, "headers.toml").items()
 }
 _OF_TOOLKITS = ("cudnn", "nccl", "magma")  # one copy may lie in each toolkit
 

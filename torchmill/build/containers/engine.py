@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import TextIO
 from torchmill.build.containers import watch
 from torchmill.core import process
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError
+from torchmill.core.files import read_table_beside
 from torchmill.core.process import CommandError
 
 BINFMT_FOLDER = "proc/sys/fs/binfmt_misc"
@@ -95,7 +95,7 @@ def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
 
 ANSWER_TIMEOUT_SECONDS = 60.0  # for an engine to print its version: the daemon may be on another machine
 
-_ENGINES = tomllib.loads(Path(__file__).with_name("engines.toml").read_text("utf-8"))  # in order of preference
+_ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
 INSTALL = (
     "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
     "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, hash_file
+from torchmill.core.files import disk_full_error, hash_file, read_table_beside
 from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
 from torchmill.fetch.source.archive import unpack_archive
@@ -216,7 +215,7 @@ def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_DISTRIBUTIONS = tomllib.loads(Path(__file__).with_name("distributions.toml").read_text("utf-8"))
+_DISTRIBUTIONS = read_table_beside(__file__, "distributions.toml")
 
 
 @dataclass(frozen=True, slots=True)

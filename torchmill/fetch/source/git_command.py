@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +10,7 @@ from pathlib import Path
 from torchmill.core import process
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import real_path
+from torchmill.core.files import read_table_beside, real_path
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
@@ -19,7 +18,7 @@ PROTOCOLS = ("https", "ssh", "git", "file")
 # GitHub answers neither of these any more; old releases name submodules so.
 _RETIRED = re.compile(r"^(?:git|http)://(?:www\.)?github\.com/")
 _SHA = re.compile(r"[0-9a-f]{40}")
-_KNOWN = tomllib.loads(Path(__file__).with_name("git.toml").read_text("utf-8"))
+_KNOWN = read_table_beside(__file__, "git.toml")
 _PAIRS = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
 _SETTINGS = (
     ("include.path", str(Path(__file__).with_name("git.config"))),

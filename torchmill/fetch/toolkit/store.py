@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import shutil
-import tomllib
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from torchmill.config.facts_model import ProviderPackage
 from torchmill.core import locks, process
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import HostError
-from torchmill.core.files import delete_paths, fresh_path, report_unwritable
+from torchmill.core.files import delete_paths, fresh_path, read_table_beside, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.download import download_file
 from torchmill.host.provisioned import (
@@ -89,7 +88,7 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
     return ProvisionedFolder(name, arch, final, record)
 
 
-PACKAGES = tomllib.loads(Path(__file__).with_name("packages.toml").read_text("utf-8"))
+PACKAGES = read_table_beside(__file__, "packages.toml")
 Place = Callable[[str], str | None]  # a file's path in its package to its path in the toolkit; None: left out
 _COMPILERS = ("cc", "gcc", "clang")
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY: what a function of a stub returns

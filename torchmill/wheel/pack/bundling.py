@@ -6,7 +6,6 @@ name, and some come from packages of PyPI that the wheel requires, instead of be
 
 import re
 import shutil
-import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -20,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from torchmill.core.errors import ConfigError, VerifyError
-from torchmill.core.files import hash_file, report_unwritable
+from torchmill.core.files import hash_file, read_table_beside, report_unwritable
 from torchmill.core.process import capture
 from torchmill.wheel.pack import elf
 from torchmill.wheel.pack.elf import ElfInfo
@@ -32,7 +31,7 @@ _OPENED_BY_NAME = re.compile(r"lib(cudnn\w*|cublas(Lt)?|nvrtc(-builtins)?|nvJitL
 NVRTC = re.compile(r"libnvrtc\.so\.\d+(\.\d+)*")
 _OPENS_BY_NAME = ((re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"), (NVRTC, "libnvrtc-builtins.so.*"))
 CUDNN_8, NVRTC_FOR_CUDNN_8 = "libcudnn.so.8", "libnvrtc.so"  # sdnext#539, facefusion-docker#9
-_NVIDIA = tomllib.loads(Path(__file__).with_name("nvidia.toml").read_text("utf-8"))
+_NVIDIA = read_table_beside(__file__, "nvidia.toml")
 _NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
 _HASHED_NAME = re.compile(r"-[0-9a-f]{8}\.so(\.\d+)*$")
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
