@@ -137,7 +137,7 @@ def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(sample: Sample, tmp
 
 
 def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> None:
-    script = (ROOT / "torchmill/build/cross/inside.sh").read_text(encoding="utf-8")
+    script = (ROOT / "torchmill/build/containers/inside.sh").read_text(encoding="utf-8")
     needed = re.findall(r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed")))
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     required = {canonicalize_name(Requirement(line.partition("#")[0]).name) for line in lines[1:]}

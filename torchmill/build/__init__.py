@@ -3,7 +3,6 @@
 - compile: compile one raw wheel under the memory guard, cut off from the network: environment, command, log, errors
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: all that one session works with: plan, source, folders, interpreter and machine inputs of a cell
-- cross/: builds for another architecture, in a container
 - disk_space: how much disk space a build has and will need, before it starts
 - machine_inputs: what the machine contributes to a build: compilers, libraries, variables, files
 - pipeline: the main job: one cell from its plan to the verified wheel in dist/

@@ -1,1 +1,1 @@
-"""Container engines: images, commands, runs, and a watchdog."""
+"""Container engines: images, commands, runs; builds for another architecture."""

@@ -97,7 +97,7 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
 
 # Where things lie in the container, whatever they are called outside: what is compiled there names them.
 SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = "/suite", "/torchmill", "/configs", "/given", "/cache", "/parts"
-SCRIPT = f"{SUITE}/torchmill/build/cross/inside.sh"
+SCRIPT = f"{SUITE}/torchmill/build/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TextIO
 
-from torchmill.build.containers import watch
-from torchmill.core import process
+from torchmill.core import process, reaper
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError
 from torchmill.core.files import read_table_beside
 from torchmill.core.process import CommandError
@@ -222,7 +221,7 @@ def container_commands(engine: Engine, engine_host: EngineHost, container: Conta
     """Return the commands with which an engine runs a program in a container."""
     options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
     name, image = container.name, container.image
-    # By namespaces a build is cut off from the network (build/sandbox.py). These engines let nobody make them without
+    # By namespaces a build is cut off from the network (build/compile.py). These engines let nobody make them without
     # this right, which a user other than root cannot take up; podman lets everybody.
     namespaces = ("--cap-add", "CAP_SYS_ADMIN")
     platform = ("--platform", PLATFORMS[container.arch])
@@ -313,7 +312,7 @@ def run_container(
     # buildah's programs are processes of this machine's, and so is buildah all the while
     mark = {MARK: container.name} if steps.before else {}
     marked = {**environ, **mark}
-    with process.interrupt_on_sigterm(), watch.watch_container(mark, steps.after, environ):
+    with process.interrupt_on_sigterm(), reaper.watch_container(mark, steps.after, environ):
         try:
             for argv in steps.before:
                 process.capture(argv, env=marked)
@@ -327,7 +326,7 @@ def run_container(
                 f"interrupted: {container.name} was stopped", code="container-stopped"
             ) from None
         finally:
-            watch.end_container(mark, steps.after, environ)
+            reaper.end_marked(mark, steps.after, environ)
 
 
 def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
