@@ -14,7 +14,7 @@ import pytest
 from tests.support.commands import run
 from tests.support.recorded import moment, ran, recording, small
 from tests.support.recorded import write as timeline
-from torchmill.commands.report.page import write_page
+from torchmill.commands.report.picture import write_page
 from torchmill.core.paths import Layout
 from torchmill.toolchain.guard.timeline import Record
 

@@ -21,7 +21,7 @@ from torchmill.build.up_to_date import (
     records_as_data,
     stage_inputs,
 )
-from torchmill.config.model import Artifact, Options
+from torchmill.config.model import NO_OPTIONS, Artifact, Options
 from torchmill.core import files, locks
 from torchmill.core.errors import BusyError, VerifyError
 from torchmill.core.process import capture
@@ -327,10 +327,8 @@ def _guard_account(context: BuildContext, account: BuildAccount | None) -> dict[
 
 def _chosen_options(options: Options) -> dict[str, Any]:
     """Return the options that a user chose and that can change the wheel; of files only their names."""
-    usual = Options()
-    values = {one.name: getattr(options, one.name) for one in fields(options)}
-    chosen = {
-        name: value for name, value in values.items() if name not in _UNTOLD_OPTIONS and value != getattr(usual, name)
-    }
+    told = (one.name for one in fields(options) if one.name not in _UNTOLD_OPTIONS)
+    values = {name: getattr(options, name) for name in told}
+    chosen = {name: value for name, value in values.items() if value != getattr(NO_OPTIONS, name)}
     named = {"torch": Path(options.torch or "").name, "patches": [*options.patches]}
     return chosen | {name: value for name, value in named.items() if name in chosen}

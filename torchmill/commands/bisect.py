@@ -16,7 +16,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.doctor import survey_machine
 from torchmill.commands.terminal import run_step
 from torchmill.config import matrix, selection
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core.errors import BuildError, ConfigError, MemoryBuildError, SourceError, VerifyError
 from torchmill.core.exits import print_now
 from torchmill.core.files import delete_paths, parse_json, read_text, write_atomically
@@ -31,7 +31,6 @@ from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.options import WHOLE_BUILD, format_options
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
-_NONE = Options()
 UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}  # the commit is, and skipped
 RECORD = "search.json"
 SKIP, NO_VERDICT = 125, 126  # exit codes of COMMAND, of the latter and above: it was not run, or killed
@@ -147,7 +146,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     trust_ends: bool = False,
     reset: bool = False,
     command: Sequence[str] = (),
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each.
 

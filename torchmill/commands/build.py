@@ -13,7 +13,7 @@ from torchmill.commands.doctor import examine_host, survey_machine
 from torchmill.commands.terminal import STOPPED, agree, bring_missing, run_step, show_cures
 from torchmill.config import arch_list, cell_lookup, matrix, selection
 from torchmill.config.matrix import CPU, Cell
-from torchmill.config.model import Capability, Facts, Host, Options, Release
+from torchmill.config.model import NO_OPTIONS, Capability, Facts, Host, Options, Release
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -27,7 +27,6 @@ from torchmill.plan.doctor.cures import Cures, find_cures
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
-_NONE = Options()
 FETCH = "invoke fetch"
 
 
@@ -44,7 +43,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     from_: str = "",
     mirror: str = "",
     ref: str = "",
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Build wheels, with all that it takes: sources, toolkit, libraries, Python, compile, verify."""
     if cell and (python or cuda):

@@ -13,7 +13,7 @@ from pathlib import Path
 from torchmill.build.context import require_source
 from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import files
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
@@ -23,7 +23,6 @@ from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import HELP, WHOLE_BUILD, format_options
 from torchmill.toolchain.shards import MOST_SHARDS, parse_count
 
-_NONE = Options()
 _ENGINES = {  # the fewest and the most tasks of an array, and what has to be told
     "slurm": (1, MOST_SHARDS, ()),
     "gitlab": (2, 200, ("image",)),
@@ -45,7 +44,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     queue: str = "",
     sbatch: str = "",
     submit: bool = False,
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> str:
     """Write the jobs that compile a cell in shares and make its wheel, for Slurm or another engine."""
     named = {"image": image, "volume": volume, "queue": queue}

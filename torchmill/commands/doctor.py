@@ -16,7 +16,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing, show_cures
 from torchmill.config import cell_lookup, selection
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
@@ -29,7 +29,6 @@ from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding
 from torchmill.plan.options import WHOLE_BUILD
 
-_NONE = Options()
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
 
 
@@ -78,7 +77,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     host: Host,
     identifier: str,
     release: Release | None,
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> DoctorReport:
     """Examine a host for the cell of that name, with its options, or for itself where the name is empty.
 
@@ -87,7 +86,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     ConfigError for options that contradict it, or that are given without a cell.
     """
     if not identifier:
-        if options != _NONE:
+        if options != NO_OPTIONS:
             raise ConfigError(
                 "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
                 code="options-without-build",
@@ -146,7 +145,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     host: str = "",
     json: bool = False,
     save: str = "",
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
     fix: bool = False,
     yes: bool = False,
 ) -> CommandOutput:

@@ -8,7 +8,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, buildable_cells, newest_release
-from torchmill.config.model import Facts, Options, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Options, Release
 from torchmill.core import console
 from torchmill.core.paths import Layout
 from torchmill.core.units import format_bytes
@@ -17,7 +17,6 @@ from torchmill.host.limits import CpuQuota, LimitReading
 from torchmill.host.native import native_arch, native_system
 from torchmill.plan.build_plan import JobCount, count_jobs, guarded_slots, largest_compile
 
-_NONE = Options()
 FEW = 4  # variants are named one by one
 
 
@@ -119,7 +118,7 @@ class Budget:
 
 
 def show_budget(
-    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", options: Options = _NONE
+    facts: Facts, layout: Layout, build: str | None = None, tag: str = "", options: Options = NO_OPTIONS
 ) -> CommandOutput:
     """Say what limits memory and processors here, and what follows for a build."""
     release = selection.selected_release(facts, layout, tag)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmill.commands.command import TaskCommand
 from torchmill.config import cell_lookup, selection
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.description import read_or_measure_host
@@ -17,8 +17,6 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory
 from torchmill.plan.options import WHOLE_BUILD
-
-_NONE = Options()
 
 
 def show_plan(  # noqa: PLR0917 - every one is an option
@@ -30,7 +28,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     json: bool = False,
     sh: bool = False,
     all_: bool = False,
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> str:
     """Print what a session would do and cost, with --all everything."""
     machine = read_or_measure_host(host, layout.root)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
-from torchmill.config.model import Facts, Options
+from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
@@ -16,7 +16,6 @@ from torchmill.plan.options import WHOLE_BUILD
 from torchmill.plan.shares import SharedBuild
 from torchmill.toolchain.shards import parse_count
 
-_NONE = Options()
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _WIDTH = 30  # columns of the longest bar
 
@@ -28,7 +27,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     count: str = "",
     tag: str = "",
     host: str = "",
-    options: Options = _NONE,
+    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Say how long a build takes in shares on 1 to 64 machines like this one, and what that costs."""
     asked = [parse_count("--count", count)] if count else _COUNTS

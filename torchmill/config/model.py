@@ -464,6 +464,9 @@ class Options:
     patches: Mapping[str, str] = no_entries()  # "given/fix.patch" to the path of the user's file, in their order
 
 
+NO_OPTIONS = Options()
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One program to run; ${…} stands for a path that only the machine knows."""

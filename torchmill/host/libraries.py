@@ -4,25 +4,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from torchmill.core.dataclass import dataclass
 from torchmill.core.files import find_paths, is_file, read_table_beside, read_text
 
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The headers of a library, and the macros that make up its version."""
-
-    files: tuple[str, ...]
-    macros: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()  # variables that name where it lies
-
-
-_HEADERS = {
-    name: _Header(**{key: tuple(value) for key, value in said.items()})
-    for name, said in read_table_beside(__file__, "headers.toml").items()
-}
+# of a library its headers, the macros that make up its version, and the variables that name where it lies
+_HEADERS = read_table_beside(__file__, "headers.toml")
 _OF_TOOLKITS = ("cudnn", "nccl", "magma")  # one copy may lie in each toolkit
 
 
@@ -37,7 +23,7 @@ def find_libraries(environ: Mapping[str, str], root: Path, toolkits: Mapping[str
     for cuda, home in toolkits.items():
         places |= {f"{name}@{cuda}": (name, [Path(home, "include")]) for name in _OF_TOOLKITS}
     for name, header in _HEADERS.items():
-        for folder in filter(None, map(environ.get, header.roots)):
+        for folder in filter(None, map(environ.get, header.get("roots", ()))):
             places[f"{name}@{folder}"] = (name, [Path(folder, "include")])
     versions = {key: header_version(name, folders) for key, (name, folders) in places.items()}
     return {key: version for key, version in versions.items() if version is not None}
@@ -47,7 +33,7 @@ def header_version(name: str, folders: Iterable[Path]) -> str | None:
     """Return the first version that the headers of a library tell; "" where none does, None without any."""
     version = None
     for folder in folders:
-        headers = [folder / file for file in _HEADERS[name].files]
+        headers = [folder / file for file in _HEADERS[name]["files"]]
         if found := [read_text(file) for file in headers if is_file(file)]:
             version = parse_header_version(name, "\n".join(found))
         if version:
@@ -58,7 +44,7 @@ def header_version(name: str, folders: Iterable[Path]) -> str | None:
 def parse_header_version(name: str, text: str) -> str:
     """Return the version that the macros of a library's header make up, "" where one of them is missing."""
     numbers = []
-    for macro in _HEADERS[name].macros:
+    for macro in _HEADERS[name].get("macros", ()):
         match = re.search(rf"^\s*#\s*define\s+{macro}[ \t]+[^\d\n]*?(\d[\d.]*)", text, re.MULTILINE)
         if match is None:
             return ""

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches, supported_cells
 from torchmill.config.model import (
+    NO_OPTIONS,
     SPEED_ONLY_SWITCHES,
     Build,
     Case,
@@ -141,8 +142,8 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
 
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
-    usual = Options()
-    return replace(options, label=usual.label, jobs=None, memory=None, guard=True, network=False) == usual
+    usual = replace(options, label=NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False)
+    return usual == NO_OPTIONS
 
 
 def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor | None:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from torchmill.config.arch_list import format_arch_list, gpu_capability, shortest_arch_list
 from torchmill.config.facts_model import CostAssumptions, CostRange, MeasuredRun
 from torchmill.config.matrix import Cell
-from torchmill.config.model import Facts, Host, Options, Plan, Release
+from torchmill.config.model import NO_OPTIONS, Facts, Host, Options, Plan, Release
 from torchmill.core.files import parse_json
 from torchmill.core.units import format_bytes
 from torchmill.host.native import native_arch
@@ -22,7 +22,6 @@ from torchmill.plan.build_plan import compute_plan, largest_compile
 from torchmill.plan.link_overflow import OverflowRisk
 
 DAYS_PER_YEAR = 365.25
-_USUAL = Options()
 HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
 
 
@@ -349,7 +348,7 @@ def expected_duration(facts: Facts, plan: Plan, own: tuple[MeasuredRun, ...] = (
     return f"expected to take {estimate.wall}, less for all that the compiler cache has" if estimate else ""
 
 
-def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = _USUAL) -> list[str]:
+def saving_for_gpus(facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS) -> list[str]:
     """Return a sentence on how much sooner a build ends with the shortest list for the GPUs of a host.
 
     Nothing where a list was asked for, the toolkit or the driver does not serve them, or it is no shorter.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchmill.config.model import Options
+from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core.errors import ConfigError
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
@@ -130,7 +130,7 @@ def format_options(options: Options) -> list[str]:
     """Return the words that `parse_options` reads as these options; defaults are left out."""
     said = {name: getattr(options, {"plat": "platform"}.get(name, name)) for name in HELP if name not in _REPEATED}
     said["until"] = None if options.until is None else f"{options.until:g}s"
-    usual = {"label": Options().label, "plat": Options().platform}
+    usual = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
     words = [f"{_flag(name)}={value}" for name, value in said.items() if value not in {None, usual.get(name)}]
     words += [*([] if options.guard else ["--no-guard"]), *(["--network"] if options.network else [])]
     words += [f"--patch={path}" for path in options.patches.values()]

@@ -100,8 +100,7 @@ def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = ""
     recording = replace(recording, notes=(*notes, *recording.notes))
     page, drawing, tracing = (Path(out, f"{recording.name}{suffix}") for suffix in (".html", ".png", ".trace.json"))
     _write_whole(write_trace, recording, tracing)
-    from torchmill.commands.report.page import write_page
-    from torchmill.commands.report.picture import write_picture
+    from torchmill.commands.report.picture import write_page, write_picture
 
     _write_whole(write_picture, recording, drawing)
     _write_whole(partial(write_page, wheel=find_wheel(build or "", path, layout)), recording, page)

@@ -1,22 +1,27 @@
-"""Draw a recording as a PNG: memory, running units, events."""
+"""Draw a recording as a PNG (memory, running units, events), and as one page of HTML that needs nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
-from torchmill.commands.report.recording import Recording, Totals, build_headline, sum_up
+from torchmill.commands.report.recording import Recording, Totals, build_headline, describe_sums, sum_up
 from torchmill.core.units import format_bytes, format_share
+from torchmill.toolchain.compiler_cache import CacheHits
 from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from torchmill.toolchain.guard.units import unit_title
+from torchmill.wheel.dist_files import companion_paths, read_manifest
 
 GIB = 2**30
 WIDTH, DPI = 13.0, 140  # inches, and dots in each
@@ -27,6 +32,7 @@ FAR = 4  # times the memory used
 LONGEST_TITLE = 48  # characters
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)  # seconds
 TICKS = 12
+MEMBERS = 15  # the largest of the wheel
 
 INK, FAINT = "#22272e", "#6b7480"  # as in the style
 USED, ALLOWED = "#4c86c6", "#22272e"
@@ -48,6 +54,28 @@ def write_picture(recording: Recording, path: Path) -> None:
     """Write the picture of a recording as a PNG."""
     with style.context(STYLE):
         draw_picture(recording).savefig(path, format="png", dpi=DPI)
+
+
+def write_page(recording: Recording, path: Path, wheel: Path | None) -> None:
+    """Write the page of a recording; `wheel` is what its build made, None where that is not known."""
+    pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+    pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
+    sums, cache, members = sum_up(recording), read_manifest(wheel).get("cache") if wheel else None, []
+    with suppress(OSError, BadZipFile), ZipFile(wheel or "") as archive:
+        members = sorted(archive.infolist(), key=lambda one: -one.file_size)[:MEMBERS]
+    text = pages.get_template("page.html").render(
+        recording=recording,
+        wall=max(recording.wall, 1.0),
+        lines=[build_headline(sums), *describe_sums(sums)],
+        columns=columns(recording.moments, FINE) if recording.moments else [],
+        far=FAR,
+        gib=GIB,
+        runs=sorted(recording.runs, key=lambda one: -one.seconds)[:BARS],
+        cache=cache and CacheHits(**cache),
+        files=[one for one in (wheel, *companion_paths(wheel)) if one.is_file()] if wheel else [],
+        members=members,
+    )
+    path.write_text(text, encoding="utf-8")
 
 
 def draw_picture(recording: Recording) -> Figure:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import requests
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -18,7 +17,7 @@ from torchmill.core.files import hash_file, real_path, report_unwritable
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password
 from torchmill.fetch import package_index
-from torchmill.fetch.download import download_file
+from torchmill.fetch.download import download_file, http_session
 from torchmill.fetch.package_index import IndexFile
 from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist, git_folder, is_commit, read_head, run_git
@@ -223,7 +222,7 @@ def _find_archive(request: SourceRequest) -> IndexFile:
             code="no-pypi-project",
         )
     try:
-        with requests.Session() as session:
+        with http_session() as session:
             files = package_index.project_files(session, index, canonicalize_name(project))
     except NetworkError as error:
         raise NetworkError(f"{error}, or {request.ways_out()}", code=error.code) from None

@@ -12,7 +12,7 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import HostError, InterruptedBuildError, SourceError
 from torchmill.core.files import parse_json, real_path
 from torchmill.core.units import format_bytes
-from torchmill.fetch.toolkit import conda, magma
+from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.request import (
     MAGMA,
     AskProvider,
@@ -25,6 +25,7 @@ from torchmill.fetch.toolkit.request import (
     refusal_message,
 )
 from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, make_in_store, placer
+from torchmill.host import libraries, provisioned
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
 from torchmill.host.programs import RunProgram, parse_tool_version
 from torchmill.host.provisioned import (
@@ -35,6 +36,8 @@ from torchmill.host.provisioned import (
     list_provisioned,
     provisioned_cxx,
 )
+
+_OTHER = "use another provider (`--from`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,13 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
 
 
 def _installed(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder | None:
+    """Return what is requested where it is installed: of MAGMA, one that serves the capabilities."""
     there = list_provisioned(context.cache, request.arch)
-    return magma.serving_magma(there, request, context.unserved) if request.kind == MAGMA else there.get(request.name)
+    if request.kind != MAGMA:
+        return there.get(request.name)
+    every = provisioned.provisioned_magma(there, request.cuda or "")
+    fitting = (one for one in every if one.version == request.version)
+    return next((there[one.name] for one in fitting if not context.unserved(one.code, request.capabilities)), None)
 
 
 def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> ProviderOffer:
@@ -113,25 +121,23 @@ def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
 
 
 def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: ProgressBar) -> ProvisionedFolder:
-    count, total = len(offer.pieces), format_bytes(sum(piece.size for piece in offer.pieces))
+    request, count = offer.request, len(offer.pieces)
+    total = format_bytes(sum(piece.size for piece in offer.pieces))
     what = f"{count} package{'s' if count > 1 else ''}, {total}"
 
     def fill(folder: Path) -> ProvisionRecord:
         bar.update(0, None, what)
         offer.fill(folder)
         _require_complete(offer, folder, context)
-        request, pieces = offer.request, tuple(offer.pieces)
-        return ProvisionRecord(request.kind, request.version, offer.full, offer.provider, pieces, request.completes)
+        whose = offer.full, offer.provider, tuple(offer.pieces)
+        return ProvisionRecord(request.kind, request.version, *whose, request.completes)
 
     def note(text: str) -> None:
         context.progress.task(text).close()
 
     def named(folder: Path) -> str:
-        if offer.request.kind != MAGMA:
-            return offer.request.name
-        return magma.name_magma(offer.request, folder, context.unserved, f"{offer.provider} has")
+        return _name_magma(offer, folder, context.unserved) if request.kind == MAGMA else request.name
 
-    request = offer.request
     made = make_in_store(
         context.cache, request.name, request.arch, fill, note, lambda: _installed(request, context), named
     )
@@ -152,13 +158,13 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
         missing += [part.called for part in left if not part.without]
     if missing:
         raise SourceError(
-            f"{request} from {offer.provider} has no {', '.join(missing)}: use another provider (`--from`)",
+            f"{request} from {offer.provider} has no {', '.join(missing)}: {_OTHER}",
             code="incomplete-toolkit",
         )
     if request.kind == TOOLKIT and (output := _unexpected_nvcc(folder, request.version, context.run)):
         raise SourceError(
             f"the nvcc of {request} from {offer.provider} does not run here as that version (it prints: "
-            f"{output}): use another provider (`--from`)",
+            f"{output}): {_OTHER}",
             code="nvcc-does-not-run",
         )
 
@@ -169,6 +175,32 @@ def _unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
     if parse_tool_version("nvcc", output) == version:
         return ""
     return output.strip().replace("\n", " ") or "nothing"
+
+
+def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
+    """Return the name under which to install the MAGMA in a folder, by the GPUs that its code is for.
+
+    Raises SourceError where it is of another version, or has no code for the capabilities asked for; BuildError
+    for a broken library.
+    """
+    from torchmill.wheel.verify import device_code
+
+    request = offer.request
+    what, version = f"what {offer.provider} has as {request}", libraries.header_version(MAGMA, [folder / "include"])
+    if version != request.version:
+        raise SourceError(f"{what} is version {version or 'unknown'}: request that version", code="wrong-magma-version")
+    library = next(one for one in (folder / "lib/libmagma.a", folder / "lib/libmagma.so") if one.exists())
+    code = device_code.common_arch_list(device_code.read_device_code(library))
+    if not code:
+        raise SourceError(
+            f"{what} has no GPU code that all of its objects share: {_OTHER}", code="magma-without-gpu-code"
+        )
+    if missed := unserved(code, request.capabilities):
+        raise SourceError(
+            f"{what} has GPU code for {code}, but none for {', '.join(missed)}: {_OTHER}",
+            code="magma-lacks-capability",
+        )
+    return provisioned.magma_name(request.name, code)
 
 
 def base_toolkit(version: str, here: Sequence[FoundToolkit]) -> FoundToolkit:

@@ -21,7 +21,7 @@ from packaging.version import Version
 from torchmill.config.facts_model import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
-from torchmill.fetch.download import describe_http_error, read_body
+from torchmill.fetch.download import describe_http_error, http_session, read_body
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import provision, store
@@ -146,7 +146,7 @@ def offer(
     """Return the wheels that make up a request, from the index that pip uses."""
     with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
         try:
-            with requests.Session() as session:
+            with http_session() as session:
                 index = _Index(session, configured_index(), request.arch, _glibc(), bar)
                 select = _toolkit if request.kind == TOOLKIT else _library
                 exact, wheels = select(request, sources[0].packages, index)
