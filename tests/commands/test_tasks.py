@@ -120,7 +120,7 @@ def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_pat
         (["explain", "wheel"], 4, ["'wheel' names no build"]),
         (["deps", "--print", "--manager=pacman"], 2, ["pacman"]),
         (["clean"], 2, ["invoke clean needs a filter: --kind KIND, --age 30d"]),
-        (["clean", "--kind=tree"], 2, ["unknown --kind tree: choose from trees, outputs"]),
+        (["clean", "--kind=tree"], 2, ["unknown --kind 'tree': choose from trees, outputs"]),
         (["clean", "--release=v1.13.9"], 4, ["no release of torch is called 'v1.13.9'", "v1.13.1"]),
     ],
 )

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 from torchmill.build.context import require_source
@@ -15,7 +14,7 @@ from torchmill.commands.command import TaskCommand, read_help
 from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import files
-from torchmill.core.errors import ConfigError, ImpossibleBuildError
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, require_choice
 from torchmill.core.paths import CHECKOUT, Layout, nox_environment_name
 from torchmill.core.process import capture
 from torchmill.host.native import native_arch
@@ -74,10 +73,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 
 def _check_options(engine: str, shards: str, told: Mapping[str, str | bool], options: Options) -> None:
     """Raise ConfigError where an engine does not take what it was told, or lacks what it needs."""
-    if engine not in _ENGINES:
-        near = "".join(f"; did you mean {one}?" for one in get_close_matches(engine, _ENGINES, 1))
-        raise ConfigError(f"unknown engine '{engine}': choose from {', '.join(_ENGINES)}{near}", code="unknown-engine")
-    least, most, needed = _ENGINES[engine]
+    least, most, needed = _ENGINES[require_choice("--engine", engine, _ENGINES, "unknown-engine")]
     parse_count("--shards", shards, least, most)
     for name in (name for name, value in told.items() if value and name not in (needed or ("sbatch", "submit"))):
         hint = ": without it, the command that submits the jobs is printed" if name == "submit" else ""

@@ -13,7 +13,7 @@ from torchmill.commands.command import TaskCommand
 from torchmill.config.model import Facts
 from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
-from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
@@ -46,8 +46,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
         from torchmill.deliver.conda import channel
 
         return channel.write_channel(facts, layout, _absolute(out) if out else layout.channel)
-    if files not in {LINK, COPY, STAY}:
-        raise ConfigError(f"unknown --files {files}: choose from {LINK}, {COPY}, {STAY}", code="unknown-files")
+    require_choice("--files", files, (LINK, COPY, STAY), "unknown-files")
     target = _absolute(out) if out else layout.index
     dists = [_absolute(each) for each in dist or ()] or [layout.dist]
     replaced = [pages.parse_yanked_version("--replace", each) for each in replace or ()]

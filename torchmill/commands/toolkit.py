@@ -16,7 +16,7 @@ from torchmill.config.arch_list_check import check_arch_list, find_toolkit
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Facts
 from torchmill.core import console
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
 from torchmill.fetch.toolkit import provision
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
@@ -136,9 +136,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
         raise _refuse(f"--channel names a channel of conda, which --from {name} does not ask")
-    if name and name not in providers:
-        raise ConfigError(f"unknown --from {name}: choose from {', '.join(providers)}", code="unknown-provider")
-    return {name: providers[name]} if name else providers
+    return {name: providers[require_choice("--from", name, providers, "unknown-provider")]} if name else providers
 
 
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:

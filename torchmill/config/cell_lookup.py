@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from packaging.version import Version
 
@@ -21,7 +20,7 @@ from torchmill.config.matrix import (
     supported_cells,
 )
 from torchmill.config.model import Build, Facts, Release
-from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
+from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 
 NO_VARIANTS = {  # what people write in place of one
     "rocm": "ROCm is no variant yet: there is cpu, and CUDA as in cu126",
@@ -56,9 +55,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
     if identifier not in known:
-        meant = usual_spelling(identifier)
-        near = [meant] if meant in known else get_close_matches(meant, known, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(usual_spelling(identifier), known, 3)
         for word in identifier.lower().split("-"):
             hint = f": {reason}" if (reason := NO_VARIANTS.get(word.rstrip("0123456789."))) else hint
         raise UnknownReleaseError(

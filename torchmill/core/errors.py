@@ -1,4 +1,6 @@
-"""Every error that a user can act on, with its exit code and a stable code."""
+"""Every error that a user can act on, with its exit code and a stable code; what is told of a word that is unknown."""
+
+from collections.abc import Collection, Iterable
 
 
 class TorchmillError(Exception):
@@ -103,3 +105,20 @@ class UnforeseenError(TorchmillError):
     """Something that nobody foresaw: a mistake in torchmill."""
 
     exit_code = 70  # EX_SOFTWARE of sysexits.h
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """Return the known words next to one, itself alone if it is known, as the end of a message; "" without any."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    words = list(known)
+    near = [word] if word in words else get_close_matches(word.strip().lower(), words, most)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def require_choice(what: str, word: str, choices: Collection[str], code: str) -> str:
+    """Return a word that is one of several choices; raise ConfigError, with all of them, for any other."""
+    if word in choices:
+        return word
+    hint = did_you_mean(word, choices)
+    raise ConfigError(f"unknown {what} '{word}': choose from {', '.join(choices)}{hint}", code=code)

@@ -5,10 +5,9 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from torchmill.config.model import Compiler, Facts, Host, Options, Processor
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import ConfigError, HostError, did_you_mean
 from torchmill.core.process import CommandError, capture
 
 NATIVE = "native"
@@ -64,8 +63,7 @@ def _resolve_native(words: Sequence[str], option: str, variables: Mapping[str, s
 
 def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:
     names = [name for valid in _VALID.findall(said) for name in re.split(r"[,\s]+", valid.partition(";")[0])]
-    near = get_close_matches(name, [*names, NATIVE], 3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; it knows {', '.join(names)}" if names else ""
+    hint = did_you_mean(name, [*names, NATIVE], 3) or (f"; it knows {', '.join(names)}" if names else "")
     return ConfigError(f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor")
 
 

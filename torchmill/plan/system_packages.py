@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from torchmill.config.matrix import Cell, buildable_cells, matching_rules
 from torchmill.config.model import Facts, Release
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.errors import HostError, require_choice
 from torchmill.host.native import native_arch
 
 # In order of preference: a conda environment that is active beats the system below it.
@@ -65,10 +65,6 @@ def install_command(manager: str, names: Iterable[str], *, root: bool) -> tuple[
 
     Raises ConfigError for a manager that the facts do not know.
     """
-    if manager not in INSTALL_COMMANDS:
-        raise ConfigError(
-            f"unknown package manager '{manager}': choose from {', '.join(INSTALL_COMMANDS)}",
-            code="unknown-package-manager",
-        )
+    known = require_choice("package manager", manager, INSTALL_COMMANDS, "unknown-package-manager")
     sudo = () if root or manager not in NEEDS_ROOT else ("sudo",)
-    return (*sudo, *INSTALL_COMMANDS[manager], *names)
+    return (*sudo, *INSTALL_COMMANDS[known], *names)

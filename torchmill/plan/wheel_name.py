@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Facts, Host, Package, Processor, Release
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, require_choice
 
 LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need
@@ -26,9 +26,7 @@ def local_label(build: Build, system: str, label: str, commit: str | None, proce
 
     Raises ConfigError for an unknown label, and for `git` where the commit is not known.
     """
-    if label not in LABELS:
-        raise ConfigError(f"unknown label '{label}': choose from {', '.join(LABELS)}", code="unknown-label")
-    if label == "git":
+    if require_choice("label", label, LABELS, "unknown-label") == "git":
         if commit is None:
             raise ConfigError(
                 "label 'git' needs the commit, which is unknown: fetch the source first",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from torchmill.core import process, reaper
-from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError
+from torchmill.core.errors import HostError, InterruptedBuildError, require_choice
 from torchmill.core.files import read_table_beside
 from torchmill.core.process import CommandError
 
@@ -123,12 +123,8 @@ def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
     `environ` is the environment whose PATH is searched and in which the engine runs.
     Raises ConfigError for a name that is none of the three, HostError where none of them answers.
     """
-    if asked and asked not in _ENGINES:
-        raise ConfigError(
-            f"unknown container engine '{asked}': choose from {', '.join(_ENGINES)}",
-            code="unknown-container-engine",
-        )
-    names = (asked,) if asked else tuple(_ENGINES)
+    chosen = asked and require_choice("container engine", asked, _ENGINES, "unknown-container-engine")
+    names = (chosen,) if chosen else tuple(_ENGINES)
     silent: dict[str, str] = {}  # those that are installed, and what they printed
     for name in names:
         program = shutil.which(name, path=environ.get("PATH", ""))

@@ -15,7 +15,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
-from torchmill.core.errors import BusyError, ConfigError, HostError, TorchmillError
+from torchmill.core.errors import BusyError, ConfigError, HostError, TorchmillError, require_choice
 from torchmill.core.files import delete_paths, hold_locks, move_out_of_sight, nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
@@ -52,8 +52,7 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
             code="clean-without-filter",
         )
     for name in names:
-        if name not in KIND_NAMES:
-            raise ConfigError(f"unknown --kind {name}: choose from {', '.join(KIND_NAMES)}", code="unknown-kind")
+        require_choice("--kind", name, KIND_NAMES, "unknown-kind")
     try:
         idle = parse_duration(age) if age else None
     except ValueError as error:
