@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from torchmill.config.model import NO_OPTIONS, Options
 from torchmill.core.errors import ConfigError
+from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 
@@ -26,23 +27,7 @@ class OptionParser(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options", code="invalid-option")
 
 
-# What each says: for sessions after `--`, and for the tasks that take the same.
-HELP = {
-    "label": "local version: official (+cpu, +cu118), git (+git<sha>) or none",
-    "set_": "NAME=VALUE, a variable for the build, such as USE_MKLDNN=0; may be repeated",
-    "arch_list": "compute capabilities, such as '8.0;8.6+PTX'",
-    "jobs": "processors that the build may keep busy",
-    "memory": "memory the build may use, such as '12 GiB'",
-    "torch": "a wheel to build a dependent package against, or PyPI",
-    "toolkit": "a newer CUDA of the same major version to build with, such as 11.8 for cu117",
-    "cpu": "the processor that the wheel is for, such as native, x86-64-v3 or neoverse-v1",
-    "patch": "a patch of yours, or a folder of them, for the source; may be repeated",
-    "shard": "compile one share of several alone, such as 3/16, or auto in an array of Slurm or another engine",
-    "parts": "a folder of what shares compiled: written with --shard and --until, else only read",
-    "until": "end after this long, such as 5h20m, with exit code 15 where there is more to do",
-    "plat": "the wheel's platform: auto (what its symbols need), linux (for systems like this one), or a tag that "
-    "it must hold, such as manylinux_2_28",
-}
+HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")
 WHOLE_BUILD = tuple(name for name in HELP if name not in {"shard", "parts", "until"})  # what tasks take of them
 

@@ -255,15 +255,10 @@ def ccache_variables(
     `root` holds every tree that is built, `size` is what the folder may take ("30G").
     """
     found = {
+        **files.read_table_beside(__file__, "caches.toml")["ccache"],
         "CCACHE_DIR": str(folder),
         # paths below it become relative, so that the same file hits in another checkout's tree
         "CCACHE_BASEDIR": str(root),
-        # nor does the working directory, which -g writes into objects, count
-        "CCACHE_NOHASHDIR": "1",
-        # a container's compiler has a new modification time in each image, and the same content
-        "CCACHE_COMPILERCHECK": "content",
-        # __DATE__ and __TIME__ are for people, and so is the language that compilers warn in
-        "CCACHE_SLOPPINESS": "time_macros,locale",
         # the default of 5 GB forgets the first files of a build before its last are made
         "CCACHE_MAXSIZE": size,
         "CMAKE_C_COMPILER_LAUNCHER": program.path,

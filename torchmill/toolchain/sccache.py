@@ -109,13 +109,10 @@ def sccache_variables(
     `root` holds every tree that is built, `size` is what the folder may take ("30G").
     """
     found = {
+        **files.read_table_beside(__file__, "caches.toml")["sccache"],
         "SCCACHE_DIR": str(folder),
         "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
         "SCCACHE_CACHE_SIZE": size,
-        # its server ends after ten idle minutes, and one large file may compile for longer (seconds)
-        "SCCACHE_IDLE_TIMEOUT": "7200",
-        # a server that was lost costs hits, not the build
-        "SCCACHE_IGNORE_SERVER_IO_ERROR": "1",
     }
     if remote is None:
         return found

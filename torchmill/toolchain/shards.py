@@ -21,7 +21,7 @@ from typing import Any
 
 from torchmill.core import files
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_json_object
+from torchmill.core.files import read_json_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
 
 ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with the order
@@ -33,18 +33,7 @@ _USUAL_SECONDS = 5.0  # of a compile that no cost is known of; about the mean of
 MOST_SHARDS = 1000  # Slurm's own default for an array is 1001
 _SHARD = re.compile(r"(?P<number>\d{1,4}|auto)(?:/(?P<count>\d{1,4}))?")
 _WITH_VALUE = {"-f", "-j", "-k", "-l", "-d", "-w"}  # of ninja's options
-# Variables with number and count of a task, and with what its numbers begin, as each engine's manual has them:
-# Slurm, SGE, GitLab, Buildkite, CircleCI, Azure Pipelines; AWS Batch and Kubernetes give the number alone.
-_ENGINES = (
-    ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN"),
-    ("SGE_TASK_ID", "SGE_TASK_LAST", 1),
-    ("CI_NODE_INDEX", "CI_NODE_TOTAL", 1),
-    ("BUILDKITE_PARALLEL_JOB", "BUILDKITE_PARALLEL_JOB_COUNT", 0),
-    ("CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL", 0),
-    ("SYSTEM_JOBPOSITIONINPHASE", "SYSTEM_TOTALJOBSINPHASE", 1),
-    ("AWS_BATCH_JOB_ARRAY_INDEX", "", 0),
-    ("JOB_COMPLETION_INDEX", "", 0),
-)
+_ENGINES = read_table_beside(__file__, "engines.toml")["engine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +77,13 @@ def parse_count(option: str, text: str, least: int = 1, most: int = MOST_SHARDS)
 
 
 def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
-    for number, total, first in _ENGINES:
+    for engine in _ENGINES:
+        number, begin = engine["number"], engine["first"]
         if environ.get(number, "").isdecimal():
-            begin = first if isinstance(first, int) else int(environ.get(first, "1"))
-            shares = count or (int(environ.get(total, "0")) if total else 0)
+            shares = count or int(environ.get(engine.get("count", ""), "0"))
             if not shares:
                 raise ValueError(f"{number} gives a number, and nothing says of how many: write auto/COUNT")
+            begin = begin if isinstance(begin, int) else int(environ.get(begin, "1"))
             return Shard(int(environ[number]) - begin + 1, shares)
     raise ValueError("no engine tells which share this is (Slurm, SGE, GitLab, Buildkite …): write 3/16")
 

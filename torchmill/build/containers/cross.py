@@ -17,25 +17,12 @@ from torchmill.build.containers.engine import PLATFORMS, Container, EngineHost, 
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Arch, Facts, Options
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
+from torchmill.core.files import read_table_beside
 from torchmill.core.paths import GUEST, Layout
 from torchmill.plan.build_plan import PYPI
 from torchmill.plan.options import format_options
 
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
-CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-# Of pip's settings those that say where it finds packages, and not what it does with them.
-PIP = (
-    "index-url", "extra-index-url", "find-links", "no-index", "trusted-host", "proxy", "cert", "client-cert",
-    "timeout", "default-timeout", "retries",
-)  # fmt: skip
-_FILES = (*CERTIFICATES, "PIP_CERT", "PIP_CLIENT_CERT")
-_INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
-# The shared compiler cache, and who may use it. A local one has its place already.
-CACHES = ("TORCHMILL_CACHE", "CCACHE_REMOTE_*", "CCACHE_MAXSIZE", "SCCACHE_*", "AWS_*", "ACTIONS_R*")
-PLACES = ("SCCACHE_DIR", "AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")  # not there
-CCACHE = "CCACHE_DIR"
-# wheels of elsewhere, and who must have signed them; no token goes where others' code is compiled
-_OFFERS = ("TORCHMILL_WHEELS", "TORCHMILL_KEYS", "GITHUB_API_URL")
+_PASSED = read_table_beside(__file__, "passed.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +37,23 @@ def select_settings(
     environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
 ) -> PassedSettings:
     """Return what is passed on of an environment and of pip's settings (option -> value)."""
-    names = {*CERTIFICATES, *_OFFERS, CCACHE, "NO_COLOR"}
+    names, caches = {*_PASSED["certificates"], *_PASSED["others"]}, _PASSED["caches"]
     passed = {
         name: value
         for name, value in environ.items()
         if (value or name == "TORCHMILL_KEYS")  # which names nobody, and is refused, where it is empty
-        and name not in PLACES
-        and (name in names or name.upper() in PROXIES or any(fnmatchcase(name, one) for one in CACHES))
+        and name not in _PASSED["places"]
+        and (name in names or name.upper() in _PASSED["proxies"] or any(fnmatchcase(name, one) for one in caches))
     }
-    passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in PIP}
+    passed |= {f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in _PASSED["pip"]}
     # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
-    listed = (passed.get(name, "").split() for name in ("PIP_FIND_LINKS", "TORCHMILL_WHEELS", "TORCHMILL_KEYS"))
-    files = [*(passed.get(name, "") for name in _FILES), *chain.from_iterable(listed)]
-    indexes = _local_paths(" ".join(passed.get(name, "") for name in _INDEXES).split())
+    listed = (passed.get(name, "").split() for name in _PASSED["lists"])
+    single = (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT")
+    files = [*(passed.get(name, "") for name in single), *chain.from_iterable(listed)]
+    indexes = _local_paths(" ".join(passed.get(name, "") for name in _PASSED["indexes"]).split())
     read = [path for path in _local_paths(files) if exists(path)]
     read += [posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if exists(path)]
-    written = _local_paths([passed.get(CCACHE, ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]])
+    written = _local_paths([passed.get("CCACHE_DIR", ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]])
     mounts = [Mount(path, path) for path in read] + [Mount(path, path, writable=True) for path in written]
     return PassedSettings(passed, tuple(dict.fromkeys(mounts)))
 

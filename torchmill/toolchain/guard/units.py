@@ -13,28 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-_LANGUAGES = {  # after -x, and by the ends of names
-    **dict.fromkeys(("c", "objective-c", "assembler", "assembler-with-cpp"), "c"),
-    **dict.fromkeys(("c++", "objective-c++"), "c++"),
-    **dict.fromkeys(("cu", "cuda", "hip"), "cuda"),
-}
-_ENDS = {
-    **dict.fromkeys((".c", ".m", ".i", ".s", ".S", ".asm"), "c"),
-    **dict.fromkeys((".cc", ".cpp", ".cxx", ".c++", ".C", ".cp", ".mm", ".ii"), "c++"),
-    **dict.fromkeys((".cu", ".hip", ".gpu"), "cuda"),
-}
-_TAKES_A_WORD = {
-    "-o", "-x", "-I", "-D", "-U", "-L", "-T", "-u", "-z", "-t", "-MF", "-MT", "-MQ", "-include", "-imacros",
-    "-isystem", "-iquote", "-idirafter", "-isysroot", "-target", "-arch", "-code", "-gencode", "-ccbin",
-    "-Xlinker", "-Xcompiler", "-Xptxas", "-Xcudafe", "-Xclang", "-Xpreprocessor", "-Xassembler", "--threads",
-    "--generate-code", "--gpu-architecture", "--gpu-code", "--output-file", "--compiler-bindir",
-}  # fmt: skip
-_COMPILES = {
-    "-c", "-S", "-fsyntax-only", "-dc", "-dw", "-ptx", "-cubin", "-fatbin",
-    "--compile", "--device-c", "--device-w", "--ptx", "--cubin", "--fatbin",
-}  # fmt: skip
-_OUTPUT = {"-o", "--output-file"}
-_LISTS = {"--options-file", "-optf"}  # of nvcc: as @ of all the others
+from torchmill.core.files import read_table_beside
+
+_WORDS = read_table_beside(__file__, "compilers.toml")
+_LANGUAGES, _ENDS = (
+    {word: family for family, words in _WORDS[kind].items() for word in words} for kind in ("languages", "ends")
+)
+_TAKES_A_WORD, _COMPILES = set(_WORDS["takes_a_word"]), set(_WORDS["compiles"])
 _LONGEST_LIST = 2**20  # characters
 
 _NAME = re.compile(r"(?:\w+-\w+-(?:\w+-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")  # "x86_64-linux-gnu-g++-12"
@@ -103,7 +88,7 @@ def _expanded(cwd: str, words: Sequence[str]) -> Iterator[str]:
     """Yield the words, in place of the name of a response file those in it."""
     before = ""
     for word in words:
-        name = word[1:] if word.startswith("@") else word if before in _LISTS else None
+        name = word[1:] if word.startswith("@") else word if before in _WORDS["lists"] else None
         yield from [word] if name is None else _listed(Path(cwd, name))
         before = word
 
@@ -123,7 +108,7 @@ def _read(words: Sequence[str]) -> tuple[list[str], str, str]:
     """Return the operands, the language after -x and the output."""
     operands, language, output, before = [], "", "a.out", ""
     for word in words:
-        if before in _OUTPUT:
+        if before in _WORDS["output"]:
             output = word
         elif before == "-x" or word.startswith("-x"):
             language = word.removeprefix("-x") or language
