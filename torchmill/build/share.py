@@ -10,11 +10,11 @@ import psutil
 
 from torchmill.build.tree import BuildTree
 from torchmill.config.model import KnownUnit, Options
-from torchmill.core.errors import BuildError, ConfigError, UnfinishedBuildError
+from torchmill.core.errors import BuildError, UnfinishedBuildError, parse_option
 from torchmill.core.files import read_json_object
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
-from torchmill.toolchain.shards import Shard
+from torchmill.toolchain.shards import Shard, parse_shard
 
 
 def order_share(
@@ -61,10 +61,7 @@ def end_as_asked(options: Options, name: str) -> Iterator[None]:
 
 
 def _shard(options: Options) -> Shard:
-    try:
-        return shards.parse_shard(options.shard or "", os.environ)
-    except ValueError as error:
-        raise ConfigError(f"--shard: {error}", code="invalid-shard") from None
+    return parse_option("--shard", options.shard or "", lambda text: parse_shard(text, os.environ), "invalid-shard")
 
 
 def _require_unmade(options: Options, name: str) -> None:

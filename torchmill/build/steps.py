@@ -54,7 +54,9 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
         _provide_requirements(context, install)
         user = environments.tree_user(context.venv, context.python, context.environment_key, context.tree.env)
     asked = time.monotonic()
-    with _hold_tree(context, line.note):
+    own = contextlib.nullcontext()  # a tree of the cell's own is in its folder, which is held already
+    tree, who = context.tree.folder, context.plan.identifier
+    with locks.wait_for_lock(tree, who, line.note) if context.shares_tree else own:
         waited = round(time.monotonic() - asked, 1)
         began = time.time()
         with _timed(seconds, "prepare"):
@@ -68,10 +70,10 @@ def compile_stage(context: BuildContext, stages: StageLog, install: Install, lin
             finally:  # a run that goes on where this one stopped needs it, too
                 read = prepare.record_external_inputs(context, user, began)
             prepare.refuse_foreign_objects(context, user)
-    own = capture([str(context.python), "-m", "pip", "list", "--format=freeze"]).split()
+    listed = capture([str(context.python), "-m", "pip", "list", "--format=freeze"]).split()
     said = {
         "builder": statement.describe_builder(os.environ),
-        "requirements": sorted({*own, *prepare.list_shared_tools(context.tree.kit)}),
+        "requirements": sorted({*listed, *prepare.list_shared_tools(context.tree.kit)}),
         "edges": built.edges,
         "cpu_seconds": round(built.cpu, 1),
         "jobs": context.plan.jobs,
@@ -105,13 +107,6 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     start = time.monotonic()
     yield
     seconds[step] = round(time.monotonic() - start, 1)
-
-
-def _hold_tree(context: BuildContext, note: Callable[[str], None]) -> contextlib.AbstractContextManager[object]:
-    """Hold the tree; one of the cell's own is in its folder, which is held already."""
-    if not context.shares_tree:
-        return contextlib.nullcontext()
-    return locks.wait_for_lock(context.tree.folder, context.plan.identifier, note)
 
 
 def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:

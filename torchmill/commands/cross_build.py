@@ -189,7 +189,6 @@ def _place(root: Path) -> ContainerPlace:
     layout = Layout.of_checkout(root)
     configs = os.environ.get("TORCHMILL_CONFIGS")
     listing = process.capture([sys.executable, "-m", "pip", "config", "list"])
-    has_users = hasattr(os, "getuid")
     return ContainerPlace(
         checkout=real_path(root),
         layout=layout,
@@ -197,7 +196,7 @@ def _place(root: Path) -> ContainerPlace:
         passed=cross.select_settings(os.environ, cross.parse_pip_settings(listing), os.path.exists),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
         process=os.getpid(),
-        user=(os.getuid(), os.getgid()) if has_users and sys.platform == "linux" else None,
+        user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
 
 

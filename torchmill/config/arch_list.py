@@ -196,11 +196,6 @@ class UnreadableArchError(ValueError):
     """A word of the list that cannot be read; the message says what to write."""
 
 
-def arch_name_meanings(facts: Facts, torch: str) -> dict[str, tuple[str, ...]]:
-    """Return what architectures' names stand for in a release of torch."""
-    return {one.name: one.means for one in facts.arch_names if is_within(one.release, torch)}
-
-
 def parse_arch_list(
     facts: Facts, text: str, torch: str, gpus: Iterable[Gpu] = ()
 ) -> tuple[list[ArchTarget], list[str]]:
@@ -251,7 +246,7 @@ def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
 
 def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
     """Return the capabilities behind an architecture's name, however its letters are cased."""
-    known = {one.casefold(): means for one, means in arch_name_meanings(facts, torch).items()}
+    known = {one.name.casefold(): one.means for one in facts.arch_names if is_within(one.release, torch)}
     if name.casefold() in known:
         return known[name.casefold()]
     for one in facts.arch_names:

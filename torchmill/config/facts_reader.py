@@ -9,7 +9,6 @@ from typing import TypeVar, get_args
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from torchmill.config.facts_model import (
     BaseImage,
@@ -272,7 +271,9 @@ def read_releases(
     for package in packages.values():
         if package.editions and package.after in found:
             found[package.name] += _declared(package, found[package.name], found[package.after], problems)
-    return {name: _completed(sorted(all_, key=_by_version)) for name, all_ in found.items()}
+    for all_ in found.values():
+        all_.sort(key=lambda one: (version_key(one.version), version_key(one.torch or "0")))
+    return {name: _completed(all_) for name, all_ in found.items()}
 
 
 def _declared(
@@ -367,7 +368,3 @@ def _cuda(table: TomlTable) -> Cuda:
     }
     capabilities = {arch: listed for arch, listed in lists.items() if listed}
     return table.read(Cuda, capabilities=capabilities, requires=requires, **pinned)
-
-
-def _by_version(release: Release) -> tuple[Version, Version]:
-    return version_key(release.version), version_key(release.torch or "0")

@@ -1,6 +1,9 @@
 """Every error that a user can act on, with its exit code and a stable code; what is told of a word that is unknown."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TorchmillError(Exception):
@@ -122,3 +125,11 @@ def require_choice(what: str, word: str, choices: Collection[str], code: str) ->
         return word
     hint = did_you_mean(word, choices)
     raise ConfigError(f"unknown {what} '{word}': choose from {', '.join(choices)}{hint}", code=code)
+
+
+def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -> T:
+    """Return what `parse` makes of the text of an option; raise ConfigError where it raises ValueError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {error}", code=code) from None

@@ -171,8 +171,8 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def parse_json_object(content: bytes) -> dict[str, Any]:
-    """Return the object that some bytes are. Raises ValueError with what is wrong.
+def parse_json_object(content: str | bytes) -> dict[str, Any]:
+    """Return the object that a JSON text says. Raises ValueError with what is wrong.
 
     A name that an object has twice is refused: programs differ in which of the two they believe.
     """

@@ -26,7 +26,9 @@ def measure_basic_host(stat_cache: StatCache) -> Host:
 
 def _measure_basis(environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram) -> Host:
     """`run` asks compilers what they are."""
-    arch, translated = _arch(programs.make_runner(environ))
+    native_arch = native.native_arch()
+    translated = native_arch == "macos_x86_64" and programs.is_translated(programs.make_runner(environ))
+    arch = "arm64" if translated else native_arch
     libc, version = platform.libc_ver()
     tools = programs.find_tools(environ)
     toolkits = cuda_toolkits.find_toolkits(environ, root, home, run)
@@ -87,13 +89,6 @@ def measure_host(
             compat=gpu_driver.compat_folders(environ, root),
             gpus=gpus.result(),
         )
-
-
-def _arch(run: programs.RunProgram) -> tuple[str, bool]:
-    """Return the machine's arch, and whether this very process was made for another."""
-    arch = native.native_arch()
-    translated = arch == "macos_x86_64" and programs.is_translated(run)
-    return ("arm64", True) if translated else (arch, False)
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:

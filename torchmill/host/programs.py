@@ -6,8 +6,9 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from pathlib import Path
 
 from torchmill.config.model import Compiler
@@ -195,17 +196,11 @@ def installed_compilers(
 
     `kept` are those in the user's cache.
     """
-    commands = dict.fromkeys((*_on_path(environ), *_beside(root), *map(str, kept)))
+    folders = filter(None, environ.get("PATH", "").split(os.pathsep))
+    names = (name for folder in folders for name in list_names(folder))
+    on_path = (name for name in names if _NAME.fullmatch(name.removesuffix(".exe")))
+    # Red Hat's systems keep the newer ones out of PATH
+    beside = [find_paths(root, f"opt/rh/{kind}-*/root/usr/bin/g++") for kind in ("gcc-toolset", "devtoolset")]
+    commands = dict.fromkeys((*on_path, *map(str, chain(*beside, kept))))
     known = threads.map(lambda name: identify_compiler([name], environ, run), commands)
     return {name: one for name, one in zip(commands, known, strict=True) if one is not None}
-
-
-def _on_path(environ: Mapping[str, str]) -> Iterator[str]:
-    for folder in filter(None, environ.get("PATH", "").split(os.pathsep)):
-        yield from (name for name in list_names(folder) if _NAME.fullmatch(name.removesuffix(".exe")))
-
-
-def _beside(root: Path) -> Iterator[str]:
-    """Yield the newer compilers that Red Hat's systems keep out of PATH."""
-    for folder in ("gcc-toolset-*", "devtoolset-*"):
-        yield from map(str, find_paths(root, f"opt/rh/{folder}/root/usr/bin/g++"))

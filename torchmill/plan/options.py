@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchmill.config.model import NO_OPTIONS, Options
-from torchmill.core.errors import ConfigError
+from torchmill.core.errors import ConfigError, parse_option
 from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, parse_bytes, parse_duration
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
@@ -86,10 +86,8 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
                 code="invalid-setting",
             )
         settings[name] = value
-    try:
-        memory = None if found.memory is None else parse_bytes(found.memory)
-    except ValueError as error:
-        raise ConfigError(f"{prog}: --memory: {error}", code="invalid-memory") from None
+    said = found.memory
+    memory = None if said is None else parse_option(f"{prog}: --memory", said, parse_bytes, "invalid-memory")
     if memory is not None and memory < _LEAST_MEMORY:
         raise ConfigError(
             f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "

@@ -15,7 +15,7 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config.matrix import base_package, find_release, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.console import format_table
-from torchmill.core.errors import BusyError, ConfigError, HostError, TorchmillError, require_choice
+from torchmill.core.errors import BusyError, ConfigError, HostError, TorchmillError, parse_option, require_choice
 from torchmill.core.files import delete_paths, hold_locks, move_out_of_sight, nearest_existing
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
@@ -53,14 +53,8 @@ def parse_criteria(facts: Facts, names: Sequence[str], age: str, release: str, f
         )
     for name in names:
         require_choice("--kind", name, KIND_NAMES, "unknown-kind")
-    try:
-        idle = parse_duration(age) if age else None
-    except ValueError as error:
-        raise ConfigError(f"invoke clean: --age: {error}", code="invalid-age") from None
-    try:
-        enough = parse_bytes(free) if free else None
-    except ValueError as error:
-        raise ConfigError(f"invoke clean: --free: {error}", code="invalid-free") from None
+    idle = parse_option("invoke clean: --age", age, parse_duration, "invalid-age") if age else None
+    enough = parse_option("invoke clean: --free", free, parse_bytes, "invalid-free") if free else None
     kinds = tuple(kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected"))
     return CleanCriteria(kinds, idle, _release_tags(facts, release) if release else None, enough)
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 
+from torchmill.core.files import parse_json_object
 from torchmill.core.units import format_bytes
 
 SUFFIX = ".timeline.jsonl"  # in place of the log's
@@ -73,10 +74,10 @@ def format_record(record: Record) -> str:
 def parse_record(line: str | bytes) -> Record:
     """Return the record in a line. Raises ValueError where it holds none."""
     try:
-        values = json.loads(line, parse_constant=_refuse)
+        values = parse_json_object(line)
         kind = _KINDS[values.pop("record")]
         record = kind(**values)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(f"no record of a timeline: {error}") from None
     for one in fields(kind):
         value = getattr(record, one.name)
@@ -84,10 +85,6 @@ def parse_record(line: str | bytes) -> Record:
         if type(value) not in fits or (not isinstance(value, str) and abs(value) >= _MOST):
             raise ValueError(f"no record of a timeline: {one.name} is {value!r}")
     return record
-
-
-def _refuse(word: str) -> float:
-    raise ValueError(f"no record of a timeline: {word}")
 
 
 class TimelineWriter:
