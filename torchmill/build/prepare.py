@@ -15,8 +15,9 @@ from torchmill.build.context import BuildContext, build_environment
 from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
 from torchmill.core import ninja
 from torchmill.core.errors import BuildError
-from torchmill.core.files import parse_json, write_atomically
+from torchmill.core.files import load_object, write_atomically
 from torchmill.core.process import CommandError, capture
+from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
 from torchmill.host.environments import Install, TreeUser, read_tree_user
 from torchmill.plan import estimate
@@ -81,21 +82,21 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
         return "object files are dated in the future (was the clock set back?)"
     if changed := _changed_inputs(context):
         deleted = delete_outdated_objects(tree, changed) if context.shares_tree else None
-        what = f"{_first_of(changed)} changed"
+        what = f"{name_few(changed, 1)} changed"
         if deleted is None:
             return what
         note(f"{what}: recompiling {deleted} objects")
-    patched = _read_digests(tree.patched_file)
+    patched = load_object(tree.patched_file)
     differing = _differing_sources(context, patched)
     gone = sorted(name for name, digest in differing.items() if not digest)
     if any(name in patched for name in gone):
-        return f"{_first_of(gone)} is gone"
+        return f"{name_few(gone, 1)} is gone"
     for name in gone:
         (tree.source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(context.source.path / name, tree.source / name)  # as old as it was: nothing is recompiled
     if edited := sorted(differing.keys() - gone):
         note(
-            f"{_first_of(edited)} in {tree.source} has local edits, which every wheel of this tree will "
+            f"{name_few(edited, 1)} in {tree.source} has local edits, which every wheel of this tree will "
             "contain: turn them into a patch (`--patch FILE`)"
         )
     if not context.shares_tree:
@@ -107,10 +108,6 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
     less = f", recompiling {deleted} objects that depend on Python" if deleted else ""
     note(f"reusing {tree.folder}{less}")
     return None
-
-
-def _first_of(names: Sequence[str]) -> str:
-    return names[0] + (f" (and {len(names) - 1} more)" if len(names) > 1 else "")
 
 
 def _run_preparations(context: BuildContext) -> None:
@@ -132,7 +129,7 @@ def _changed_inputs(context: BuildContext) -> list[str]:
 
     A build that was killed recorded no digests: there the time of a change must tell.
     """
-    digests = _read_digests(context.tree.external_inputs_file)
+    digests = load_object(context.tree.external_inputs_file)
     own = tuple(f"{folder}/" for folder in (context.tree.folder, context.venv))
     recorded = read_recorded_inputs(context.tree.source) or ()
     late = inputs_newer_than_objects(recorded, lambda file: file not in digests and not file.startswith(own))
@@ -162,15 +159,6 @@ def _size_and_date(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns
-
-
-def _read_digests(file: Path) -> Mapping[str, str]:
-    """Return the digests by path in a file of the tree; none where it cannot be read."""
-    with contextlib.suppress(OSError, ValueError):
-        digests = parse_json(file.read_text(encoding="utf-8"))
-        if isinstance(digests, dict):
-            return digests
-    return {}
 
 
 def record_external_inputs(context: BuildContext, user: TreeUser, began: float) -> Mapping[str, str]:

@@ -13,7 +13,6 @@ from torchmill.build import machine_inputs
 from torchmill.build.context import BuildContext
 from torchmill.config.model import SPEED_ONLY_SWITCHES, Artifact
 from torchmill.core import files
-from torchmill.core.files import parse_json
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data
 from torchmill.host import environments
 from torchmill.wheel import dist_files
@@ -50,14 +49,6 @@ def parse_records(data: object) -> dict[str, StageRecord]:
             break
         records[name] = record
     return records
-
-
-def read_records(file: Path) -> dict[str, StageRecord]:
-    """Return the records in a file; none where it cannot be read."""
-    try:
-        return parse_records(parse_json(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
 
 
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
@@ -140,7 +131,7 @@ def read_stage_log(context: BuildContext) -> StageLog:
     by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
-    by_ledger = StageLog(context, read_records(context.outputs.ledger))
+    by_ledger = StageLog(context, parse_records(files.load_object(context.outputs.ledger)))
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 

@@ -15,6 +15,7 @@ from torchmill.core import console, locks, urls
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
 from torchmill.core.paths import Layout
+from torchmill.core.units import name_few
 from torchmill.deliver.index import folder, pages
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome, IndexState, ScannedWheel
 from torchmill.deliver.index.pages import Address, IndexEntry
@@ -89,7 +90,7 @@ def _report(
         did = "nothing had to be written"
     yield f"{target}: {count} wheel{'s' * (count != 1)} of {names}; {did}"
     if outcome.foreign:
-        yield f"  not the index's, and left alone: {folder.name_few(outcome.foreign)}"
+        yield f"  not the index's, and left alone: {name_few(outcome.foreign)}"
     yield from (f"warning: {warning}" for warning in warnings)
     yield from pages.install_lines(entries[-1], target.as_uri())
 

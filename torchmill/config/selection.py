@@ -110,18 +110,14 @@ def selected_tag(layout: Layout) -> str | None:
     """
     if tag := os.environ.get("TORCHMILL_TAG"):
         return tag
-    try:
-        record = parse_json(layout.selection.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not files.exists(layout.selection):
         return None
-    except (ValueError, OSError):
-        record = {}
-    if not isinstance(record, dict) or not isinstance(record.get("tag"), str):
+    if not isinstance(tag := files.load_object(layout.selection).get("tag"), str):
         raise SourceError(
             f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again",
             code="selection-invalid",
         )
-    return str(record["tag"])
+    return tag
 
 
 def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:

@@ -171,6 +171,15 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def load_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file that we wrote; an empty one where it is gone, spoiled or something else."""
+    try:
+        found = parse_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def parse_json_object(content: str | bytes) -> dict[str, Any]:
     """Return the object that a JSON text says. Raises ValueError with what is wrong.
 

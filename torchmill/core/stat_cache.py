@@ -13,7 +13,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
-from torchmill.core.files import hash_file, parse_json, write_atomically
+from torchmill.core.files import hash_file, load_object, write_atomically
 from torchmill.core.paths import PACKAGE
 
 _CODE = frozenset({".py", ".cpp", ".txt", ".toml"})
@@ -103,11 +103,7 @@ class StatCache:
 
     def _memory(self) -> dict[str, Any]:
         if self._known is None:
-            try:
-                found = parse_json(self.file.read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                found = None
-            self._known = found if isinstance(found, dict) else {}
+            self._known = load_object(self.file)
         return self._known
 
 

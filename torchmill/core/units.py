@@ -1,6 +1,7 @@
-"""Bytes and durations as people write them."""
+"""Bytes, durations and long lists as people write them."""
 
 import re
+from collections.abc import Sequence
 
 Bytes = int
 
@@ -63,3 +64,9 @@ def format_duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {name}s"
     return "a second"
+
+
+def name_few(names: Sequence[str], most: int = 5) -> str:
+    """Return the first of many names, and how many more there are: "a, b and 3 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

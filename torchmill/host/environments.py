@@ -1,6 +1,5 @@
 """The virtual environment of a cell: what it was made for and what is installed in it."""
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from torchmill.core.dataclass import dataclass
 from torchmill.core.errors import HostError
 from torchmill.core.files import blame_disk, parse_json, read_refusal, read_text, report_unwritable
 from torchmill.core.process import CommandError, capture, program_output
-from torchmill.core.stat_cache import stat_folder
+from torchmill.core.stat_cache import digest_data, stat_folder
 from torchmill.host.interpreters import resolve_interpreter
 
 Install = Callable[..., Any]  # pip's install, given its arguments
@@ -132,9 +131,9 @@ def tree_user(venv: Path, python: Path, wanted: str, link: Path) -> TreeUser:
     """
     version, *said = parse_json(capture([str(python), "-I", "-c", _PROBE]))
     headers = _with_real(said)
-    parts = json.dumps([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
+    identity = digest_data([str(venv), wanted, version, headers, installed_distributions(venv, wanted)])
     folders = _with_real([str(link), str(venv), *headers])
-    return TreeUser(hashlib.sha256(parts.encode()).hexdigest(), headers, folders)
+    return TreeUser(identity, headers, folders)
 
 
 def _with_real(folders: list[str]) -> tuple[str, ...]:

@@ -1,8 +1,6 @@
 """Compute the plan of a cell, its number of jobs, and the digests of all that changes what it makes."""
 
 import fnmatch
-import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +30,7 @@ from torchmill.config.model import (
     When,
 )
 from torchmill.core.errors import ConfigError
+from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
 from torchmill.plan import cuda_toolkit, published, wheel_name
 from torchmill.plan.cuda_toolkit import CudaSelection
@@ -293,7 +292,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
 
     `machine_inputs` names what the machine puts in: compilers, a toolkit, variables that are the user's.
     """
-    return _digest(
+    return digest_data(
         {
             "set": {name: value for name, value in plan.set.items() if name not in SPEED_ONLY_SWITCHES},
             "kit": plan.kit,
@@ -310,17 +309,13 @@ def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
 
     `tools` names the interpreter, and the wheel that a dependent package is built against.
     """
-    return _digest({"python": plan.build.python, "requirements": plan.requirements, "tools": dict(tools)})
+    return digest_data({"python": plan.build.python, "requirements": plan.requirements, "tools": dict(tools)})
 
 
 def compile_key(tree: str, environment: str, plan: Plan) -> str:
     """Return a digest of all that can change what one interpreter's build compiles in a tree."""
     commands = [command.argv for command in plan.compile]
-    return _digest({"tree": tree, "environment": environment, "compile": commands})
-
-
-def _digest(parts: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return digest_data({"tree": tree, "environment": environment, "compile": commands})
 
 
 PREPROCESSOR_BYTES = 128 * 2**20  # bytes: for files of torch 1.13.1 gcc 12's took 36 to 100 MiB, and ccache 6

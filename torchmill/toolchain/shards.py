@@ -5,7 +5,6 @@ As a program this stands in for ninja, which alone knows the compiles once CMake
 file. A cut depends on ninja's names, the shipped costs and the number of shares only, so that all machines agree.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from torchmill.core import files
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import read_json_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
+from torchmill.core.stat_cache import digest_data
 
 ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with the order
 RECORDS = "shards"  # folder of the records, in a folder of parts
@@ -199,7 +199,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
     portable = {os.path.relpath(ninja.folder / name, ninja.folder): each for name, each in seconds.items()}
-    cut = hashlib.sha256(json.dumps([portable, shard.count], sort_keys=True).encode()).hexdigest()
+    cut = digest_data([portable, shard.count])
     record = {"format": 1, "shard": str(shard), "cut": cut, "compiles": len(names), "made": len(mine) - len(failed)}
     about = {name: order[name] for name in ("session", "tree")}
     files.write_atomically(

@@ -19,6 +19,7 @@ from typing import Any
 
 from torchmill.core import files, locks, stat_cache
 from torchmill.core.errors import DeliveryError, HostError
+from torchmill.core.units import name_few
 from torchmill.deliver.index import pages
 from torchmill.deliver.index.pages import METADATA, IndexEntry
 from torchmill.wheel import dist_files, wheel_file
@@ -209,7 +210,6 @@ def _single(wheels: Sequence[ScannedWheel]) -> tuple[ScannedWheel, ...]:
 
 
 LINK, COPY, STAY = "link", "copy", "stay"  # how wheels get into the index
-MOST = 5  # foreign files that are named
 FRESH = "fresh"  # what is being written, beside the state: what a killed run leaves lies nowhere else
 FILE, DIRECTORY, OTHER = "file", "folder", "other"  # OTHER: links, pipes, devices
 
@@ -393,9 +393,3 @@ def _remove(out: Path, places: Sequence[str]) -> None:
         for folder in PurePosixPath(place).parents[:-1]:
             with contextlib.suppress(OSError):
                 (out / folder).rmdir()
-
-
-def name_few(names: Sequence[str]) -> str:
-    """Return the first of many names, and how many more there are."""
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more

@@ -17,10 +17,10 @@ from torchmill.core.files import hash_file, parse_json, write_atomically
 from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache, stat_folder
+from torchmill.core.units import name_few
 from torchmill.fetch.source.git_command import git_folder, read_head, run_git, uncommitted_changes
 
 WAIT_TIMEOUT_SECONDS = 600.0  # for another run to release a folder
-_LISTED_FILES = 5  # in a message
 
 
 RECORD = "source.json"
@@ -295,7 +295,7 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
         f"{then.files} files and {then.size} bytes then, {seen.files} files and {seen.size} bytes now",
     )
     raise SourceError(
-        f"{tree} was changed after it was fetched ({_list(names)}): keep what you need of it, and fetch it "
+        f"{tree} was changed after it was fetched ({name_few(names)}): keep what you need of it, and fetch it "
         f"anew with {refetch_command(record.source, ' --discard')}",
         code="source-changed",
     )
@@ -308,7 +308,7 @@ def refuse_uncommitted(tree: Path) -> None:
     names = uncommitted_changes(tree)
     if names:
         raise SourceError(
-            f"{tree} has changes that are not committed ({_list(names)}): commit or stash them there, or "
+            f"{tree} has changes that are not committed ({name_few(names)}): commit or stash them there, or "
             "fetch it anew by `invoke fetch` with --discard, which drops them",
             code="uncommitted-changes",
         )
@@ -325,11 +325,6 @@ def refuse_unrecorded(slot: SourceDir) -> None:
             code="source-unrecorded",
         )
     refuse_uncommitted(slot.tree)
-
-
-def _list(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _LISTED_FILES} more" if len(names) > _LISTED_FILES else ""
-    return ", ".join(names[:_LISTED_FILES]) + more
 
 
 def build_backend(tree: Path) -> str | None:
