@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.config import arch_list, arch_list_check, cell_lookup, matrix
+from torchmill.config import arch_list, cell_lookup, matrix
 from torchmill.config.arch_list import (
     ArchTarget,
     capability_key,
@@ -82,16 +82,16 @@ def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) ->
         if capability_key(cuda) < capability_key(OLDEST) or shipped.packages[release.package].capabilities:
             continue  # an extension takes of torch's list what it has kernels for
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
-        wrong += list(arch_list_check.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
+        wrong += list(arch_list.find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
     assert wrong == []
 
 
 def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Facts) -> None:
     (release,) = [one for one in shipped.releases["flash-attn"] if one.torch == "2.6.0"]
     cell = next(one for one in matrix.supported_cells(shipped, release, "x86_64") if one.build.variant == "cu126")
-    assert arch_list_check.official_arch_list(shipped, cell) == "8.0;8.6;9.0"
+    assert arch_list.official_arch_list(shipped, cell) == "8.0;8.6;9.0"
     with refused("arch-list-impossible"):
-        arch_list_check.check_arch_list(shipped, "7.5;8.6", None, release, ())
+        arch_list.check_arch_list(shipped, "7.5;8.6", None, release, ())
 
 
 def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:
@@ -100,11 +100,11 @@ def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> Non
             for one in (one for one in matrix.supported_cells(shipped, release, arch) if one.build.cuda):
                 if one.build.python != release.pythons[-1]:
                     continue
-                text = arch_list_check.official_arch_list(shipped, one)
+                text = arch_list.official_arch_list(shipped, one)
                 assert text, (release.package, release.version, one.build)
                 targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
                 cuda = toolkit(shipped, str(one.build.cuda))
-                assert [*problems, *arch_list_check.find_arch_problems(shipped, targets, cuda, release)] == []
+                assert [*problems, *arch_list.find_arch_problems(shipped, targets, cuda, release)] == []
 
 
 def test_toolkits_name_only_capabilities_that_are_described(shipped: Facts) -> None:
@@ -294,7 +294,7 @@ def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: 
     build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
     said = build.release.cuda_official["11.8"]
     release = replace(build.release, cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})})
-    assert arch_list_check.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
+    assert arch_list.official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 
 def test_a_toolkit_older_than_all_official_ones_takes_the_oldest_list(shipped: Facts) -> None:

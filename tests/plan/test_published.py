@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torchmill.config import cell_lookup, matrix
-from torchmill.config.arch_list_check import official_arch_list
+from torchmill.config.arch_list import official_arch_list
 from torchmill.config.model import Capability, Facts, Gpu, Host, Options, PublishedWheel, Source
 from torchmill.plan import build_plan, published
 from torchmill.plan.published import with_gpus

@@ -35,13 +35,12 @@ class StageRecord:
     said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says about it
 
 
-def parse_records(data: object) -> dict[str, StageRecord]:
+def parse_records(data: Mapping[str, Any]) -> dict[str, StageRecord]:
     """Return the records in a ledger or a manifest; none where it is something else."""
-    stages = data.get("stages") if isinstance(data, dict) else None
     records: dict[str, StageRecord] = {}
     for name in STAGES:
         try:
-            one = stages[name]  # type: ignore[index]
+            one = data["stages"][name]
             record = StageRecord(dict(one["parts"]), str(one["made"]), dict(one["read"]), dict(one["said"]))
         except (KeyError, TypeError, ValueError):
             break  # later stages were made of this one

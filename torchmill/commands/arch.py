@@ -9,19 +9,17 @@ from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import selection
 from torchmill.config.arch_list import (
     ArchTarget,
+    can_build_with,
+    check_arch_list,
+    find_arch_problems,
     find_gpus,
+    find_toolkit,
     format_arch_list,
+    format_toolkit_range,
     gpus_of_host,
     how_served,
     is_plain_target,
     shortest_arch_list,
-)
-from torchmill.config.arch_list_check import (
-    can_build_with,
-    check_arch_list,
-    find_arch_problems,
-    find_toolkit,
-    format_toolkit_range,
     toolkits_with_target,
 )
 from torchmill.config.matrix import base_package, find_release, supported_cells

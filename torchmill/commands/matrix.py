@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.config import cell_lookup, selection
-from torchmill.config.arch_list_check import official_arch_list
+from torchmill.config.arch_list import official_arch_list
 from torchmill.config.matrix import CPU, Cell, release_grid, releases_of
 from torchmill.config.model import Facts
 from torchmill.core.console import SCREEN_WIDTH

@@ -9,11 +9,10 @@ from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 from torchmill.host.description import read_or_measure_host
-from torchmill.plan import estimate, shares
+from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
-from torchmill.plan.estimate import format_estimate
+from torchmill.plan.estimate import SharedBuild, format_estimate
 from torchmill.plan.options import WHOLE_BUILD
-from torchmill.plan.shares import SharedBuild
 from torchmill.toolchain.shards import parse_count
 
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -37,9 +36,9 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     whole = estimate.estimate_build(facts, plan, () if host else estimate.read_own_runs(facts, layout.dist))
     if whole is None or facts.assumed is None:
         raise ConfigError(f"{cell}: nothing like it was ever measured, so nothing can be foretold", code="not-measured")
-    longest = shares.longest_compile(facts, found.release)
-    builds = list(shares.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked})))
-    advised = shares.advised_machines(builds)
+    longest = estimate.longest_compile(facts, found.release)
+    builds = list(estimate.forecast_shares(facts.assumed, whole, plan.jobs, longest, sorted({1, *asked})))
+    advised = estimate.advised_machines(builds)
     rows = [asdict(one) | {"wall": one.wall, "machine_seconds": one.machine_seconds} for one in builds]
     about = {"cpu": asdict(whole.cpu), "jobs": plan.jobs, "longest": longest, "advised": advised.machines}
     lines = [

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config.arch_list import format_arch_list, unserved_capabilities
-from torchmill.config.arch_list_check import check_arch_list, find_toolkit
+from torchmill.config.arch_list import check_arch_list, find_toolkit, format_arch_list, unserved_capabilities
 from torchmill.config.facts_model import ToolkitPart, ToolkitSource
 from torchmill.config.model import Facts
 from torchmill.core import console

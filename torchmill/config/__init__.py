@@ -1,7 +1,6 @@
 """TOML in, values out: facts, matrix, selected release.
 
-- arch_list: lists of compute capabilities: parse them, find GPUs by name, tell which GPUs a list serves
-- arch_list_check: check a list of compute capabilities against toolkit and release, or choose one
+- arch_list: lists of compute capabilities: parse and check them, find GPUs by name, tell which GPUs a list serves
 - cell_lookup: find the cell that a name means, here or on another machine; explain why it cannot be built
 - facts_model: values of facts: measured builds, links, conda names, container images, who provides toolkits
 - facts_reader: read build_configs/ into values; all problems are collected into one error

@@ -7,13 +7,12 @@
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against what a build needs; pure
-- estimate: estimate time, memory and disk of a build from measured builds
+- estimate: estimate time, memory and disk of a build from measured builds, also in shares on several machines
 - first_error: read build logs, and find the first real error in one
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
-- shares: how long a build takes in shares on several machines, and what that costs
 - system_packages: the system packages that a release needs, and the command that installs them
 - wheel_name: the name of a wheel: version, local label and tags
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from torchmill.config import arch_list_check, matrix
+from torchmill.config import arch_list, matrix
 from torchmill.config.matrix import Cell, is_within, make_case
 from torchmill.config.model import Case, Compiler, Facts, Host, Options, Plan, Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
@@ -116,7 +116,7 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
             "build (`nox -l` lists them)",
             code="toolkit-without-cuda",
         )
-    toolkit = arch_list_check.find_toolkit(facts, "--toolkit", requested)
+    toolkit = arch_list.find_toolkit(facts, "--toolkit", requested)
     if not _can_replace(toolkit.version, own):
         newer = [one.version for one in facts.toolkits if _can_replace(one.version, own)]
         usable = f"CUDA {own}" if newer == [own] else f"CUDA {own} to {newer[-1]}"
@@ -193,7 +193,7 @@ def select_cuda(facts: Facts, cell: Cell, host: Host, options: Options, provider
     compiled = cell_with_toolkit(cell, cuda)
     constraints = CellConstraints(facts, compiled, provider)
     compiler, variables = choose_host_compiler(constraints, host, options.settings)
-    listed = arch_list_check.resolve_arch_list(facts, compiled, host, options.arch_list)
+    listed = arch_list.resolve_arch_list(facts, compiled, host, options.arch_list)
     taken = cuda_libraries.choose_libraries(constraints, host, options.settings)
     names = {name: cuda_libraries.library_key(name, version, str(cuda)) for name, version in taken.items()}
     if (own := cuda_libraries.choose_magma(constraints, host, options.settings, listed or "")) is not None:
