@@ -14,13 +14,7 @@ from torchmill.build.compile import compile_wheel, timeline_file
 from torchmill.build.context import BuildContext, base_wheel
 from torchmill.build.progress_line import ProgressLine
 from torchmill.build.tree import BuildTree
-from torchmill.build.up_to_date import (
-    StageLog,
-    StageRecord,
-    installed_inputs,
-    records_as_data,
-    stage_inputs,
-)
+from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
 from torchmill.config.model import NO_OPTIONS, Artifact, Options
 from torchmill.core import files, locks
 from torchmill.core.errors import BusyError, VerifyError

@@ -6,22 +6,8 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandOutput, TaskCommand
-from torchmill.config import selection
-from torchmill.config.arch_list import (
-    ArchTarget,
-    can_build_with,
-    check_arch_list,
-    find_arch_problems,
-    find_gpus,
-    find_toolkit,
-    format_arch_list,
-    format_toolkit_range,
-    gpus_of_host,
-    how_served,
-    is_plain_target,
-    shortest_arch_list,
-    toolkits_with_target,
-)
+from torchmill.config import arch_list, selection
+from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
@@ -45,7 +31,7 @@ class ArchQuestion(NamedTuple):
 
 def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
     """Return what is known of a capability as JSON-ready data."""
-    able = toolkits_with_target(facts, one.name)
+    able = arch_list.toolkits_with_target(facts, one.name)
     drivers = {"linux": "driver", "windows": "driver_windows", "linux_ptx": "driver_ptx"}
     return {
         "capability": one.name,
@@ -59,7 +45,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         },
         "official": {arch: published.official_ways(facts, one, arch) for arch in published.OFFICIAL_ARCHES},
         "buildable": _buildable(facts, able),
-        "runs": {gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
+        "runs": {gpu.name: arch_list.how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities},
     }
 
 
@@ -73,38 +59,40 @@ def _capability_as_text(facts: Facts, one: Capability) -> str:
 def _overview(facts: Facts, capabilities: Iterable[Capability]) -> Iterator[str]:
     """Yield one line for each capability."""
     for one in capabilities:
-        able = toolkits_with_target(facts, one.name)
-        toolkits = f"CUDA {format_toolkit_range(able)}" if able else ""
+        able = arch_list.toolkits_with_target(facts, one.name)
+        toolkits = f"CUDA {arch_list.format_toolkit_range(able)}" if able else ""
         names = ", ".join(one.gpus[:3]) + (", …" if len(one.gpus) > 3 else "")  # noqa: PLR2004 - for a glance
         yield f"{one.name:<5} {one.architecture:<10} {toolkits:<18} {names}".rstrip()
 
 
 def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
-    able = toolkits_with_target(facts, one.name)
+    able = arch_list.toolkits_with_target(facts, one.name)
     yield "GPUs", ", ".join(one.gpus) or "none that NVIDIA's pages name"
     if not able:
         yield "toolkits", "none makes code for it"
         return
     warned = [toolkit for toolkit in able if one.name in toolkit.deprecated]
-    deprecated = f" (deprecated in {format_toolkit_range(warned)})" if warned else ""
-    yield "toolkits", f"CUDA {format_toolkit_range(able)}{deprecated}"
+    deprecated = f" (deprecated in {arch_list.format_toolkit_range(warned)})" if warned else ""
+    yield "toolkits", f"CUDA {arch_list.format_toolkit_range(able)}{deprecated}"
     others = [name for name in _targets(facts, one) if name != one.name]
-    ranges = {name: format_toolkit_range(toolkits_with_target(facts, name)) for name in others}
+    ranges = {name: arch_list.format_toolkit_range(arch_list.toolkits_with_target(facts, name)) for name in others}
     if ranges:
         yield "targets", "; ".join(f"{name}: CUDA {listed}" for name, listed in ranges.items())
     drivers = (
-        f"{driver or 'not known'} with CUDA {format_toolkit_range(list(group))}"
+        f"{driver or 'not known'} with CUDA {arch_list.format_toolkit_range(list(group))}"
         for driver, group in groupby(able, key=lambda toolkit: toolkit.driver)
     )
     yield "driver", f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
-    on = [gpu.name for gpu in facts.capabilities if how_served(facts, [ArchTarget(one.name)], gpu)]
+    on = [gpu.name for gpu in facts.capabilities if arch_list.how_served(facts, [ArchTarget(one.name)], gpu)]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
 
 
 def _targets(facts: Facts, one: Capability) -> list[str]:
     names = {name for toolkit in facts.toolkits for name in toolkit.capabilities}
-    return sorted(name for name in names if name == one.name or (not is_plain_target(name) and name[:-1] == one.name))
+    return sorted(
+        name for name in names if name == one.name or (not arch_list.is_plain_target(name) and name[:-1] == one.name)
+    )
 
 
 def _history(facts: Facts, one: Capability, able: Sequence[Toolkit]) -> str:
@@ -126,7 +114,7 @@ def _buildable(facts: Facts, able: Iterable[Toolkit]) -> tuple[str, str] | None:
     newest_first = sorted(able, key=facts.toolkits.index, reverse=True)
     for release in reversed(facts.releases[base_package(facts).name]):
         for toolkit in newest_first:
-            if can_build_with(facts, release, toolkit):
+            if arch_list.can_build_with(facts, release, toolkit):
                 return release.version, toolkit.version
     return None
 
@@ -148,22 +136,22 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
     With a toolkit and a release it says what the list costs on `host`. Raises ConfigError for what is not
     known or cannot be read, ImpossibleBuildError for a list that the toolkit or the release does not take.
     """
-    toolkit = find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
+    toolkit = arch_list.find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
     release = find_release(facts, base_package(facts).name, question.tag) if question.tag else None
-    gpus = [one for name in question.names for one in find_gpus(facts, name)]
-    gpus += gpus_of_host(facts, host.gpus) if question.local else ()
+    gpus = [one for name in question.names for one in arch_list.find_gpus(facts, name)]
+    gpus += arch_list.gpus_of_host(facts, host.gpus) if question.local else ()
     own = {one.capability.name: one.capability for one in gpus}
-    shortest = format_arch_list(shortest_arch_list(facts, own.values()))
+    shortest = arch_list.format_arch_list(arch_list.shortest_arch_list(facts, own.values()))
     asked = question.text or (shortest if question.local else ";".join(own))
     if not asked:
         fitting = [
             one
             for one in facts.capabilities
-            if not any(find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
+            if not any(arch_list.find_arch_problems(facts, [ArchTarget(one.name)], toolkit, release))
         ]
         everything = [capability_as_data(facts, one) for one in fitting]
         return CommandOutput("\n".join(_overview(facts, fitting)), {"capabilities": everything})
-    targets = check_arch_list(facts, asked, toolkit, release, host.gpus)
+    targets = arch_list.check_arch_list(facts, asked, toolkit, release, host.gpus)
     names = {each.capability for each in targets}
     capabilities = [one for one in facts.capabilities if one.name in names]
     plan = _plan(facts, targets, toolkit, release, host)
@@ -175,7 +163,7 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
         *(f"{one.gpu}: {one.capability.name}" for one in gpus),
         *(
             [f"{shortest} would do: its code runs on all of them"]
-            if shortest not in {"", format_arch_list(targets)}
+            if shortest not in {"", arch_list.format_arch_list(targets)}
             else []
         ),
         *(_capability_as_text(facts, one) for one in capabilities),
@@ -188,10 +176,10 @@ def answer_arch(facts: Facts, question: ArchQuestion, host: Host) -> CommandOutp
     data = {
         "gpus": {one.gpu: one.capability.name for one in gpus},
         "capabilities": [capability_as_data(facts, one) for one in capabilities],
-        "list": format_arch_list(targets),
+        "list": arch_list.format_arch_list(targets),
         "published": wheel and wheel.as_data(),
         "saving": saving[0] if saving else None,
-        "serves": {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities},
+        "serves": {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities},
         **(estimate.estimate_as_data(facts, plan) if plan else {"estimate": None, "overflow": None}),
     }
     return CommandOutput("\n".join(text), data)
@@ -225,8 +213,8 @@ def _saving(facts: Facts, question: ArchQuestion, host: Host) -> list[str]:
 
 def _served(facts: Facts, targets: Sequence[ArchTarget]) -> Iterator[str]:
     """Yield a list, and which capabilities it serves."""
-    yield f"TORCH_CUDA_ARCH_LIST={format_arch_list(targets)}"
-    ways = {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities}
+    yield f"TORCH_CUDA_ARCH_LIST={arch_list.format_arch_list(targets)}"
+    ways = {gpu.name: arch_list.how_served(facts, targets, gpu) for gpu in facts.capabilities}
     for way, title in (("code", "runs on"), ("PTX", "by PTX on"), (None, "not on")):
         if names := [name for name, served in ways.items() if served == way]:
             yield f"  {title:<10}  {', '.join(names)}"
@@ -242,7 +230,7 @@ def _remarks(
         yield f"  CUDA {toolkit.version} warns about {', '.join(warned)}: a later toolkit drops them"
     if any(one.ptx for one in targets) and toolkit.driver_ptx:
         yield f"  PTX made by CUDA {toolkit.version} is sure to run with Linux driver {toolkit.driver_ptx}"
-    if release and not can_build_with(facts, release, toolkit):
+    if release and not arch_list.can_build_with(facts, release, toolkit):
         yield f"  {release} does not build with CUDA {toolkit.version}"
 
 
@@ -254,7 +242,7 @@ def _plan(
         return None
     cells = supported_cells(facts, release, host.arch)
     able = [cell for cell in cells if cell.possible and cell.build.cuda == toolkit.version]
-    options = Options(arch_list=format_arch_list(targets))
+    options = Options(arch_list=arch_list.format_arch_list(targets))
     return compute_plan(facts, able[-1], host, options) if able else None
 
 

@@ -6,19 +6,8 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from torchmill.config.matrix import (
-    CPU,
-    UNTRIED,
-    Cell,
-    all_builds,
-    base_package,
-    buildable_cells,
-    find_release,
-    make_cell,
-    python_key,
-    releases_of,
-    supported_cells,
-)
+from torchmill.config import matrix
+from torchmill.config.matrix import CPU, UNTRIED, Cell
 from torchmill.config.model import Build, Facts, Release
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError, did_you_mean
 
@@ -48,9 +37,11 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
 
     Raises UnknownReleaseError, with near matches, also where the selection has no release of its package.
     """
-    packages = {release.package for release in releases_of(facts, selected)}
+    packages = {release.package for release in matrix.releases_of(facts, selected)}
     known = {
-        build.identifier(native): build for package in facts.packages.values() for build in all_builds(facts, package)
+        build.identifier(native): build
+        for package in facts.packages.values()
+        for build in matrix.all_builds(facts, package)
     }
     if identifier.endswith(f"-{native}"):  # said in full, as on another machine
         identifier = identifier.removesuffix(f"-{native}")
@@ -81,9 +72,9 @@ def usual_spelling(identifier: str) -> str:
 
 def _cells(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
     """Yield a build's cell of each release it could be of, newest first."""
-    for release in releases_of(facts, selected):
+    for release in matrix.releases_of(facts, selected):
         if release.package == build.package:
-            yield make_cell(facts, release, build)
+            yield matrix.make_cell(facts, release, build)
 
 
 def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
@@ -122,7 +113,7 @@ def requested_cells(
     for arch in facts.arches:
         if not any(name.endswith(f"-{arch}") for name in names):
             continue
-        for cell in buildable_cells(facts, selected, arch):
+        for cell in matrix.buildable_cells(facts, selected, arch):
             for word in (cell.build.session, *further(cell)):
                 session = replace(cell.build, session=word).identifier(arch)
                 if f"{session}-{arch}" in names:
@@ -131,7 +122,7 @@ def requested_cells(
 
 def base_release(facts: Facts, release: Release) -> Release:
     """Return the release of the base that a release goes with."""
-    return find_release(facts, base_package(facts).name, release.torch_version)
+    return matrix.find_release(facts, matrix.base_package(facts).name, release.torch_version)
 
 
 def selecting_tag(facts: Facts, release: Release) -> str:
@@ -142,20 +133,20 @@ def selecting_tag(facts: Facts, release: Release) -> str:
 def fetch_command(facts: Facts, cell: Cell) -> str:
     """Return the command that fetches what a cell is built from."""
     package = cell.build.package
-    extra = "" if package == base_package(facts).name else f" --package {package}"
+    extra = "" if package == matrix.base_package(facts).name else f" --package {package}"
     return f"invoke fetch --tag {selecting_tag(facts, cell.release)}{extra}"
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
     """Return what a release can build that differs in one axis, or else in both: the nearest of each."""
     build = cell.build
-    same = [one.build for one in supported_cells(facts, cell.release, build.arch) if one.possible]
+    same = [one.build for one in matrix.supported_cells(facts, cell.release, build.arch) if one.possible]
     pythons = [one for one in same if one.variant == build.variant]
     variants = [one for one in same if one.python == build.python]
     if not pythons and not variants:
         pythons = [one for one in same if one.variant == CPU]
     return [
-        *_nearest(pythons, sum(python_key(one.python) < python_key(build.python) for one in pythons)),
+        *_nearest(pythons, sum(matrix.python_key(one.python) < matrix.python_key(build.python) for one in pythons)),
         *_nearest(variants, sum(_toolkit(one) < _toolkit(build) for one in variants)),
     ]
 

@@ -8,14 +8,8 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import (
-    ArchTarget,
-    gpu_capability,
-    how_served,
-    is_plain_target,
-    parse_targets,
-    serving_target,
-)
+from torchmill.config import arch_list
+from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import CPU, Cell, base_package, is_within, python_key
 from torchmill.config.model import Arch, Capability, Facts, Gpu, Host, OfferedWheels, PublishedWheel, Release, Toolkit
 
@@ -88,7 +82,7 @@ def find_published(facts: Facts, cell: Cell, host: Host, listed: str | None) -> 
     there = [one for one in published_wheels(facts, release, build.arch) if build.python in one.pythons]
     able = [one for one in there if _stands_for(one, own, where)]
     if not where.gpus:
-        where = with_gpus(where, [one.capability for one in parse_targets(facts, listed or "")])
+        where = with_gpus(where, [one.capability for one in arch_list.parse_targets(facts, listed or "")])
     fitting = [one for one in able if runs_at(facts, release, one, where)]
     best = max(fitting, key=lambda one: (one.toolkit is own, _major(one.toolkit) == _major(own)), default=None)
     return replace(best, remarks=tuple(_remarks(facts, release, best, where))) if best else None
@@ -136,10 +130,10 @@ def official_ways(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
         lists = [said.capabilities.get(arch, "") for said in release.cuda_official.values()]
         blank = [facts.toolkit(cuda) for cuda, said in release.cuda_official.items() if not said.capabilities]
         able = [ArchTarget(name) for kit in blank if kit and arch == OFFICIAL_ARCHES[0] for name in kit.capabilities]
-        if served := serving_target(facts, parse_targets(facts, ";".join(lists)), gpu):
+        if served := arch_list.serving_target(facts, arch_list.parse_targets(facts, ";".join(lists)), gpu):
             way, target = served
             found[release.version] = f"{way} {'for' if way == 'code' else 'of'} {target.name}"
-        elif how_served(facts, [one for one in able if is_plain_target(one.capability)], gpu):
+        elif arch_list.how_served(facts, [one for one in able if arch_list.is_plain_target(one.capability)], gpu):
             found[release.version] = UNRECORDED
     return found
 
@@ -149,9 +143,9 @@ def runs_at(facts: Facts, release: Release, wheel: PublishedWheel, where: Host) 
     glibc = (release.glibc if where.arch == "x86_64" else None) or official_glibc(release.wheels, where.arch)
     if is_older(where.glibc, glibc) or wheel.toolkit is None:
         return not is_older(where.glibc, glibc)
-    targets = parse_targets(facts, wheel.code or "")
-    gpus = [gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
-    ways = {how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
+    targets = arch_list.parse_targets(facts, wheel.code or "")
+    gpus = [arch_list.gpu_capability(facts, gpu) for gpu in where.gpus] if targets else []
+    ways = {arch_list.how_served(facts, targets, gpu) if gpu else None for gpu in gpus}
     stale = "PTX" in ways and is_older(where.kernel_driver or where.driver, wheel.toolkit.driver_ptx)
     return None not in ways and not stale and is_driven(wheel.toolkit, where)
 

@@ -20,15 +20,10 @@ from torchmill.core.errors import HostError, NetworkError, SourceError, Torchmil
 from torchmill.core.files import disk_full_error, hash_file, read_table_beside
 from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
+from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.archive import unpack_archive
 from torchmill.fetch.source.git_command import complaint_gist
-from torchmill.fetch.source.source_dir import (
-    DEBIAN,
-    WAIT_TIMEOUT_SECONDS,
-    SourceDir,
-    SourceRequest,
-    require_python_project,
-)
+from torchmill.fetch.source.source_dir import DEBIAN, SourceDir, SourceRequest
 
 _ONE_LINE = re.compile(r"^deb(?:-src)?\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s*(?P<rest>.*)$")
 _FIELD = re.compile(r"^([^\s:]+)[ \t]*:[ \t]*(.*(?:\n[ \t].*)*)", re.MULTILINE)
@@ -414,7 +409,7 @@ def fetch_debian(request: SourceRequest, slot: SourceDir, cache: Path, progress:
             package_found = _download(apt, suite, name, release.version, request, bar)
             unpack_archive(apt.downloads / package_found.tarball, tree, bar)
             filled = _fill_submodules(apt, suite, tree, request, bar)
-        require_python_project(tree, f"Debian's {package_found.tarball}")
+        source_dir.require_python_project(tree, f"Debian's {package_found.tarball}")
         notes = "; ".join(["as repacked by Debian, which cannot prove its commit", *filled])
         origin = f"Debian's {package_found.name} {package_found.version} ({notes})"
         return slot.publish(slot.unpacked, request, DEBIAN, origin, commit=release.commit)
@@ -484,4 +479,4 @@ def apt_complaint(output: str) -> str:
 def hold_apt(cache: Path) -> AbstractContextManager[None]:
     """Hold the apt that all checkouts of this user share. Raises BusyError if another run keeps it."""
     message = f"{cache} is in use by another run: wait for it, or stop it"
-    return hold_folder(cache, WAIT_TIMEOUT_SECONDS, message, "apt-busy")
+    return hold_folder(cache, source_dir.WAIT_TIMEOUT_SECONDS, message, "apt-busy")

@@ -10,21 +10,9 @@ from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import InterruptedBuildError, SourceError
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
+from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.git_command import is_commit
-from torchmill.fetch.source.source_dir import (
-    DEBIAN,
-    PYPI,
-    WAIT_TIMEOUT_SECONDS,
-    FetchRecord,
-    SourceDir,
-    SourceRequest,
-    moved_clause,
-    read_record,
-    refetch_command,
-    refresh_record,
-    refuse_changes,
-    refuse_unrecorded,
-)
+from torchmill.fetch.source.source_dir import DEBIAN, PYPI, FetchRecord, SourceDir, SourceRequest
 
 
 def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDisplay) -> Source:
@@ -57,10 +45,11 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
     holds it for long.
     """
     what = f"{source.package} {source.tag}"
-    with _lock_sources(layout.source(source.package), what, WAIT_TIMEOUT_SECONDS):
+    with _lock_sources(layout.source(source.package), what, source_dir.WAIT_TIMEOUT_SECONDS):
         if not source.path.is_dir():
             raise SourceError(
-                f"{source.path} was removed during this run: run {refetch_command(source)}", code="source-gone"
+                f"{source.path} was removed during this run: run {source_dir.refetch_command(source)}",
+                code="source-gone",
             )
         yield
 
@@ -73,16 +62,16 @@ def _lock_sources(home: Path, what: str, timeout_seconds: float) -> AbstractCont
 def _whole_record(slot: SourceDir) -> FetchRecord | None:
     """Return the slot's record if its tree is as it was fetched; refuse one that holds changes."""
     try:
-        record = read_record(slot.folder)
+        record = source_dir.read_record(slot.folder)
     except SourceError:  # damaged: as if there were none
         record = None
     if record is None:
-        refuse_unrecorded(slot)
+        source_dir.refuse_unrecorded(slot)
         return None
-    seen = refuse_changes(record)
-    if not slot.tree.is_dir() or moved_clause(record.source) is not None:
+    seen = source_dir.refuse_changes(record)
+    if not slot.tree.is_dir() or source_dir.moved_clause(record.source) is not None:
         return None
-    refresh_record(slot.folder, record, seen)
+    source_dir.refresh_record(slot.folder, record, seen)
     return record
 
 

@@ -18,19 +18,8 @@ from torchmill.core.files import disk_full_error, real_path, report_unwritable, 
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
-from torchmill.fetch.source.git_command import (
-    GitCheckout,
-    GitFailure,
-    complaint_gist,
-    diagnose_git,
-    foreign_owner_error,
-    git_environment,
-    is_commit,
-    mirror_candidates,
-    read_head,
-    read_submodule_pins,
-    show_git_progress,
-)
+from torchmill.fetch.source import git_command
+from torchmill.fetch.source.git_command import GitCheckout, GitFailure, complaint_gist, git_environment, is_commit
 from torchmill.fetch.source.source_dir import SourceDir, SourceRequest, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
@@ -66,7 +55,7 @@ def fetch_git(request: SourceRequest, slot: SourceDir, current: Source | None, p
                 cwd=repository.worktree,
                 env=git_environment(os.environ),
                 log=log,
-                on_line=lambda line: show_git_progress(bar, line),
+                on_line=lambda line: git_command.show_git_progress(bar, line),
                 waits_for=host_of(url) if arguments[0] == "fetch" else "",
             )
 
@@ -90,7 +79,7 @@ def _resolve_commit(request: SourceRequest, transport: "GitTransport") -> tuple[
     How to ask for it: by these refs; by its id where there are none. Raises SourceError where the
     repository lacks it, or has the tag at another commit than the recorded one.
     """
-    urls = mirror_candidates(request.package.repository, request.mirror)
+    urls = git_command.mirror_candidates(request.package.repository, request.mirror)
     name, recorded = request.ref or request.release.tag, request.release.commit
     tag, branch = f"refs/tags/{name}", f"refs/heads/{name}"
     patterns = (tag, f"{tag}^{{}}") if request.ref is None else (branch, tag, f"{tag}^{{}}")
@@ -205,7 +194,7 @@ class GitTransport:
             try:
                 return _fetch_least(repository, commit, url, run, refs)
             except CommandError as error:
-                if diagnose_git(error.output) is not GitFailure.UNREACHABLE:
+                if git_command.diagnose_git(error.output) is not GitFailure.UNREACHABLE:
                     raise
             time.sleep(_RETRY_SECONDS)
             return _fetch_least(repository, commit, url, run, refs)
@@ -224,7 +213,7 @@ class GitTransport:
             try:
                 return url, attempt(url)
             except CommandError as error:
-                if diagnose_git(error.output) is not GitFailure.MISSING:
+                if git_command.diagnose_git(error.output) is not GitFailure.MISSING:
                     raise self.explain(error, url) from None
                 missing = complaint_gist(error.output)
         tried = " or ".join(hide_password(url) for url in urls)
@@ -253,11 +242,11 @@ class GitTransport:
 
     def explain(self, error: CommandError, url: str) -> TorchmillError:
         """Return the error to show when git failed on `url`."""
-        cause, gist = diagnose_git(error.output), complaint_gist(error.output)
+        cause, gist = git_command.diagnose_git(error.output), complaint_gist(error.output)
         if cause is GitFailure.FULL:
             return disk_full_error(self.where)
         if cause is GitFailure.FOREIGN:
-            return foreign_owner_error(self.where)
+            return git_command.foreign_owner_error(self.where)
         if cause is GitFailure.UNREACHABLE:
             return self._unreachable(url, gist)
         if cause is GitFailure.DAMAGED:
@@ -303,7 +292,7 @@ def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs:
             if _pinned_commit(repository) != commit:
                 repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
         except CommandError as error:
-            if diagnose_git(error.output) is not GitFailure.REFUSED and "update-ref" not in error.argv:
+            if git_command.diagnose_git(error.output) is not GitFailure.REFUSED and "update-ref" not in error.argv:
                 raise
         else:
             return commit
@@ -357,7 +346,7 @@ def _populate_submodules(top: GitCheckout, transport: GitTransport, progress: Pr
 
 def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
     """Note the submodules of a checked-out commit in its repository, forget others, and return them."""
-    pins = read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else {}
+    pins = git_command.read_submodule_pins(parent) if (parent.worktree / ".gitmodules").exists() else {}
     if "[submodule " in (parent.folder / "config").read_text(encoding="utf-8"):
         for name in sorted(set(_urls(parent)) - {name for name, _ in pins.values()}):
             parent.git("config", "--local", "--remove-section", f"submodule.{name}")
@@ -400,7 +389,7 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
     _set_up(checkout, submodule.url, **{"core.worktree": os.path.relpath(checkout.worktree, checkout.folder)})
     link = f"gitdir: {os.path.relpath(checkout.folder, checkout.worktree)}\n"
     (checkout.worktree / ".git").write_text(link, encoding="utf-8")
-    urls = mirror_candidates(submodule.url, transport.request.mirror)
+    urls = git_command.mirror_candidates(submodule.url, transport.request.mirror)
     transport.obtain(checkout, submodule.commit, urls, run_git_quietly)
     _check_out(checkout, submodule.commit, run_git_quietly)
     return _register_submodules(checkout, f"{submodule.path}/")
@@ -409,7 +398,7 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
 def _check_out(repository: GitCheckout, commit: str, run: Run) -> None:
     """Put the files of `commit` in the work tree, unless they are there."""
     resumed = (repository.folder / "index").exists()
-    if resumed and read_head(repository.worktree) == commit:
+    if resumed and git_command.read_head(repository.worktree) == commit:
         return
     run(repository, ["checkout", "--progress", "--force", "--detach", commit])
     if resumed:  # another commit's submodules and files

@@ -28,14 +28,7 @@ from torchmill.fetch.toolkit.store import PACKAGES, TARGETS, downloads_folder, m
 from torchmill.host import libraries, provisioned
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system, lacking_toolkit_parts
 from torchmill.host.programs import RunProgram, parse_tool_version
-from torchmill.host.provisioned import (
-    COMPILER,
-    TOOLKIT,
-    ProvisionedFolder,
-    ProvisionRecord,
-    list_provisioned,
-    provisioned_cxx,
-)
+from torchmill.host.provisioned import COMPILER, TOOLKIT, ProvisionedFolder, ProvisionRecord
 
 _OTHER = "use another provider (`--from`)"
 
@@ -76,7 +69,7 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
 
 def _installed(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder | None:
     """Return what is requested where it is installed: of MAGMA, one that serves the capabilities."""
-    there = list_provisioned(context.cache, request.arch)
+    there = provisioned.list_provisioned(context.cache, request.arch)
     if request.kind != MAGMA:
         return there.get(request.name)
     every = provisioned.provisioned_magma(there, request.cuda or "")
@@ -150,7 +143,7 @@ def _install_offer(offer: ProviderOffer, context: ProvisionContext, bar: Progres
 def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionContext) -> None:
     """Raise SourceError if files are missing, or nvcc does not run as the version that was requested."""
     request = offer.request
-    compiler = (str(provisioned_cxx(folder, request.version).relative_to(folder)),)
+    compiler = (str(provisioned.provisioned_cxx(folder, request.version).relative_to(folder)),)
     signs = (compiler,) if request.kind == COMPILER else PACKAGES["required"][request.kind]
     missing = [group[0] for group in signs if not any((folder / name).exists() for name in group)]
     if request.completes:

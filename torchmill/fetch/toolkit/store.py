@@ -16,16 +16,8 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import delete_paths, fresh_path, read_table_beside, report_unwritable
 from torchmill.core.process import CommandError, capture
 from torchmill.fetch.download import download_file
-from torchmill.host.provisioned import (
-    FOLDER,
-    MAKING,
-    RECORD,
-    WHOLE,
-    ProvisionedFolder,
-    ProvisionRecord,
-    format_provision_record,
-    list_provisioned,
-)
+from torchmill.host import provisioned
+from torchmill.host.provisioned import ProvisionedFolder, ProvisionRecord
 from torchmill.wheel.pack.zip_archive import leaves_folder
 
 _OTHERWISE = "use another provider (`--from conda|debian|pypi`)"
@@ -48,7 +40,7 @@ def fetch_piece(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
 
 def work_folder(cache: Path, name: str, arch: str) -> Path:
     """Return the folder in which something is assembled, under a lock."""
-    return cache / FOLDER / f"{MAKING}{name}-{arch}"
+    return cache / provisioned.FOLDER / f"{provisioned.MAKING}{name}-{arch}"
 
 
 def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by the name of its place alone
@@ -69,19 +61,21 @@ def make_in_store(  # noqa: PLR0917 - the last two are for what is not known by 
     place = work_folder(cache, name, arch)
     who = f"the run that brings {name} (process {os.getpid()})"
     with locks.wait_for_lock(place, who, lambda _: note(f"waiting for {locks.read_holder(place)}")):
-        if (there := find() if find else list_provisioned(cache, arch).get(name)) is not None:
+        if (there := find() if find else provisioned.list_provisioned(cache, arch).get(name)) is not None:
             return there
-        whole = place / WHOLE
+        whole = place / provisioned.WHOLE
         with report_unwritable(place):
             delete_paths([whole])  # what an interrupted run left
             whole.mkdir()
             try:
                 record = fill(whole)
                 name = named(whole) if named else name
-                final = cache / FOLDER / f"{name}-{arch}"
+                final = cache / provisioned.FOLDER / f"{name}-{arch}"
                 delete_paths([final])  # it has lost its record
                 made = datetime.now(UTC).isoformat(timespec="seconds")
-                (whole / RECORD).write_text(format_provision_record(record, arch, made), encoding="utf-8")
+                (whole / provisioned.RECORD).write_text(
+                    provisioned.format_provision_record(record, arch, made), encoding="utf-8"
+                )
                 whole.rename(final)
             finally:
                 shutil.rmtree(whole, ignore_errors=True)

@@ -8,15 +8,8 @@ from torchmill.config.matrix import format_bounds, is_within
 from torchmill.config.model import Compiler, Host, Toolkit
 from torchmill.host.processor import processor_problems
 from torchmill.host.provisioned import COMPILER
+from torchmill.plan import cuda_toolkit
 from torchmill.plan.constraints import Constraint
-from torchmill.plan.cuda_toolkit import (
-    best_compiler,
-    compiler_fits,
-    compilers_of_nvcc,
-    is_untried,
-    nvcc_takes,
-    variables_for_compiler,
-)
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint
 
@@ -69,17 +62,16 @@ def _against_release(context: CheckContext, compiler: Compiler) -> Finding:
     advises = context.constraints.advises(compiler.family, compiler)
     spoken = str(Constraint(needs.bounds & advises.bounds))
     needed = ", ".join(filter(None, (f"{compiler.family} {spoken}" if spoken else "", _standard(context))))
-    if not needs.allows(compiler.version):
-        because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
-        return Finding("C++ compiler", str(compiler), needed, "failure", compiler_cure(context), because)
-    if not advises.allows(compiler.version):
-        because = f"{context.cell.release}: {'; '.join(advises.reasons)}"
-        return Finding("C++ compiler", str(compiler), needed, "warning", compiler_cure(context), because)
+    terms: tuple[tuple[Constraint, Verdict], ...] = ((needs, "failure"), (advises, "warning"))
+    for term, verdict in terms:
+        if not term.allows(compiler.version):
+            because = f"{context.cell.release}: {'; '.join(term.reasons)}"
+            return Finding("C++ compiler", str(compiler), needed, verdict, compiler_cure(context), because)
     return Finding("C++ compiler", str(compiler), needed, "ok")
 
 
 def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
-    taken = compilers_of_nvcc(toolkit, compiler.family)
+    taken = cuda_toolkit.compilers_of_nvcc(toolkit, compiler.family)
     subject = "host compiler of nvcc"
     if taken is None:
         return Finding(subject, str(compiler), f"what CUDA {toolkit.version} takes: not known", "unknown")
@@ -93,16 +85,16 @@ def _against_toolkit(context: CheckContext, toolkit: Toolkit, compiler: Compiler
 def _instead(context: CheckContext, toolkit: Toolkit) -> str:
     """Return why the whole build has another compiler than the machine's usual one, if it has."""
     usual = context.host.compiler
-    if usual is None or context.compiler == usual or compiler_fits(context.constraints, usual):
+    if usual is None or context.compiler == usual or cuda_toolkit.compiler_fits(context.constraints, usual):
         return ""
-    refuses = f"CUDA {toolkit.version}" if not nvcc_takes(toolkit, usual) else str(context.cell.release)
+    refuses = f"CUDA {toolkit.version}" if not cuda_toolkit.nvcc_takes(toolkit, usual) else str(context.cell.release)
     return f"{context.plan.set['CXX']} compiles everything, because {refuses} does not take {usual}"
 
 
 def compiler_cure(context: CheckContext) -> str:
     """Return the command that builds with a compiler that fits: one that is there, else one to bring."""
     with_cuda = context.toolkit is not None
-    command = best_compiler(context.constraints, context.host.compilers)
+    command = cuda_toolkit.best_compiler(context.constraints, context.host.compilers)
     if command is not None:
         return f"{_named(command, cuda=with_cuda)} {context.session}"
     major = _major(context)
@@ -117,7 +109,9 @@ def compiler_cure(context: CheckContext) -> str:
 
 
 def _named(command: str, *, cuda: bool) -> str:
-    return " ".join(f"{name}={value}" for name, value in variables_for_compiler(command, cuda=cuda).items())
+    return " ".join(
+        f"{name}={value}" for name, value in cuda_toolkit.variables_for_compiler(command, cuda=cuda).items()
+    )
 
 
 def _major(context: CheckContext) -> int | None:
@@ -126,9 +120,9 @@ def _major(context: CheckContext) -> int | None:
     has = Version(compiler.version).major if compiler and compiler.family == "gcc" else _NEWEST
     known = [(major, Compiler("gcc", f"{major}.99")) for major in range(_OLDEST, _NEWEST)]
     fitting = [
-        (is_untried(context.constraints, one), abs(major - has), major)
+        (cuda_toolkit.is_untried(context.constraints, one), abs(major - has), major)
         for major, one in known
-        if compiler_fits(context.constraints, one)
+        if cuda_toolkit.compiler_fits(context.constraints, one)
     ]
     return min(fitting)[2] if fitting else None
 

