@@ -12,21 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build.containers import cross
+from torchmill.build.containers import engine as engines
 from torchmill.build.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
-from torchmill.build.containers.engine import (
-    Container,
-    ContainerCommands,
-    Engine,
-    EngineHost,
-    container_commands,
-    explain_no_emulation,
-    find_engine,
-    find_engine_host,
-    find_handler,
-    has_image,
-    read_binfmt_entries,
-    run_container,
-)
+from torchmill.build.containers.engine import Container, ContainerCommands, Engine, EngineHost
 from torchmill.build.context import require_source
 from torchmill.config import cell_lookup
 from torchmill.config.matrix import Cell
@@ -125,8 +113,8 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
     Raises ImpossibleBuildError, HostError, ConfigError.
     """
     cross.refuse_impossible(facts, goal)
-    engine = find_engine(os.environ, engine_name)
-    engine_host = find_engine_host(engine, os.environ, machine.system)
+    engine = engines.find_engine(os.environ, engine_name)
+    engine_host = engines.find_engine_host(engine, os.environ, machine.system)
     fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
     seen = look_for_image(engine, engine_host, facts, goal.cell, fetched, goal.image)
     tag = cell_lookup.selecting_tag(facts, goal.cell.release)
@@ -142,7 +130,7 @@ def prepare_run(root: Path, facts: Facts, goal: CrossBuild, machine: Host, engin
         goal,
         engine,
         container,
-        container_commands(engine, engine_host, container),
+        engines.container_commands(engine, engine_host, container),
         cross.required_folders(goal, place),
         {**os.environ, **place.passed.variables},
         (first, *describe_pace(facts, plan, emulated=engine_host.arch != goal.arch)),
@@ -155,12 +143,12 @@ def look_for_image(  # noqa: PLR0917 - where to look, and for what
 ) -> ContainerFacts:
     """Return what there is for the container of a cell, in an image of that name or, without one, a builder's."""
     names = [image] if image else list(builder_images(facts, cell, source))
-    there = next((name for name in names if has_image(engine, name, os.environ)), None)
+    there = next((name for name in names if engines.has_image(engine, name, os.environ)), None)
     return ContainerFacts(engine, "", engine_host, there or names[0], there is not None, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
-    return read_binfmt_entries() if sys.platform == "linux" else None
+    return engines.read_binfmt_entries() if sys.platform == "linux" else None
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
@@ -211,7 +199,7 @@ def _run(made: PreparedRun) -> None:
             )
 
     try:
-        run_container(made.container, made.steps, made.environ, sys.stderr, assure)
+        engines.run_container(made.container, made.steps, made.environ, sys.stderr, assure)
     except InterruptedBuildError:
         raise InterruptedBuildError(
             f"interrupted: {made.goal.identifier} was stopped, and its container with it; run the same "
@@ -224,7 +212,7 @@ def _run(made: PreparedRun) -> None:
                 "to go on from there"
             ) from None
         emulation = "exec format error" in error.output.lower()
-        why = explain_no_emulation(made.container.arch, {}) if emulation else error
+        why = engines.explain_no_emulation(made.container.arch, {}) if emulation else error
         raise HostError(
             f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for {made.goal.arch}: {why}",
             code="container-engine-failed",
@@ -260,8 +248,8 @@ def examine_way_into_container(question: CheckContext) -> tuple[Finding, ...]:
     """Return what this machine has and lacks to build a cell of another architecture in a container."""
     facts, cell, image = question.facts, question.cell, os.environ.get(IMAGE_VARIABLE, "")
     try:
-        engine = find_engine(os.environ)
-        engine_host = find_engine_host(engine, os.environ, question.host.system)
+        engine = engines.find_engine(os.environ)
+        engine_host = engines.find_engine_host(engine, os.environ, question.host.system)
         seen = look_for_image(engine, engine_host, facts, cell, question.source, image)
     except HostError as error:
         seen = ContainerFacts(None, str(error), handlers=_handlers())
@@ -302,11 +290,11 @@ def _emulation(question: CheckContext, seen: ContainerFacts) -> Finding:
     subject, needed = f"programs for {arch}", "a processor or QEMU that runs them"
     if seen.engine_host is not None and seen.engine_host.arch == arch:
         return Finding(subject, "run by the processor", needed, "ok")
-    why = None if seen.handlers is None else explain_no_emulation(arch, seen.handlers)
+    why = None if seen.handlers is None else engines.explain_no_emulation(arch, seen.handlers)
     if why is not None:
         because, _, fix = why.partition(": ")
         return Finding(subject, "not run", needed, "failure", fix, because)
-    handler = find_handler(arch, seen.handlers) if seen.handlers else None
+    handler = engines.find_handler(arch, seen.handlers) if seen.handlers else None
     *pace, faster = describe_pace(question.facts, question.plan, emulated=True)
     emulator = f"emulated by {handler.name}" if handler else "emulated"
     return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))

@@ -18,23 +18,8 @@ from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.core.files import hash_file, read_refusal, report_unwritable
 from torchmill.core.process import CommandError, capture
-from torchmill.fetch.source.apt import (
-    KEYRINGS,
-    Apt,
-    AptArchive,
-    BinaryPackage,
-    DebianSuite,
-    apt_complaint,
-    apt_settings,
-    download_binaries,
-    explain_apt_error,
-    hold_apt,
-    list_binaries,
-    machine_archives,
-    package_closure,
-    parse_suite,
-    suite_archives,
-)
+from torchmill.fetch.source import apt
+from torchmill.fetch.source.apt import KEYRINGS, Apt, AptArchive, BinaryPackage, DebianSuite
 from torchmill.fetch.toolkit.request import MAGMA, ProviderOffer, ProviderRefusal, ToolkitRequest, version_begins
 from torchmill.fetch.toolkit.store import Place, complete_toolkit, downloads_folder, place_files, placer, try_compiler
 from torchmill.host.provisioned import COMPILER, TOOLKIT
@@ -54,11 +39,11 @@ def offer(
     for program in ("apt-get", "apt-cache", _DPKG_DEB):
         if shutil.which(program) is None:
             return ProviderRefusal(DEBIAN, f"it needs {program}, which this machine does not have")
-    machine = machine_archives(etc)
-    places = [(source, parse_suite(source.where, request.arch)) for source in sources]
+    machine = apt.machine_archives(etc)
+    places = [(source, apt.parse_suite(source.where, request.arch)) for source in sources]
     answers = []
     for source, where in sorted(places, key=lambda one: one[1].name not in {each.suite for each in machine}):
-        archives = suite_archives(where, machine, KEYRINGS)
+        archives = apt.suite_archives(where, machine, KEYRINGS)
         answer = _ask(request, where, source.packages, archives, cache, progress)
         if isinstance(answer, ProviderOffer):
             return answer
@@ -78,12 +63,12 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     pinned = pinned_versions(names, request.version)
     if not archives:
         return f"{where} is in no line of {_ETC}, and its keys ({KEYRINGS / where.keyring}) are missing"
-    apt = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
-    with contextlib.closing(progress.task(f"{request}, {where}")) as bar, hold_apt(cache / DEBIAN):
+    own = Apt(cache / DEBIAN / "-".join([where.name, where.architecture, *where.components]))
+    with contextlib.closing(progress.task(f"{request}, {where}")) as bar, apt.hold_apt(cache / DEBIAN):
         bar.update(0, None, "reading its lists")
-        apt.configure(archives, apt_settings(apt, where.architecture))
-        packages, failure = apt.query(
-            lambda: package_closure(tuple(pinned), lambda names: list_binaries(apt, names)),
+        own.configure(archives, apt.apt_settings(own, where.architecture))
+        packages, failure = own.query(
+            lambda: apt.package_closure(tuple(pinned), lambda names: apt.list_binaries(own, names)),
             lambda found: pinned.keys() <= {one.name for one in found},
         )
     if why := _unfit(where, packages, pinned, failure) or _too_new(request, where, packages):
@@ -103,7 +88,7 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
     def fill(folder: Path) -> None:
         with contextlib.closing(progress.task(f"{request}, {len(packages)} packages of {where}")) as bar:
             with report_unwritable(store):
-                _download(request, where, apt, packages, store, bar)
+                _download(request, where, own, packages, store, bar)
             with report_unwritable(folder):
                 _unpack(request, {store / one.file: one.size for one in packages}, folder, bar)
                 if request.kind == COMPILER:
@@ -118,7 +103,7 @@ def _ask(  # noqa: PLR0917 - a request, where to read, and how to show it
 def _download(  # noqa: PLR0917 - what to bring, from where and to where
     request: ToolkitRequest,
     suite: DebianSuite,
-    apt: Apt,
+    own: Apt,
     packages: Sequence[BinaryPackage],
     store: Path,
     bar: ProgressBar,
@@ -132,9 +117,9 @@ def _download(  # noqa: PLR0917 - what to bring, from where and to where
             file.unlink()  # apt goes on with what is too short, and with nothing else
     total = sum(one.size for one in lacking)
     try:
-        download_binaries(apt, lacking, store, lambda share: bar.update(int(share * total), total, "downloading"))
+        apt.download_binaries(own, lacking, store, lambda share: bar.update(int(share * total), total, "downloading"))
     except CommandError as error:
-        raise explain_apt_error(error.output, store, str(request), _WAYS) from None
+        raise apt.explain_apt_error(error.output, store, str(request), _WAYS) from None
     for one in lacking:
         file = store / one.file
         if not _is_whole(file, one):
@@ -170,7 +155,7 @@ def _unfit(
         if name not in known:
             if failure is None:
                 return f"{where} lists no {name}"
-            return f"{where} cannot be asked ({apt_complaint(failure.output)})"
+            return f"{where} cannot be asked ({apt.apt_complaint(failure.output)})"
         if version and known[name].upstream != version:
             return f"{where} has {name} {known[name].upstream} now, and {version} is expected"
     return ""
