@@ -16,7 +16,8 @@ from torchmill.commands.report import recording
 from torchmill.config.model import Host
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import StatCache
-from torchmill.toolchain import compiler_cache, compiler_identity, remote_cache
+from torchmill.host import programs
+from torchmill.toolchain import compiler_cache, remote_cache
 from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache
 
@@ -499,18 +500,18 @@ def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
 
 
 def identity(compiler: str) -> str:
-    return compiler_identity.compiler_identity(compiler, StatCache(Path("no memory")).digest)
+    return programs.digest_compiler(compiler, StatCache(Path("no memory")).digest)
 
 
 def test_compilers_are_found_as_a_build_finds_them(tmp_path: Path) -> None:
     cc, cxx = script(tmp_path / "bin/cc"), script(tmp_path / "own/g++")
     path = f"{tmp_path}/bin"
-    assert compiler_identity.chosen_compilers({"PATH": path}) == {cc}
-    assert compiler_identity.chosen_compilers({"PATH": path, "CC": "", "CXX": f"nowhere {cxx} -m64"}) == {
+    assert programs.chosen_compilers({"PATH": path}) == {cc}
+    assert programs.chosen_compilers({"PATH": path, "CC": "", "CXX": f"nowhere {cxx} -m64"}) == {
         cc,
         cxx,
     }
-    assert compiler_identity.chosen_compilers({"PATH": path, "CXX": "'"}) == {cc}
+    assert programs.chosen_compilers({"PATH": path, "CXX": "'"}) == {cc}
 
 
 def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
@@ -518,7 +519,7 @@ def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
     if gxx is None:
         pytest.skip("there is no g++")
     said = subprocess.run([gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True)
-    assert Path(said.stdout.strip()).resolve() in compiler_identity._programs_behind(gxx)
+    assert Path(said.stdout.strip()).resolve() in programs._programs_behind(gxx)
 
 
 def test_identity_depends_on_cc1plus_and_not_on_the_path(tmp_path: Path) -> None:

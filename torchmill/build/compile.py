@@ -17,11 +17,11 @@ from torchmill.core.errors import BuildError, HostError, MemoryBuildError, Torch
 from torchmill.core.files import blame_disk
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
+from torchmill.host.programs import lenient_words
 from torchmill.plan import causes
 from torchmill.plan.build_plan import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CacheHits, CompilerCache, read_cache_hits, record_hits
-from torchmill.toolchain.compiler_identity import command_words
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
 from torchmill.toolchain.guard.expectations import relevant_units
 from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
@@ -72,7 +72,7 @@ def _why_needed(cache: CompilerCache, variables: Mapping[str, str]) -> str:
     remote = next((value for name in compiler_cache.REMOTE_STORAGE if (value := variables.get(name, ""))), "file:")
     if not remote.startswith("file:"):
         return f"ccache reaches {cache.shared or 'its remote storage'} over it"
-    words = (word for name in _SANDBOX_LAUNCHERS for word in command_words(variables.get(name, "").replace(";", " ")))
+    words = (word for name in _SANDBOX_LAUNCHERS for word in lenient_words(variables.get(name, "").replace(";", " ")))
     name = next((name for word in words if (name := PurePath(word).name) in _DISTRIBUTED), None)
     return f"{name} compiles on other machines" if name else ""
 

@@ -1,6 +1,7 @@
 """A build that does not go to its end: one share of its compiles, or as much as some time allows."""
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ import psutil
 from torchmill.build.tree import BuildTree
 from torchmill.config.model import KnownUnit, Options
 from torchmill.core.errors import BuildError, UnfinishedBuildError, parse_option
-from torchmill.core.files import read_json_object
+from torchmill.core.files import read_json_object, write_atomically
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import Shard, parse_shard
@@ -31,7 +32,8 @@ def order_share(
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
     costs = [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
-    shards.write_order(folder / "order.json", shard, costs, {**about, "parts": str(parts)})
+    order = {"number": shard.number, "count": shard.count, "costs": costs, **about, "parts": str(parts)}
+    write_atomically(folder / "order.json", json.dumps(order))
     program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
     return {**program, shards.ORDER_VARIABLE: str(folder / "order.json")}
 

@@ -23,8 +23,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
-from torchmill.plan.doctor.cures import Cures, find_cures
-from torchmill.plan.doctor.finding import Finding
+from torchmill.plan.doctor.finding import Cures, Finding, find_cures
 from torchmill.plan.options import WHOLE_BUILD, format_options
 
 FETCH = "invoke fetch"

@@ -25,8 +25,7 @@ from torchmill.host import description, measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.cures import find_cures
-from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding
+from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, find_cures
 from torchmill.plan.options import WHOLE_BUILD
 
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix

@@ -11,7 +11,7 @@ from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import run_in_terminal
-from torchmill.plan.doctor.cures import Cures
+from torchmill.plan.doctor.finding import Cures
 
 STOPPED = "stopped: the same command goes on from here"
 _FINDS = {"nox": "--noxfile", "invoke": "--search-root"}  # the suite, whatever folder this is

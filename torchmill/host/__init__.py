@@ -11,6 +11,6 @@
 - measurement: measure this machine: read what can be read, run the rest in parallel
 - native: this machine's system and architecture, and those of an executable file
 - processor: the processor that a build is for: what its compiler makes of the name, and who can run it
-- programs: run a machine's compilers and tools for their versions, and list its installed system packages
+- programs: run a machine's compilers and tools for their versions, tell compilers apart, list installed packages
 - provisioned: the toolkits, libraries and compilers in the user's cache, by their records
 """

@@ -39,7 +39,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
         "jobs": {"type": _positive},
-        "until": {"type": _duration},
         "plat": {"default": AUTO_PLATFORM},
     }
     for name, meaning in HELP.items():
@@ -62,13 +61,6 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or len(text) > len(str(_MOST_JOBS)) or not 1 <= int(text) <= _MOST_JOBS:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {_MOST_JOBS}")
     return int(text)
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
@@ -105,7 +97,9 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
     if found.shard and not found.parts:
         raise ConfigError(f"{prog}: --shard needs --parts, the folder for what it compiles", code="shard-without-parts")
     parts = str(Path(found.parts).absolute()) if found.parts else None
-    options = replace(options, shard=found.shard, parts=parts, until=found.until)
+    said = found.until
+    until = None if said is None else parse_option(f"{prog}: --until", said, parse_duration, "invalid-option")
+    options = replace(options, shard=found.shard, parts=parts, until=until)
     return replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
 
 

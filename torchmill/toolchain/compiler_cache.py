@@ -16,7 +16,8 @@ from torchmill.config.model import Host
 from torchmill.core import files
 from torchmill.core.errors import HostError
 from torchmill.core.process import program_output
-from torchmill.toolchain import compiler_identity, remote_cache, sccache
+from torchmill.host import programs
+from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.guard.timeline import TimelineEvent, format_record
 from torchmill.toolchain.remote_cache import RemoteCache
 
@@ -37,7 +38,7 @@ class CacheSite:
     log: Path  # of this build: takes what ccache does
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
-    digest: compiler_identity.Digest
+    digest: programs.Digest
     cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
     parts: tuple[RemoteCache, ...] = ()  # folders of what shares of this build compiled
 
@@ -150,8 +151,8 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
         # a file that says which compilers these are, whatever their paths are: ccache reads all of it
-        compilers = compiler_identity.chosen_compilers(site.environ)
-        text = "".join(sorted(f"{compiler_identity.compiler_identity(one, site.digest)}\n" for one in compilers))
+        compilers = programs.chosen_compilers(site.environ)
+        text = "".join(sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers))
         file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
         if not file.is_file() or file.read_bytes() != text.encode("ascii"):
             files.write_atomically(file, text)
@@ -177,7 +178,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
         return CompilerCache("sccache", program, version, variables | dict.fromkeys(launchers, program))
     path, folder = site.environ.get("PATH"), site.cache_folder / "stand-ins"
-    chosen = compiler_identity.chosen_compilers(site.environ) | compiler_identity.find_programs(
+    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(
         {*site.host.compilers, *COMPILER_NAMES}, path
     )
     try:

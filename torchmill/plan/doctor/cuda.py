@@ -143,7 +143,7 @@ def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
 
 def _nccl(context: CheckContext) -> Finding:
     needs, host = context.needs("nccl"), context.host
-    if not context.is_on("USE_SYSTEM_NCCL"):
+    if "USE_SYSTEM_NCCL" not in context.plan.set or context.is_off("USE_SYSTEM_NCCL"):
         if _is_cloned(context):
             because = "the build would clone it, but has no network unless `-- --network` allows it"
             cure = f"{context.session} -- --set USE_NCCL=0"

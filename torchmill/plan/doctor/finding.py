@@ -1,6 +1,8 @@
-"""Findings, the context that checks read, and the commands that provide what a build lacks."""
+"""Findings, the context that checks read, and the commands that provide what a build lacks: the cures."""
 
-from collections.abc import Iterable, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -93,10 +95,6 @@ class CheckContext:
         """Tell whether the plan turns a switch off."""
         return self.plan.set.get(switch, "").upper() in _OFF
 
-    def is_on(self, switch: str) -> bool:
-        """Tell whether the plan turns a switch on."""
-        return switch in self.plan.set and not self.is_off(switch)
-
     def requirement(self, prefix: str) -> str | None:
         """Return the Python build requirement whose name starts so, None where there is none."""
         every = (*self.plan.kit, *self.plan.requirements)
@@ -188,3 +186,62 @@ def magma_command(context: CheckContext, theirs: str) -> str | None:
     if serving:
         return f"{command} --arch-list '{listed}'"
     return f"{context.session} -- --set MAGMA_HOME=FOLDER, where a {theirs} lies that was compiled for {listed}"
+
+
+_MANAGERS = frozenset({"sudo", "apt-get", "dnf", "yum", "brew", "conda", "xcode-select", "winget"})
+_PROGRAMS = _MANAGERS | {"uv", "pip", "pyenv"}
+_TASKS = ("deps", "fetch", "toolkit", "image")  # in the order in which they are run
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Cures:
+    """What makes builds possible, as far as commands do."""
+
+    commands: Mapping[str, Finding]  # with what each is for, in the order to run them
+    variables: Mapping[str, str]  # that sessions are started with
+    options: tuple[str, ...]  # that sessions are given
+    left: tuple[Finding, ...]  # failures that no command cures
+
+
+def find_cures(findings: Iterable[Finding]) -> Cures:
+    """Return the cures of failures, and those of warnings that bring something and change no build."""
+    commands: dict[str, Finding] = {}
+    variables: dict[str, str] = {}
+    options: list[str] = []
+    left: list[Finding] = []
+    for one in findings:
+        vital = one.verdict == "failure"
+        parts = [_read(part) for part in one.cure.split(" && ")]
+        if vital and None in parts:
+            left.append(one)
+        for before, words in [part for part in parts if part] if vital or one.verdict == "warning" else ():
+            if words[0] != "nox":
+                commands.setdefault(shlex.join(words), one)
+            elif vital:
+                variables |= before
+                options += words[words.index("--") + 1 :] if "--" in words else []
+    if any(command.startswith("invoke deps ") for command in commands):
+        commands.pop("invoke deps", None)  # that of the selected release
+    ordered = sorted(commands.items(), key=lambda item: _rank(item[0]))
+    return Cures(dict(ordered), variables, tuple(dict.fromkeys(options)), tuple(left))
+
+
+def _read(part: str) -> tuple[dict[str, str], list[str]] | None:
+    """Return the variables and the words of a command; None for what is a sentence, or has to be filled in."""
+    try:
+        words = shlex.split(part)
+    except ValueError:
+        return None
+    variables = {}
+    while words and (found := _ASSIGNMENT.fullmatch(words[0])):
+        variables[found[1]] = found[2]
+        words.pop(0)
+    named = words[:1] == ["nox"] or (words[:1] == ["invoke"] and words[1:2] != [] and words[1] in _TASKS)
+    whole = not re.search(r"[…;`]|=FOLDER", part) and (named or bool(words and words[0] in _PROGRAMS))
+    return (variables, words) if whole else None
+
+
+def _rank(command: str) -> int:
+    first, second, *_ = command.split()
+    return _TASKS.index(second) if first == "invoke" else 0 if first in _MANAGERS else len(_TASKS)
