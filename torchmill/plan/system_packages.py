@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from torchmill.config.matrix import Cell, buildable_cells, matching_rules
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import HostError, require_choice
+from torchmill.core.files import read_table_beside
 from torchmill.host.native import native_arch
 
-# In order of preference: a conda environment that is active beats the system below it.
-INSTALL_COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "conda": ("conda", "install", "--yes", "--channel", "conda-forge"),
-    "apt": ("apt-get", "install", "--yes", "--no-install-recommends"),
-    "dnf": ("dnf", "install", "--assumeyes"),
-    "brew": ("brew", "install"),
-}
+PACKAGES = read_table_beside(__file__, "system_packages.toml")  # by what is needed, and by manager
+INSTALL_COMMANDS: Mapping[str, list[str]] = PACKAGES["install"]
 NEEDS_ROOT = frozenset({"apt", "dnf"})
 
 

@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from torchmill.build.progress_line import format_clock
 from torchmill.commands.report.recording import Recording, Totals, build_headline, describe_sums, sum_up
+from torchmill.core.files import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits
 from torchmill.toolchain.guard.timeline import TimelineEvent, TimelineMoment, UnitRun
@@ -34,19 +35,9 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 2
 TICKS = 12
 MEMBERS = 15  # the largest of the wheel
 
-INK, FAINT = "#22272e", "#6b7480"  # as in the style
-USED, ALLOWED = "#4c86c6", "#22272e"
-UNITS, SHORT = {"running": "#5aa469", "paused": "#e0872f", "waiting": "#d3d8de"}, "#d9534f"
-FAMILIES = {"c": "#4a93ad", "c++": "#4c86c6", "cuda": "#5aa469", "link": "#8d6cab"}
-CUT_SHORT = {"failed": "#22272e", "ended": "#e0872f", "killed": "#c0392b"}
-MARKS = {  # of an event's kind: its sign, colour, and name
-    "pause": ("|", "#e0872f", "paused"),
-    "rerun": ("v", "#e0872f", "run again"),
-    "alone": ("s", "#8d6cab", "built alone"),
-    "too large": ("^", "#8d6cab", "too large"),
-    "kill": ("X", "#c0392b", "killed"),
-    "gave up": ("P", "#22272e", "given up"),
-}
+_LOOK = read_table_beside(__file__, "picture.toml")
+INK, FAINT, USED, ALLOWED, SHORT = (_LOOK[name] for name in ("ink", "faint", "used", "allowed", "short"))
+UNITS, FAMILIES, CUT_SHORT, MARKS = (_LOOK[name] for name in ("units", "families", "cut_short", "marks"))
 STYLE = Path(__file__).with_name("picture.mplstyle")
 
 

@@ -12,15 +12,9 @@ from torchmill.plan import cuda_toolkit
 from torchmill.plan.constraints import Constraint
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_finding, install_hint
+from torchmill.plan.system_packages import PACKAGES
 
 _OLDEST, _NEWEST = 4, 20  # major versions of gcc that are looked through for one that fits
-_PACKAGES = {
-    "apt": ("gcc-{major}", "g++-{major}"),
-    "dnf": ("gcc-toolset-{major}-gcc-c++",),
-    "brew": ("gcc@{major}",),
-    "conda": ("gxx={major}",),
-}
-_COMMANDS = {"dnf": "/opt/rh/gcc-toolset-{major}/root/usr/bin/g++", "conda": "g++"}
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
@@ -103,8 +97,8 @@ def compiler_cure(context: CheckContext) -> str:
     if with_cuda and (brought := finding.toolkit_command(context, COMPILER, f"gcc-{major}")):
         return brought
     host = context.host
-    packages = [name.format(major=major) for name in _PACKAGES.get(host.manager or "", (f"gcc {major}",))]
-    command = _COMMANDS.get(host.manager or "", "g++-{major}").format(major=major)
+    packages = [name.format(major=major) for name in PACKAGES["gcc"].get(host.manager or "", (f"gcc {major}",))]
+    command = PACKAGES["gcc_command"].get(host.manager or "", "g++-{major}").format(major=major)
     return f"{install_hint(host, packages)} && {_named(command, cuda=with_cuda)} {context.session}"
 
 

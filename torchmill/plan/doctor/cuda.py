@@ -15,8 +15,8 @@ from torchmill.plan.cuda_libraries import official_version
 from torchmill.plan.cuda_toolkit import usable_toolkits
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
+from torchmill.plan.system_packages import PACKAGES
 
-_CUDNN = {"apt": "libcudnn{major}-dev", "dnf": "libcudnn{major}-devel", "conda": "cudnn={major}"}
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")  # before, it is a submodule: pytorch#146073
 _NAMED_AFTER_CUDA = 9  # the first major version whose packages name the toolkit's too
 _DISPLAY_NAMES = {"cudnn": "cuDNN", "nccl": "NCCL", "cusparselt": "cuSPARSELt", "nvshmem": "NVSHMEM"}
@@ -133,7 +133,7 @@ def _no_cudnn(context: CheckContext, needed: str, theirs: str | None) -> Finding
 
 
 def _install_cudnn(context: CheckContext, theirs: str | None) -> str:
-    name = _CUDNN.get(context.host.manager or "")
+    name = PACKAGES["cudnn"].get(context.host.manager or "")
     if name is None or theirs is None:
         return "install cuDNN's headers and libraries into the toolkit's folder"
     major, cuda = _major(theirs), _major(context.plan.toolkit or "0")

@@ -15,10 +15,9 @@ from torchmill.plan import estimate
 from torchmill.plan.doctor import finding
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 from torchmill.plan.published import official_glibc
+from torchmill.plan.system_packages import PACKAGES
 from torchmill.plan.wheel_name import promised_glibc
 from torchmill.toolchain import compiler_cache, sccache
-
-_HEADERS = {"apt": "python{version}-dev", "dnf": "python{version}-devel"}
 
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
@@ -63,7 +62,7 @@ def _install(version: str, beside: str) -> str:
 
 def _headers_cure(host: Host, version: str, path: str) -> str:
     """Return what brings the headers of a CPython that lacks them."""
-    name = _HEADERS.get(host.manager or "")
+    name = PACKAGES["python_headers"].get(host.manager or "")
     if name is None or not path.startswith("/usr/bin/"):
         return _install(version, path)
     return finding.install_hint(host, [name.format(version=version)])
