@@ -10,36 +10,10 @@ from typing import TypeVar, get_args
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from torchmill.config.facts_model import (
-    BaseImage,
-    CompilePeak,
-    CondaFacts,
-    CondaName,
-    CostAssumptions,
-    ImageFacts,
-    LinkFacts,
-    MeasuredRun,
-    SystemManager,
-    ToolkitPart,
-    ToolkitSource,
-)
+from torchmill.config import facts_model, model
+from torchmill.config.facts_model import CondaName, ImageFacts, ToolkitSource
 from torchmill.config.matrix import is_within
-from torchmill.config.model import (
-    Arch,
-    ArchName,
-    Capability,
-    Cuda,
-    Edition,
-    Facts,
-    FailureCause,
-    KnownUnit,
-    OfferedWheels,
-    OfficialPart,
-    Package,
-    Release,
-    Rule,
-    Toolkit,
-)
+from torchmill.config.model import Cuda, Edition, Facts, Package, Release
 from torchmill.config.toml_reader import TomlTable, read_toml, version_key
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder
@@ -57,11 +31,11 @@ def _named(file: TomlTable, kind: type[T]) -> Iterator[T]:
         yield file.table(name).read(kind, name=name)
 
 
-def _causes(file: TomlTable) -> Iterator[FailureCause]:
+def _causes(file: TomlTable) -> Iterator[model.FailureCause]:
     """Yield the catalogue of failures, in its order."""
     for table in file.tables("cause"):
         table.where = f"{file.where}: {table.data.get('name')}"
-        yield table.read(FailureCause)
+        yield table.read(model.FailureCause)
 
 
 def _conda_names(file: TomlTable) -> dict[str, CondaName]:
@@ -86,7 +60,7 @@ def _images(file: TomlTable) -> ImageFacts:
     found = file.read(
         ImageFacts,
         bases=tuple(_base_image(table) for table in file.tables("base")),
-        tools={manager: tools.texts(manager) for manager in get_args(SystemManager)},
+        tools={manager: tools.texts(manager) for manager in get_args(facts_model.SystemManager)},
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
@@ -96,8 +70,8 @@ def _images(file: TomlTable) -> ImageFacts:
     return found
 
 
-def _base_image(table: TomlTable) -> BaseImage:
-    found = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
+def _base_image(table: TomlTable) -> facts_model.BaseImage:
+    found = table.read(facts_model.BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if found.digest and not DIGEST.fullmatch(found.digest):
         table.problem(f"'digest' is '{found.digest}', expected sha256: and 64 hexadecimal digits")
     if found.role in {"cuda", "toolkit"} and found.toolkit is None:
@@ -105,10 +79,10 @@ def _base_image(table: TomlTable) -> BaseImage:
     return found
 
 
-def _toolkits(file: TomlTable) -> Iterator[Toolkit]:
+def _toolkits(file: TomlTable) -> Iterator[model.Toolkit]:
     """Yield the toolkits; the variant that stands for 11.8 is cu118."""
     for version in sorted(file.data, key=version_key):
-        yield file.table(version).read(Toolkit, version=version, variant=f"cu{version.replace('.', '')}")
+        yield file.table(version).read(model.Toolkit, version=version, variant=f"cu{version.replace('.', '')}")
 
 
 def _toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
@@ -156,24 +130,24 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         packages,
         read_releases(folder / "releases", packages, problems, cache),
         tuple(_toolkits(file("toolkits", required=True))),
-        {arch.name: arch for arch in _named(file("arches", required=True), Arch)},
+        {arch.name: arch for arch in _named(file("arches", required=True), model.Arch)},
         folder / "patches",
-        capabilities=tuple(sorted(_named(gpus, Capability), key=lambda one: version_key(one.name))),
-        arch_names=arch_names.read_each("name", ArchName),
+        capabilities=tuple(sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))),
+        arch_names=arch_names.read_each("name", model.ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_causes(file("causes"))),
-        assumed=runs.table("assumed").read(CostAssumptions) if runs.data else None,
-        runs=runs.read_each("run", MeasuredRun),
-        peaks=runs.read_each("peak", CompilePeak),
-        linking=linking.read(LinkFacts) if linking.data else None,
-        units=file("units").read_each("unit", KnownUnit),
+        assumed=runs.table("assumed").read(facts_model.CostAssumptions) if runs.data else None,
+        runs=runs.read_each("run", facts_model.MeasuredRun),
+        peaks=runs.read_each("peak", facts_model.CompilePeak),
+        linking=linking.read(facts_model.LinkFacts) if linking.data else None,
+        units=file("units").read_each("unit", model.KnownUnit),
         toolkit_sources=tuple(_toolkit_sources(file("toolkit_sources"))),
-        toolkit_parts=tuple(_named(file("toolkit_parts"), ToolkitPart)),
-        elsewhere=file("indexes").read_each("wheels", OfferedWheels),
-        official=file("official").read_each("part", OfficialPart),
+        toolkit_parts=tuple(_named(file("toolkit_parts"), facts_model.ToolkitPart)),
+        elsewhere=file("indexes").read_each("wheels", model.OfferedWheels),
+        official=file("official").read_each("part", model.OfficialPart),
         kept_libraries=file("kept_libraries").texts("names", ()),
         images=_images(file("images")),
-        conda=conda.read(CondaFacts, names=_conda_names(conda)) if conda.data else None,
+        conda=conda.read(facts_model.CondaFacts, names=_conda_names(conda)) if conda.data else None,
     )
     for table in opened:
         table.check_unknown_keys()
@@ -229,7 +203,7 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         tag=file.template("tag", ("version",), "v{version}"),
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
-        rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
+        rules=tuple(table.read(model.Rule, name=table.where) for table in file.tables("rule")),
         debian=debian.mapping("sources"),
         debian_fill=debian.map("fill", TomlTable.mapping),
         editions=tuple(_edition(table) for table in file.tables("release")),

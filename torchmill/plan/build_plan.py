@@ -8,27 +8,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from torchmill.config import model
 from torchmill.config.facts_model import CostRange
 from torchmill.config.matrix import Cell, find_release, is_within, rule_matches, supported_cells
-from torchmill.config.model import (
-    NO_OPTIONS,
-    SPEED_ONLY_SWITCHES,
-    Build,
-    Case,
-    Command,
-    Facts,
-    Host,
-    OfficialPart,
-    Options,
-    Package,
-    Plan,
-    Processor,
-    Release,
-    Rule,
-    Shortfall,
-    Source,
-    When,
-)
+from torchmill.config.model import Build, Facts, Host, Options, Package, Plan, Processor, Release, Rule, Source
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import digest_data
 from torchmill.core.units import format_bytes
@@ -125,14 +108,14 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
         platform_tag=platform,
         reasons=tuple(rule.reason for rule in rules if _explains(rule)),
         lacks=tuple(
-            Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
+            model.Shortfall(one.name, one.cost, one.brings.format(variant=build.variant)) for one in missed if one.cost
         ),
         folders=tuple(one for rule in rules if variables.keys().isdisjoint(rule.unless) for one in rule.folders),
         torch=f"{package.after}=={torch}" if torch else None,
         toolkit=using.cell.build.cuda,
         libraries=using.libraries,
         kept=using.kept,
-        differs=tuple(Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
+        differs=tuple(model.Shortfall(one.name, one.explained, "") for one in missed if not one.cost),
         processor=processor,
         computed=options.platform == wheel_name.AUTO_PLATFORM and platform.startswith("manylinux"),
         published=published.find_published(facts, cell, host, using.arch_list) if usual else None,
@@ -141,8 +124,8 @@ def compute_plan(facts: Facts, cell: Cell, host: Host, options: Options, source:
 
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave a wheel as it is: its name, and how fast it is built, do not count."""
-    usual = replace(options, label=NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False)
-    return usual == NO_OPTIONS
+    usual = replace(options, label=model.NO_OPTIONS.label, jobs=None, memory=None, guard=True, network=False)
+    return usual == model.NO_OPTIONS
 
 
 def _asked_processor(facts: Facts, build: Build, options: Options) -> Processor | None:
@@ -157,7 +140,7 @@ def _processor_rule(processor: Processor) -> Rule:
     flags, needs = " ".join(processor.flags), ", ".join(processor.needs) or "?"
     only = ", and nobody else's means the same" if processor.name.startswith("native") else ""
     reason = f"it is compiled for this processor, {processor.name}{only}, and runs where one has {needs}"
-    return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
+    return Rule("--cpu", model.When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
 
 
 def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[str]:
@@ -168,7 +151,7 @@ def _sayings(rules: Iterable[Rule], variables: Mapping[str, str]) -> Iterator[st
         yield from (name for names in rule.system_packages.values() for name in names)
 
 
-def _missed_parts(facts: Facts, case: Case, said: Collection[str]) -> Iterator[OfficialPart]:
+def _missed_parts(facts: Facts, case: model.Case, said: Collection[str]) -> Iterator[model.OfficialPart]:
     """Yield what the official wheel has and one of such a plan, which says all this, has not."""
 
     def matched(patterns: Iterable[str]) -> bool:
@@ -210,14 +193,16 @@ def _requirements(
     return tuple(kit), tuple(lines)
 
 
-def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[Command, ...]:
+def _prepare_commands(patches: Iterable[str], rules: Iterable[Rule]) -> tuple[model.Command, ...]:
     """Return the commands that run once in a fresh tree: patches first."""
     apply = ("git", "apply", "--whitespace=nowarn")
-    applied = (Command(f"patch {patch.rpartition('/')[2]}", (*apply, f"${{patches}}/{patch}")) for patch in patches)
-    return (*applied, *(Command(argv[0], argv) for rule in rules for argv in rule.prepare))
+    applied = (
+        model.Command(f"patch {patch.rpartition('/')[2]}", (*apply, f"${{patches}}/{patch}")) for patch in patches
+    )
+    return (*applied, *(model.Command(argv[0], argv) for rule in rules for argv in rule.prepare))
 
 
-def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> Command:
+def _build_command(rules: Iterable[Rule], package: Package, source: Source | None) -> model.Command:
     """Return the command that builds the wheel: what the source asks for, else what the facts say."""
     stated = next((rule.front_end for rule in reversed(list(rules)) if rule.front_end), "setup.py")
     if source is not None:
@@ -231,7 +216,7 @@ def _build_command(rules: Iterable[Rule], package: Package, source: Source | Non
     else:
         # the wheel is packed again when it is repaired: compressing it here would be for nothing
         argv = ("${python}", "setup.py", "bdist_wheel", "--compression", "stored", "--dist-dir", "${raw}")
-    return Command("build the wheel", argv)
+    return model.Command("build the wheel", argv)
 
 
 PYPI = "PyPI"
@@ -294,7 +279,7 @@ def tree_key(plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[
     """
     return digest_data(
         {
-            "set": {name: value for name, value in plan.set.items() if name not in SPEED_ONLY_SWITCHES},
+            "set": {name: value for name, value in plan.set.items() if name not in model.SPEED_ONLY_SWITCHES},
             "kit": plan.kit,
             "patches": [(patches / plan.given.get(patch, patch)).read_text(encoding="utf-8") for patch in plan.patches],
             "prepare": [command.argv for command in plan.prepare],
