@@ -12,7 +12,7 @@ import psutil
 from torchmill.build.tree import BuildTree
 from torchmill.config.model import KnownUnit, Options
 from torchmill.core.errors import BuildError, UnfinishedBuildError, parse_option
-from torchmill.core.files import read_json_object, write_atomically
+from torchmill.core.files import load_object, write_atomically
 from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.toolchain import shards
 from torchmill.toolchain.shards import Shard, parse_shard
@@ -69,11 +69,8 @@ def _shard(options: Options) -> Shard:
 def _require_unmade(options: Options, name: str) -> None:
     """Raise UnfinishedBuildError where a build ended because its share is made."""
     shard, parts = _shard(options), Path(options.parts or "")
-    try:
-        said = read_json_object(shard.record(parts))
-    except (OSError, ValueError):  # it came not so far
-        return
-    if not said["failed"]:
+    said = load_object(shard.record(parts))  # nothing where it came not so far
+    if said and not said["failed"]:
         raise UnfinishedBuildError(
             f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when all "
             f"are: nox -s {name} -- --parts {parts}",

@@ -19,7 +19,7 @@ from torchmill.config import matrix, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core.errors import BuildError, ConfigError, MemoryBuildError, SourceError, VerifyError
 from torchmill.core.exits import print_now
-from torchmill.core.files import delete_paths, parse_json, read_text, write_atomically
+from torchmill.core.files import delete_paths, load_object, write_atomically
 from torchmill.core.locks import hold_folder
 from torchmill.core.paths import Layout
 from torchmill.core.process import run_in_terminal
@@ -162,7 +162,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         if reset:
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput("no search is under way; `invoke clean --kind bisect` removes what was built")
-        record = parse_json(read_text(folder / RECORD) or "{}")
+        record = load_object(folder / RECORD)
         if changed := [name for name, value in asked.items() if record and record["asked"].get(name) != value]:
             raise ConfigError(
                 f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",

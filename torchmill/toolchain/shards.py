@@ -20,7 +20,7 @@ from typing import Any
 
 from torchmill.core import files
 from torchmill.core.errors import ConfigError
-from torchmill.core.files import read_json_object, read_table_beside
+from torchmill.core.files import load_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.stat_cache import digest_data
 
@@ -128,15 +128,9 @@ def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Yield each folder of parts, with the records in it: the folder itself, or those in it (one an artifact)."""
     for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         if (one / RECORDS).is_dir():
-            yield one, list(_records(one / RECORDS))
-
-
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
-    for file in sorted(folder.glob("*-of-*.json")):
-        try:
-            yield read_json_object(file)
-        except (OSError, ValueError):  # what it made is found by its contents all the same
-            yield {"damaged": file.name}
+            records = sorted((one / RECORDS).glob("*-of-*.json"))
+            # what one that is damaged made is found by its contents all the same
+            yield one, [load_object(file) or {"damaged": file.name} for file in records]
 
 
 class Ninja:

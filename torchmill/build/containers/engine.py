@@ -18,7 +18,7 @@ from torchmill.core.process import CommandError
 
 BINFMT_FOLDER = "proc/sys/fs/binfmt_misc"
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
-_TONISTIIGI = {"x86_64": "amd64", "aarch64": "arm64"}  # as docker calls them
+_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}  # as engines call them
 _PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
 
 
@@ -64,7 +64,7 @@ def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
     if handler is None:
         return (
             f"the kernel of this machine does not run programs for {arch}: register QEMU with it, by "
-            f"`docker run --privileged --rm tonistiigi/binfmt --install {_TONISTIIGI[arch]}`, or on Debian "
+            f"`docker run --privileged --rm tonistiigi/binfmt --install {_NAMES[arch]}`, or on Debian "
             "and Ubuntu `apt-get install qemu-user-static binfmt-support` (where /proc/sys/fs/binfmt_misc is "
             "empty, with `mount -t binfmt_misc none /proc/sys/fs/binfmt_misc` and "
             f"`update-binfmts --enable qemu-{arch}` after it)"
@@ -73,7 +73,7 @@ def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
         return (
             f"programs for {arch} are run by {handler.interpreter}, which a container does not see: register "
             "one that is opened beforehand (flag F), as Debian's qemu-user-static does, or "
-            f"`docker run --privileged --rm tonistiigi/binfmt --install {_TONISTIIGI[arch]}`"
+            f"`docker run --privileged --rm tonistiigi/binfmt --install {_NAMES[arch]}`"
         )
     return None
 
@@ -166,9 +166,8 @@ def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
     return f"{answers}: {cure}{others}"
 
 
-PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+PLATFORMS = {arch: f"linux/{name}" for arch, name in _NAMES.items()}
 MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
-_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}  # where an engine has another name for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,8 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
                 daemon = process.capture(question)
         remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # On a Mac every engine has a virtual machine, which sees the user's folders.
-    return EngineHost(_ARCHES.get(arch, arch), bool(rootless), bool(remote) and system == "linux")
+    native = next((one for one, name in _NAMES.items() if name == arch), arch)
+    return EngineHost(native, bool(rootless), bool(remote) and system == "linux")
 
 
 def run_container(
