@@ -11,7 +11,7 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment
 from torchmill.build import disk_space
-from torchmill.build.tree import BuildFolders
+from torchmill.build.context import BuildFolders
 from torchmill.host import disk_usage
 
 

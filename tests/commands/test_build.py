@@ -16,7 +16,7 @@ from tests.support.commands import ROOT, environment, run
 from torchmill.config import matrix
 from torchmill.config.model import Capability, Facts, Gpu, Host
 from torchmill.core.errors import ImpossibleBuildError, UnknownReleaseError
-from torchmill.host.description import load_host
+from torchmill.host.measurement import load_host
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 
 HOST = load_host(ROOT / "tests" / "golden" / "hosts" / "debian-12.toml")

@@ -16,7 +16,7 @@ from torchmill.commands import cross_build
 from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.model import Facts, Options, Source
-from torchmill.host.description import load_host
+from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan
 from torchmill.plan.doctor.finding import CheckContext, Finding
 

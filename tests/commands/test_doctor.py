@@ -12,7 +12,7 @@ from tests.support.refusals import refused
 from torchmill.commands import doctor
 from torchmill.config.model import Facts, Host
 from torchmill.core.errors import ImpossibleBuildError
-from torchmill.host import description
+from torchmill.host import measurement
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -21,7 +21,7 @@ SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
     release = known.releases["torch"][-1] if not identifier else None
-    return doctor.examine_host(known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release)
+    return doctor.examine_host(known, None, measurement.load_host(HOSTS / f"{name}.toml"), identifier, release)
 
 
 def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
     saved = tmp_path / "host.toml"
     here = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
     assert here.stdout.splitlines()[-1].startswith("this machine: ")
-    described = description.load_host(saved)
+    described = measurement.load_host(saved)
     assert described.complete
     assert described.interpreters[THIS]
     there = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.refusals import refused
 from torchmill.config.model import Compiler, Gpu, Host
 from torchmill.core.errors import ConfigError
-from torchmill.host.description import describe_host, load_host, save_host
+from torchmill.host.measurement import describe_host, load_host, save_host
 
 
 def described(tmp_path: Path, text: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.build.tree import BuildTree
+from torchmill.build.context import BuildTree
 from torchmill.host.environments import (
     STAMP_NAME,
     base_interpreter,

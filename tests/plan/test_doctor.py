@@ -10,7 +10,7 @@ from tests.support.machines import made_up_programs, only, program
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.facts_model import CostRange
 from torchmill.config.model import DiskSpace, Facts, Host, Options, Source
-from torchmill.host.description import load_host
+from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, estimate, published
 from torchmill.plan.doctor import examination, system
 from torchmill.plan.doctor.finding import CheckContext, Finding

@@ -9,7 +9,7 @@ import pytest
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import make_case, rule_matches
 from torchmill.config.model import Facts, Host, Options, Plan, Release, Rule
-from torchmill.host.description import load_host
+from torchmill.host.measurement import load_host
 from torchmill.plan import build_plan, render
 from torchmill.plan.options import parse_options
 

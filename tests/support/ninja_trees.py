@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from torchmill.build import prepare
-from torchmill.build.tree import BuildTree
+from torchmill.build.context import BuildTree
 from torchmill.host.environments import TreeUser
 
 # Two files depend on no Python, one on Python's headers, one on those of a package.

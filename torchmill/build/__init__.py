@@ -10,6 +10,5 @@
 - progress_line: the progress of a build: edges, time and memory, on one moving line or in log lines
 - share: a build that does not go to its end: one share of its compiles, or as much as some time allows
 - steps: the steps of one wheel (compile, pack, verify), what each records, and the wheel's manifest
-- tree: the folders of a build: the tree that interpreters share, and what each cell makes
 - up_to_date: which steps of a cell need not be done again, by their inputs and the records of earlier runs
 """

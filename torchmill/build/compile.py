@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from torchmill.build import share
-from torchmill.build.context import BuildContext, build_environment, set_up_compiler_cache
+from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
-from torchmill.build.tree import fill_placeholders
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk
 from torchmill.core.ninja import parse_edge

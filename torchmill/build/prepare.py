@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.build import machine_inputs
-from torchmill.build.context import BuildContext, build_environment
-from torchmill.build.tree import BuildTree, copy_source, fill_placeholders
+from torchmill.build.context import BuildContext, BuildTree, build_environment, copy_source, fill_placeholders
 from torchmill.core import ninja
 from torchmill.core.errors import BuildError
 from torchmill.core.files import load_object, write_atomically

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from torchmill.build.tree import BuildTree
+from torchmill.build.context import BuildTree
 from torchmill.config.model import KnownUnit, Options
 from torchmill.core.errors import BuildError, UnfinishedBuildError, parse_option
 from torchmill.core.files import load_object, write_atomically

@@ -11,9 +11,8 @@ from typing import Any
 
 from torchmill.build import disk_space, prepare
 from torchmill.build.compile import compile_wheel, timeline_file
-from torchmill.build.context import BuildContext, base_wheel
+from torchmill.build.context import BuildContext, BuildTree, base_wheel
 from torchmill.build.progress_line import ProgressLine
-from torchmill.build.tree import BuildTree
 from torchmill.build.up_to_date import StageLog, StageRecord, installed_inputs, records_as_data, stage_inputs
 from torchmill.config.model import NO_OPTIONS, Artifact, Options
 from torchmill.core import files, locks

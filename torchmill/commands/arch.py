@@ -11,7 +11,7 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.matrix import base_package, find_release, supported_cells
 from torchmill.config.model import Capability, Facts, Host, Options, Plan, Release, Toolkit
 from torchmill.core.paths import Layout
-from torchmill.host.description import read_or_measure_host
+from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate, published
 from torchmill.plan.build_plan import compute_plan
 

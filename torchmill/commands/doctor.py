@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmill.build import disk_space
-from torchmill.build.tree import BuildFolders
+from torchmill.build.context import BuildFolders
 from torchmill.commands.command import CommandOutput, TaskCommand
 from torchmill.commands.terminal import bring_missing, show_cures
 from torchmill.config import cell_lookup, selection
@@ -21,7 +21,7 @@ from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host import description, measurement
+from torchmill.host import measurement
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan
 from torchmill.plan.doctor import examination
@@ -152,12 +152,12 @@ def show_examination(  # noqa: PLR0917 - every one is an option
     if fix and (host or json):
         raise ConfigError("invoke doctor: --fix is for this machine and a terminal", code="fix-elsewhere")
     release = selection.selected_release(facts, layout, tag)
-    examined = description.load_host(Path(host)) if host else None
+    examined = measurement.load_host(Path(host)) if host else None
 
     def examine() -> DoctorReport:
         machine = examined or survey_machine(facts, layout)
         if save:
-            description.save_host(machine, Path(save))
+            measurement.save_host(machine, Path(save))
         return examine_host(facts, None if host else layout, machine, build or "", release, options)
 
     report = examine()

@@ -13,7 +13,7 @@ from torchmill.config.model import Facts
 from torchmill.core.console import SCREEN_WIDTH
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import read_or_measure_host
+from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.native import native_arch
 from torchmill.plan.published import find_published, published_wheels, why_unpublished
 

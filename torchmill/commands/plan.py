@@ -12,7 +12,7 @@ from torchmill.config import cell_lookup, selection
 from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host.description import read_or_measure_host
+from torchmill.host.measurement import read_or_measure_host
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import estimate, published, render
 from torchmill.plan.build_plan import compute_plan, usable_memory

@@ -8,7 +8,7 @@ from torchmill.config.model import NO_OPTIONS, Facts, Options
 from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
-from torchmill.host.description import read_or_measure_host
+from torchmill.host.measurement import read_or_measure_host
 from torchmill.plan import estimate
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.estimate import SharedBuild, format_estimate

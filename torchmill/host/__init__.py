@@ -1,14 +1,13 @@
 """What this machine has and allows.
 
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
-- description: describe a machine as TOML, and read such a description
 - disk_usage: how much disk space files take, counting hard links once
 - environments: the virtual environment of a cell: what it was made for and what is installed in it
 - gpu_driver: the GPUs of a machine and their driver
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
 - limits: the memory and processors that this process may use: control groups, ulimit, Slurm
-- measurement: measure this machine: read what can be read, run the rest in parallel
+- measurement: measure this machine (read what can be read, run the rest in parallel), or read one from TOML
 - native: this machine's system and architecture, and those of an executable file
 - processor: the processor that a build is for: what its compiler makes of the name, and who can run it
 - programs: run a machine's compilers and tools for their versions, tell compilers apart, list installed packages
