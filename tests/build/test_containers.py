@@ -77,7 +77,7 @@ def test_an_interpreter_that_containers_do_not_see_is_refused() -> None:
 
 def test_entries_are_read_from_the_kernel(tmp_path: Path) -> None:
     assert engine.read_binfmt_entries(tmp_path) == {}
-    folder = tmp_path / engine.BINFMT_FOLDER
+    folder = tmp_path / "proc/sys/fs/binfmt_misc"
     folder.mkdir(parents=True)
     for name, text in {"qemu-aarch64": AARCH64, "status": "enabled\n", "register": ""}.items():
         (folder / name).write_text(text)

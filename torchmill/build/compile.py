@@ -13,7 +13,7 @@ from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
-from torchmill.core.files import blame_disk
+from torchmill.core.files import blame_disk, read_text
 from torchmill.core.ninja import parse_edge
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.host.programs import lenient_words
@@ -96,12 +96,10 @@ def compiler_environment(
     cached = {name: cache.variables[name] for name in compiler_gate.LAUNCHERS if name in cache.variables}
     leading = {**cached, **guard.hooks}
     past = list(find_replaced_hooks(leading, found))
-    configured = context.tree.build / "CMakeCache.txt"
-    if configured.is_file():  # by a run that may have had no gate
-        text = configured.read_text(encoding="utf-8", errors="replace")
-        if languages := languages_past_gate(text, {leading[name] for name in compiler_gate.LAUNCHERS}):
-            tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
-            past.append(f"{tree} (`invoke clean --kind trees` lets the guard see those compilers)")
+    configured = read_text(context.tree.build / "CMakeCache.txt")  # by a run that may have had no gate
+    if languages := languages_past_gate(configured, {leading[name] for name in compiler_gate.LAUNCHERS}):
+        tree = f"{context.tree.folder} was configured without a gate for {' and '.join(languages)}"
+        past.append(f"{tree} (`invoke clean --kind trees` lets the guard see those compilers)")
     for sentence in past:
         note(f"{sentence}: compiling {context.plan.jobs} at a time")
     if not past and "MAX_JOBS" not in context.options.settings:

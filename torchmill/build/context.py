@@ -17,7 +17,7 @@ from torchmill.config.model import Facts, Host, Options, Package, Plan, Source
 from torchmill.config.selection import selected_tag
 from torchmill.core import locks
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import report_unwritable
+from torchmill.core.files import read_text, report_unwritable
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.fetch.source import source_dir
@@ -56,8 +56,7 @@ class BuildTree:
 
     def is_prepared(self, key: str) -> bool:
         """Tell whether the tree is complete and was made for this key."""
-        file = self.key_file
-        return file.is_file() and file.read_text(encoding="utf-8", errors="replace") == key
+        return read_text(self.key_file) == key
 
 
 class CellOutputs:

@@ -1,6 +1,5 @@
 """Find the CPythons of this machine without running any; prove one by running it."""
 
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.errors import HostError
-from torchmill.core.files import exists, is_file
+from torchmill.core.files import exists, is_file, read_text
 from torchmill.core.process import CommandError, capture
 from torchmill.host import native
 from torchmill.host.disk_usage import list_children, list_names
@@ -100,10 +99,7 @@ def shadowing_shims(places: Mapping[str, Path], environ: Mapping[str, str], home
     None is run: pyenv takes a sixth of a second to say so, and its files say it too.
     """
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
-    selected = environ.get("PYENV_VERSION", "").replace(":", " ")
-    if not selected:
-        with contextlib.suppress(OSError):
-            selected = (base / "version").read_text(encoding="utf-8")
+    selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
     folders = [base / "versions" / name / "bin" for name in selected.split()]
     found = {}
     for version in places:

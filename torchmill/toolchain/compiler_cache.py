@@ -212,9 +212,7 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
     """
     counts = None
     if cache.tool == "ccache" and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]:
-        with contextlib.suppress(OSError):
-            log = Path(environ[STATS_LOG_VARIABLE]).read_text(encoding="utf-8", errors="replace")
-            counts = count_ccache_hits(log.splitlines())
+        counts = count_ccache_hits(files.read_text(Path(environ[STATS_LOG_VARIABLE])).splitlines())
     elif cache.tool == "sccache" and (found := sccache.read_statistics(cache.program, environ)) is not None:
         counts = sccache.count_sccache_hits(found)
     if counts is None or not any(counts):

@@ -13,10 +13,9 @@ from typing import TextIO
 
 from torchmill.core import process, reaper
 from torchmill.core.errors import HostError, InterruptedBuildError, require_choice
-from torchmill.core.files import read_table_beside
+from torchmill.core.files import find_paths, read_table_beside, read_text
 from torchmill.core.process import CommandError
 
-BINFMT_FOLDER = "proc/sys/fs/binfmt_misc"
 _MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
 _NAMES = {"x86_64": "amd64", "aarch64": "arm64"}  # as engines call them
 _PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
@@ -40,12 +39,8 @@ class BinfmtHandler:
 
 def read_binfmt_entries(root: Path = Path("/")) -> dict[str, str]:
     """Return the kernel's description of each entry, by name; none where binfmt_misc is not mounted."""
-    entries = {}
-    with contextlib.suppress(OSError):
-        for path in sorted((root / BINFMT_FOLDER).iterdir()):
-            if path.name not in {"register", "status"}:
-                entries[path.name] = path.read_text(encoding="utf-8", errors="replace")
-    return entries
+    entries = find_paths(root / "proc/sys/fs/binfmt_misc", "*")
+    return {path.name: read_text(path) for path in entries if path.name not in {"register", "status"}}
 
 
 def find_handler(arch: str, entries: Mapping[str, str]) -> BinfmtHandler | None:

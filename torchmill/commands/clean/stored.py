@@ -11,7 +11,7 @@ from torchmill.commands.clean.in_use import RunningProcesses
 from torchmill.config.matrix import all_builds
 from torchmill.config.model import Facts
 from torchmill.core.errors import TorchmillError
-from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents
+from torchmill.core.files import DELETED_NAME, is_being_deleted, list_contents, read_text
 from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, last_taken
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, FACTS_CACHE, SESSIONS_CACHE, Layout, nox_environment_name
 from torchmill.fetch.source.git_command import git_folder
@@ -153,9 +153,7 @@ def _own_refs(tree: Path) -> Iterator[str]:
         for path in (*(folder / "refs" / "heads").rglob("*"), folder / "refs" / "stash"):
             if path.is_file():
                 yield path.relative_to(folder).as_posix()
-        packed = folder / "packed-refs"
-        lines = packed.read_text("utf-8", "replace").splitlines() if packed.is_file() else ()
-        refs = (line.partition(" ")[2] for line in lines)
+        refs = (line.partition(" ")[2] for line in read_text(folder / "packed-refs").splitlines())
         yield from (ref for ref in refs if ref.startswith(("refs/heads/", "refs/stash")))
 
 

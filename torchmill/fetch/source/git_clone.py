@@ -14,7 +14,7 @@ from torchmill.config.model import Source
 from torchmill.core import process
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
-from torchmill.core.files import disk_full_error, real_path, report_unwritable, write_atomically
+from torchmill.core.files import disk_full_error, read_text, real_path, report_unwritable, write_atomically
 from torchmill.core.process import CommandError
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.download import connection_complaint
@@ -276,9 +276,7 @@ def _ask_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:
 
 def _pinned_commit(repository: GitCheckout) -> str:
     """Return the commit that was fetched completely last, "" if there is none."""
-    with contextlib.suppress(OSError):
-        return (repository.folder / _PINNED_REF).read_text(encoding="utf-8").strip()
-    return ""
+    return read_text(repository.folder / _PINNED_REF).strip()
 
 
 def _fetch_least(repository: GitCheckout, commit: str, url: str, run: Run, refs: Sequence[str]) -> str:

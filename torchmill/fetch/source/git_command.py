@@ -10,7 +10,7 @@ from pathlib import Path
 from torchmill.core import process
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import ConfigError, SourceError
-from torchmill.core.files import read_table_beside, real_path
+from torchmill.core.files import read_table_beside, read_text, real_path
 from torchmill.core.process import CommandError
 from torchmill.core.urls import SCP_URL, hide_password
 
@@ -170,24 +170,16 @@ def git_folder(tree: Path) -> Path | None:
     place = tree / ".git"
     if place.is_dir():
         return place
-    try:
-        word, _, folder = place.read_text(encoding="utf-8").strip().partition(": ")
-    except OSError:
-        return None
+    word, _, folder = read_text(place).strip().partition(": ")
     return Path(os.path.normpath(tree / folder)) if word == "gitdir" else None
 
 
 def read_head(tree: Path) -> str | None:
     """Return the commit that is checked out in `tree`, or None if there is none. Starts no program."""
     folder = git_folder(tree)
-    if folder is None:
-        return None
-    try:
-        text = (folder / "HEAD").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    if is_commit(text):
-        return text
+    text = read_text(folder / "HEAD").strip() if folder else ""
+    if not text or is_commit(text):
+        return text or None
     import git  # slow to load, and needed only where a branch is checked out
 
     try:

@@ -123,13 +123,13 @@ def _packages(context: CheckContext) -> Iterator[Finding]:
     elif any(name not in host.packages for name in missing):
         yield Finding(subject, "not described", needed, "unknown")
     else:
-        vital = [name for name in missing if wanted[name].when.provider]
+        vital = any(wanted[name].when.provider for name in missing)
         cure = f"invoke deps --tag {cell_lookup.selecting_tag(context.facts, context.cell.release)}"
-        found, because = f"no {', '.join(missing)}", "the build goes on where it finds the same elsewhere"
-        if vital:
-            yield Finding(subject, found, needed, "failure", cure, "the source has no copies of these")
-        else:
-            yield Finding(subject, found, needed, "warning", cure, because)
+        verdict: Verdict = "failure" if vital else "warning"
+        because = (
+            "the source has no copies of these" if vital else "the build goes on where it finds the same elsewhere"
+        )
+        yield Finding(subject, f"no {', '.join(missing)}", needed, verdict, cure, because)
 
 
 def _blas(context: CheckContext) -> Iterator[Finding]:

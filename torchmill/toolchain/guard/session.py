@@ -14,6 +14,7 @@ from queue import SimpleQueue
 
 from torchmill.config.model import KnownUnit
 from torchmill.core import process, reaper
+from torchmill.core.files import read_text
 from torchmill.core.paths import CHECKOUT
 from torchmill.toolchain.guard import compiler_gate, jobserver, units
 from torchmill.toolchain.guard.server import GATE, READY, GuardCommand
@@ -169,9 +170,7 @@ class _Guard:
 
     def _last_words(self) -> str:
         """Return the last line that it wrote to stderr."""
-        with contextlib.suppress(OSError, IndexError):
-            return self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-1]
-        return "it gave no reason"
+        return (read_text(self._errors).splitlines() or ["it gave no reason"])[-1]
 
     def _start_process(self) -> subprocess.Popen[str]:
         """Start it in a session of its own: Ctrl-C is for the build."""
