@@ -13,12 +13,7 @@ ENGINES = ("slurm", "gitlab", "kubernetes")
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
-    [
-        ("Slrum ", "; did you mean slurm?"),
-        ("slurm", "; did you mean slurm?"),
-        ("kubernets", "; did you mean kubernetes?"),
-    ],
+    ("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")]
 )
 def test_a_word_is_told_what_is_near_it(word: str, near: str) -> None:
     assert did_you_mean(word, ENGINES) == f"; did you mean {near}?"
