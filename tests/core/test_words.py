@@ -12,9 +12,7 @@ from torchmill.core.units import name_few, parse_bytes
 ENGINES = ("slurm", "gitlab", "kubernetes")
 
 
-@pytest.mark.parametrize(
-    ("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")]
-)
+@pytest.mark.parametrize(("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")])
 def test_a_word_is_told_what_is_near_it(word: str, near: str) -> None:
     assert did_you_mean(word, ENGINES) == f"; did you mean {near}?"
     assert did_you_mean("x", ENGINES) == did_you_mean(word, ()) == ""
