@@ -5,7 +5,6 @@ As a program this stands in for ninja, which alone knows the compiles once CMake
 file. A cut depends on ninja's names, the shipped costs and the number of shares only, so that all machines agree.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -208,9 +207,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
-    portable = {os.path.relpath(ninja.folder / name, ninja.folder): each for name, each in seconds.items()}
-    cut = hashlib.sha256(json.dumps([portable, shard.count], sort_keys=True).encode()).hexdigest()
-    record = {"format": 1, "shard": str(shard), "cut": cut, "compiles": len(names), "made": len(mine) - len(failed)}
+    record = {"format": 1, "shard": str(shard), "compiles": len(names), "made": len(mine) - len(failed)}
     about = {name: order[name] for name in ("session", "tree")}
     files.write_atomically(
         shard.record(Path(order["parts"])), json.dumps(record | about | {"failed": failed}, indent=1)
