@@ -172,6 +172,7 @@ def make_task(name: str, words: Sequence[str]) -> Task[Any]:
 def _task(name: str, command: TaskCommand, names: Sequence[str]) -> HelpfulTask:
     options = {each: _session_options().HELP[each] for each in command.session_options}
     body, told = _body(name, command, names), read_help()
+    body.__doc__ = "\n  ".join([f"{COMMANDS[name][1]}\n\nFor example:", *told["examples"][name]])
     shared = {each: text for each, text in told["shared"].items() if each in inspect.signature(body).parameters}
     return HelpfulTask(
         exit_with_error(body, lambda message, code: Exit(message, code=code)),
@@ -249,7 +250,11 @@ def _load_facts() -> Any:
 
 
 def install_dependencies(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
-    """Install what the selected release needs from the system."""
+    """Install what the selected release needs from the system.
+
+    For example:
+      invoke deps --tag v1.13.1 --print
+    """
     from torchmill.config import selection
     from torchmill.fetch.source.source_dir import load_source
     from torchmill.plan import system_packages

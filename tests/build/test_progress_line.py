@@ -16,7 +16,7 @@ from torchmill.build.progress_line import (
     format_clock,
 )
 from torchmill.core.console import INTERVAL_SECONDS
-from torchmill.core.ninja import Edge
+from torchmill.core.ninja import Edge, EdgePace
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
 GIB = 2**30
@@ -59,12 +59,13 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_a_status_says_all_of_it_in_one_line() -> None:
     now = TimelineMoment(0.0, 2 * GIB, 22 * GIB, running=0, waiting=0, paused=0)
-    status = BuildStatus(Edge(3, 4, ""), "a.o", elapsed=61, left=20, now=now)
+    status = BuildStatus(Edge(3, 4, ""), None, "a.o", elapsed=61, left=20, now=now)
     assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, memory 2.0 of 22.0 GiB: a.o"
     guarded = replace(status, now=replace(now, running=8, waiting=3, paused=1))
     assert guarded.pace == "3/4 (75 %), 1:01 so far, about 0:20 left"
     assert guarded.load == "8 running, 3 waiting, 1 paused, memory 2.0 of 22.0 GiB"
     assert str(guarded) == f"{guarded.pace}, {guarded.load}: a.o"
+    assert replace(status, share=0.314).pace == "3/4 (31 % of the work), 1:01 so far, about 0:20 left"
 
 
 def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
@@ -101,6 +102,19 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     assert INTERVAL_SECONDS == 30
     assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
     assert lines[-1] == "90/200 (45 %), 1:30 so far, about 1:50 left, memory 2.0 of 8.0 GiB: 90.o"
+
+
+def test_a_build_says_how_much_of_the_work_is_done_where_it_is_known_what_takes_long() -> None:
+    file, clock = io.StringIO(), Time()
+    line = ProgressLine(file, clock)
+    costs = {"x/long.o": 90.0, **{f"x/{number}.o": 1.0 for number in range(10)}}
+    line.expect(EdgePace(lambda path: costs[path], lambda: costs))
+    for done in range(1, 11):
+        clock.now += 4
+        line.edge(f"[{done}/11] Building CXX object x/{done - 1}.o", Used())
+    assert file.getvalue().splitlines() == [
+        "8/11 (8 % of the work), 0:32 so far, about 6:08 left, memory 2.0 of 8.0 GiB: 7.o"
+    ]
 
 
 def test_a_note_is_written_at_once() -> None:

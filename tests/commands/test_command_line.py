@@ -2,9 +2,12 @@
 
 import importlib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
+from invoke import Collection, Program
+from invoke.parser import Parser, ParserContext
 
 import tasks
 from tests.support import paper_wheels
@@ -28,16 +31,47 @@ def test_the_help_of_a_task_tells_of_each_option(name: str) -> None:
     assert [one.name for one in arguments if not one.help] == []
 
 
+@pytest.mark.parametrize("name", tasks.COMMANDS)
+def test_the_help_of_a_task_has_examples_that_can_be_typed(name: str) -> None:
+    """They are parsed by invoke itself, which refuses options that do not exist and values that are missing."""
+    examples = read_help()["examples"][name]
+    assert 1 <= len(examples) <= 2
+    for example in examples:
+        words = shlex.split(example.partition(" -- ")[0].rpartition(" | ")[2])
+        assert words[:2] == ["invoke", name]
+        task = tasks.make_task(name, words)
+        (parsed,) = Parser([ParserContext(name, args=task.get_arguments())]).parse_argv(words[1:])
+        assert parsed.name == name
+
+
+@pytest.mark.parametrize("name", [*tasks.COMMANDS, "deps"])
+def test_the_help_of_a_task_fits_a_page(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    task = tasks.deps if name == "deps" else tasks.make_task(name, ["invoke", "--help", name])
+    Program(namespace=Collection(task)).run(["invoke", "--help", name], exit=False)
+    help_ = capsys.readouterr().out
+    assert "For example:\n    " in help_
+    assert len(help_.splitlines()) <= 50
+    assert max(map(len, help_.partition("Options:")[2].splitlines())) <= 80
+
+
 def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "read_help", lambda: {"shared": {}, "verify": {"former": "no longer an option"}})
+    monkeypatch.setattr(
+        tasks,
+        "read_help",
+        lambda: {"shared": {}, "examples": {"verify": []}, "verify": {"former": "no longer an option"}},
+    )
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - of Invoke
         tasks.make_task("verify", ["invoke", "verify"])
     assert "former" in str(refused.value)
 
 
 def test_no_help_is_left_over() -> None:
-    shared, *others = read_help().values()
-    assert read_help().keys() <= {"shared", *tasks.COMMANDS}
+    _, shared, *others = read_help().values()
+    assert list(read_help())[:2] == ["examples", "shared"]
+    assert read_help().keys() <= {"examples", "shared", *tasks.COMMANDS}
     options = [parameter for name in tasks.COMMANDS for parameter in _options(name)]
     assert [one for one in shared if options.count(one) < 2] == []
     assert [one for each in others for one in each.items() if one in shared.items()] == []

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from torchmill.core.ninja import Edge, EdgePace, parse_edge, read_dependencies, strip_colours
+from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, read_dependencies, strip_colours, unmade_outputs
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,60 @@ def test_a_repeated_count_is_no_edge() -> None:
     pace = paced([float(n) for n in range(1, 11)], total=20)
     pace.record(Edge(10, 20, "again"), 60)
     assert pace.seconds_left(10) == pytest.approx(10)
+
+
+def weighed(costs: dict[str, float], done: dict[str, float], total: int) -> EdgePace:
+    """Return the pace of a run that made these paths at these times."""
+    pace = EdgePace(lambda path: costs.get(path, 5.0), lambda: costs)
+    for number, (path, at) in enumerate(done.items(), start=1):
+        pace.record(Edge(number, total, f"Building CXX object {path}"), at)
+    return pace
+
+
+def test_many_small_files_do_not_promise_a_quick_end() -> None:
+    """As XNNPACK's in torch: half of the edges, and a twentieth of the time."""
+    costs = {f"{number}.c.o": 0.5 for number in range(100)} | {f"{number}.cpp.o": 9.5 for number in range(100)}
+    small = {f"{number}.c.o": 0.25 * (number + 1) for number in range(100)}  # on two processors
+    pace = weighed(costs, small, total=200)
+    assert pace.share == pytest.approx(0.05)
+    assert pace.seconds_left(25.0) == pytest.approx(475)
+    assert weighed(costs, dict(list(small.items())[:20]), total=200).seconds_left(5.0) == pytest.approx(495), "at 1 %"
+    assert weighed(costs, dict(list(small.items())[:19]), total=200).seconds_left(4.75) is None, "before"
+
+
+def test_what_ninja_leaves_out_weighs_as_the_rest() -> None:
+    """Where it makes a share only, or finds much made already."""
+    costs = {f"{number}.o": 4.0 for number in range(1000)}
+    pace = weighed(costs, {f"{number}.o": 2.0 * (number + 1) for number in range(10)}, total=100)
+    assert pace.share == pytest.approx(0.1)
+    assert pace.seconds_left(20.0) == pytest.approx(180)
+
+
+@pytest.mark.parametrize(
+    ("title", "path"),
+    [
+        ("Building CXX object caffe2/a.cpp.o", "caffe2/a.cpp.o"),
+        ("Linking CXX shared library lib/libtorch.so", "lib/libtorch.so"),
+        ("c++ -MMD -c /a/b.cpp -o /t/b.o -O2", "/t/b.o"),
+        ("nvcc --output-file /t/b.o -c b.cu", "/t/b.o"),
+        ("Generating ATen headers", ""),
+    ],
+)
+def test_what_an_edge_makes(title: str, path: str) -> None:
+    assert made_path(title) == path
+
+
+def test_what_a_build_will_make_is_what_its_log_does_not_name(tmp_path: Path) -> None:
+    assert unmade_outputs(tmp_path) == []
+    (tmp_path / "build.ninja").write_text(
+        "rule touch\n  command = touch $out\n"
+        "build a.o: touch\nbuild with$ space.o | c$:d.h: touch a.o\nbuild all: phony a.o\n"
+        "build b.o: touch\ndefault all\n"
+    )
+    assert unmade_outputs(tmp_path) == ["a.o", "with space.o", "b.o"]
+    if shutil.which("ninja"):
+        subprocess.run(["ninja"], cwd=tmp_path, capture_output=True, check=True)
+        assert unmade_outputs(tmp_path) == ["with space.o", "b.o"]
 
 
 MANIFEST = """\

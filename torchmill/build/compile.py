@@ -7,14 +7,16 @@ import shlex
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 
 from torchmill.build import share
 from torchmill.build.context import BuildContext, build_environment, fill_placeholders, set_up_compiler_cache
 from torchmill.build.progress_line import ProgressLine
+from torchmill.config.model import KnownUnit
 from torchmill.core.errors import BuildError, HostError, MemoryBuildError, TorchmillError
 from torchmill.core.files import blame_disk, read_text
-from torchmill.core.ninja import parse_edge
+from torchmill.core.ninja import EdgePace, parse_edge, unmade_outputs
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.host.programs import lenient_words
 from torchmill.plan import causes
@@ -26,6 +28,7 @@ from torchmill.toolchain.guard.expectations import relevant_units
 from torchmill.toolchain.guard.session import GuardedBuild, GuardSite, guard_build
 from torchmill.toolchain.guard.timeline import SUFFIX, BuildAccount
 from torchmill.toolchain.sccache import watch_shared_cache
+from torchmill.toolchain.shards import expected_seconds
 
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)  # assembly needs no memory
 _DOWNLOADS = {"nccl-download", "configure-download", "network"}  # causes of a build that has no network
@@ -177,12 +180,12 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
             show_messages()
 
         variables = _order_share(context, compiler_environment(context, guard, cache, line.note))
+        line.expect(_pace_by_costs(context))
         before = _children_cpu_seconds()
-        watched = cache.watched if guard.gate else None
         sandbox = _seal(context, cache, variables, line.note)
         try:
             with (
-                watch_shared_cache(watched, variables, guard.folder, guard.messages.put),
+                watch_shared_cache(cache.watched if guard.gate else None, variables, guard.folder, guard.messages.put),
                 share.end_as_asked(context.options, context.plan.identifier),
             ):
                 for command in context.plan.compile:
@@ -213,9 +216,17 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> CompileResult:
 
 
 def _order_share(context: BuildContext, variables: Mapping[str, str]) -> dict[str, str]:
-    known = relevant_units(context.facts.units, context.package.name, context.plan.release.version)
     about = {"session": context.plan.identifier, "tree": context.tree_key}
-    return {**variables, **share.order_share(context.options, variables, context.tree, known, about)}
+    return {**variables, **share.order_share(context.options, variables, context.tree, _known_units(context), about)}
+
+
+def _pace_by_costs(context: BuildContext) -> EdgePace:
+    weigh = partial(expected_seconds, costs=share.known_costs(_known_units(context)))
+    return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
+
+
+def _known_units(context: BuildContext) -> tuple[KnownUnit, ...]:
+    return relevant_units(context.facts.units, context.package.name, context.plan.release.version)
 
 
 def _seal(
@@ -246,7 +257,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
         cores=context.options.jobs,
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
-        known=relevant_units(context.facts.units, context.package.name, context.plan.release.version),
+        known=_known_units(context),
         enabled=context.options.guard,
     )
 

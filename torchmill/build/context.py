@@ -287,8 +287,10 @@ def _parts(context: BuildContext, note: Callable[[str], None]) -> Iterator[Remot
     yield from (RemoteCache("file", path=str(one), read_only=True) for one, _ in found if not written or one != folder)
     shares = []
     for record in (record for _, records in found for record in records):
+        missing = len(record.get("failed", ()))
+        lacks = f" (without {missing} of its files)" if missing else ""
         other = "" if record.get("tree") == context.tree_key else " (of another build)"
-        shares.append(f"{record.get('shard', 'a damaged record')}{other}")
+        shares.append(f"{record.get('shard', 'a damaged record')}{lacks}{other}")
     note(f"parts in {folder}: {', '.join(shares) or 'none'}")
 
 

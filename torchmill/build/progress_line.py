@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TextIO
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmill.core.console import Clock, ThrottledOutput, is_live_terminal
-from torchmill.core.ninja import Edge, EdgePace, parse_edge, strip_colours
+from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, strip_colours
 from torchmill.core.units import format_share
 from torchmill.toolchain.guard.timeline import BuildAccount, TimelineMoment
 
@@ -28,6 +27,7 @@ class BuildStatus:
     """How far a build is at one moment; times in seconds."""
 
     edge: Edge | None
+    share: float | None  # of the work that is done, where it is known what takes long
     title: str
     elapsed: float
     left: float | None
@@ -38,12 +38,20 @@ class BuildStatus:
         return f"{', '.join(filter(None, (self.pace, self.load)))}: {self.title}"
 
     @property
+    def done(self) -> float:
+        """Return how much is done, from 0 to 1: of the work, or else of the edges."""
+        if self.edge is None:
+            return 0.0
+        return self.edge.done / self.edge.total if self.share is None else self.share
+
+    @property
     def pace(self) -> str:
         """Return what there is of edges and time."""
         parts = [f"{format_clock(self.elapsed)} so far"]
         if self.edge is not None:
-            percent = 100 * self.edge.done // self.edge.total
-            parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %)")
+            percent = int(100 * self.done)
+            of_work = "" if self.share is None else " of the work"
+            parts.insert(0, f"{self.edge.done}/{self.edge.total} ({percent} %{of_work})")
         if self.left is not None:
             parts.append(f"about {format_clock(self.left)} left")
         return ", ".join(parts)
@@ -64,22 +72,23 @@ class BuildTrack:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._begun = clock()
-        self._pace = EdgePace()
+        self.pace = EdgePace()
         self._title = "starting"
 
     def see(self, line: str) -> None:
         """Take note of a line; before the first edge it is itself what goes on."""
         edge = parse_edge(line)
         if edge is not None:
-            self._pace.record(edge, self._clock())
+            self.pace.record(edge, self._clock())
             self._title = _made(edge.title)
-        elif self._pace.edge is None and line.strip():
+        elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
     def status(self, account: BuildAccount) -> BuildStatus:
         """Return how far the build is now."""
-        at = self._clock()
-        return BuildStatus(self._pace.edge, self._title, at - self._begun, self._pace.seconds_left(at), account.now)
+        at, pace = self._clock(), self.pace
+        share = pace.share if pace.weighed else None
+        return BuildStatus(pace.edge, share, self._title, at - self._begun, pace.seconds_left(at), account.now)
 
 
 class ProgressLine:
@@ -101,6 +110,11 @@ class ProgressLine:
             self._out.write(text)
         else:
             self._console.print(Text(text), soft_wrap=True)
+
+    def expect(self, pace: EdgePace) -> None:
+        """Let edges that are paced in this way come."""
+        self._track = self._track or BuildTrack(self._clock)
+        self._track.pace = pace
 
     def edge(self, line: str, account: BuildAccount) -> None:
         """Take one line of the build's output."""
@@ -137,8 +151,7 @@ class ProgressLine:
         status = self._now()
         if status is None:
             return Group()
-        edge = status.edge
-        bar = ProgressBar(total=edge.total if edge else None, completed=edge.done if edge else 0, width=20)
+        bar = ProgressBar(total=1 if status.edge else None, completed=status.done, width=20)
         first = Table.grid(padding=(0, 1))
         first.add_row(bar, _whole(status.pace))
         return Group(first, _whole(": ".join(filter(None, (status.load, status.title)))))
@@ -168,9 +181,4 @@ def format_clock(seconds: float) -> str:
 
 def _made(title: str) -> str:
     """Return what an edge makes, without the folders: a build system's are long and say little."""
-    words = title.split()
-    if title.startswith(("Building ", "Linking ")):
-        return PurePosixPath(words[-1]).name
-    # setuptools gives ninja no descriptions: its edges are whole commands
-    made = [word for flag, word in pairwise(words) if flag in {"-o", "--output-file"}]
-    return PurePosixPath(made[-1]).name if made else title
+    return PurePosixPath(made_path(title)).name or title

@@ -31,11 +31,15 @@ def order_share(
     shard, parts = _shard(options), Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
-    costs = [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
-    order = {"number": shard.number, "count": shard.count, "costs": costs, **about, "parts": str(parts)}
+    order = {"number": shard.number, "count": shard.count, "costs": known_costs(known), **about, "parts": str(parts)}
     write_atomically(folder / "order.json", json.dumps(order))
     program = shards.stand_in(folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt")
     return {**program, shards.ORDER_VARIABLE: str(folder / "order.json")}
+
+
+def known_costs(known: Iterable[KnownUnit]) -> list[tuple[str, float]]:
+    """Return the patterns of sources whose time is known, each with its seconds."""
+    return [(unit.pattern, unit.seconds) for unit in known if unit.seconds]
 
 
 @contextlib.contextmanager

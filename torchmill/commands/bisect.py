@@ -148,10 +148,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     command: Sequence[str] = (),
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each.
-
-    For example: invoke bisect wheel-3.10-cpu --good v1.12.0 --bad v1.13.0 -- python check.py
-    """
+    """Find the commit that changed behaviour: build commits between a good and a bad one, and try COMMAND on each."""
     asked: dict[str, Any] = {"cell": cell, "good": good, "bad": bad, "tag": tag, "mirror": mirror, "with": with_ or []}
     words = format_options(replace(options, label="git"))
     asked |= {"trust_ends": trust_ends, "options": words, "command": command}

@@ -42,8 +42,11 @@ class CommandOutput:
 
 
 @cache
-def read_help() -> Mapping[str, Mapping[str, str]]:
-    """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
+def read_help() -> Mapping[str, Mapping[str, Any]]:
+    """Return what options mean, by task and option.
+
+    "shared" are those that mean the same in several tasks; "examples" has a list of commands for each task.
+    """
     from torchmill.core.files import read_table_beside  # only where a task is named
 
     return read_table_beside(__file__, "help.toml")

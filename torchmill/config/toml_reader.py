@@ -221,7 +221,7 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "Mapping[str, VersionTemplate]": lambda table, key: table.map(key, _template(*VERSION_NAMES)),
     "bool": TomlTable.flag,
     "float": TomlTable.number,
-    "float | None": TomlTable.count,
+    "float | None": TomlTable.number,
     "int | None": TomlTable.count,
     "Bytes": TomlTable.size,
     "Bytes | None": TomlTable.size,

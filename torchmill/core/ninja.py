@@ -1,18 +1,22 @@
-"""Read ninja's progress and its record of files read."""
+"""Read ninja's progress, how long the rest of it takes, and its record of files read."""
 
 import re
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
 _FEWEST = 5  # edges before an estimate is worth showing
-_EARLIEST = 4  # and a quarter of all: the first files of torch are its quickest
+_EARLIEST = 0.25  # and this share of all: the first files of torch are its quickest
+_EARLIEST_WEIGHED = 0.01  # where it is known what takes long
+_EDGE = re.compile(r"^build ((?:[^\s:|$]|\$.)+)(?:[^:\n]|\$:)*: (?!phony\b)", re.MULTILINE)  # of build.ninja
+_LOG_TABS = 4  # in a line of .ninja_log: begun, ended, time of the file, its path, hash of the command
 _SIGNATURE = b"# ninjadeps\n"
 _BEFORE = {3: 8, 4: 12}  # version of the log -> bytes of a record before its dependencies
 _IS_DEPENDENCIES = 1 << 31
@@ -44,40 +48,97 @@ def parse_edge(line: str) -> Edge | None:
     return Edge(done, total, match["title"].rstrip()) if 0 < total >= done else None
 
 
-@dataclass(slots=True)
+def made_path(title: str) -> str:
+    """Return the path of what an edge makes; "" where its title does not say."""
+    words = title.split()
+    if title.startswith(("Building ", "Linking ")):
+        return words[-1]
+    # setuptools gives ninja no descriptions: its edges are whole commands
+    made = [word for flag, word in pairwise(words) if flag in {"-o", "--output-file"}]
+    return made[-1] if made else ""
+
+
+def unmade_outputs(folder: Path) -> list[str]:
+    """Return what the edges of a build folder make and none has made yet; [] where there is no build.ninja."""
+    try:
+        edges = (folder / "build.ninja").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    try:
+        log = (folder / ".ninja_log").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        log = ""
+    made = {line.split("\t")[3] for line in log.splitlines()[1:] if line.count("\t") == _LOG_TABS}
+    outputs = (re.sub(r"\$(.)", r"\1", match[1]) for match in _EDGE.finditer(edges))
+    return [output for output in outputs if output not in made]
+
+
 class EdgePace:
     """How fast edges were done, from which follows how long the rest takes.
 
-    The pace is that of the later half of the edges: a run often begins with cached ones, or ends
-    with slow ones, and the later half feels both soon. Times are seconds on any steady clock.
+    Edges count by their weight: the seconds that `weigh` expects of a path that is made; `coming` returns what is
+    still to be made when a run begins. The pace is that of the later half: a run often begins with cached edges, or
+    ends with slow ones, and the later half feels both soon. Times are seconds on any steady clock.
     """
 
-    edge: Edge | None = None
-    _done: list[int] = field(default_factory=list)
-    _at: list[float] = field(default_factory=list)
+    def __init__(
+        self, weigh: Callable[[str], float] = lambda _: 1.0, coming: Callable[[], Iterable[str]] = tuple
+    ) -> None:
+        self.edge: Edge | None = None
+        self._weigh, self._list_coming = weigh, coming
+        self._coming: dict[str, float] = {}
+        self._rest = 0.0  # weight of those
+        self._done: list[float] = []  # weight that was done
+        self._at: list[float] = []  # and when
 
     def record(self, edge: Edge, now: float) -> None:
         """Take note of an edge; one that counts from the start again belongs to another run."""
-        if self.edge is not None and edge.done < self.edge.done:
-            self._done.clear()
-            self._at.clear()
+        if self.edge is None or edge.done < self.edge.done:
+            self._coming = {path: self._weigh(path) for path in self._list_coming()}
+            self._rest = sum(self._coming.values())
+            self._done, self._at = [], []
+            edges = edge.done or 1
+        else:
+            edges = edge.done - self.edge.done
         self.edge = edge
-        if not self._done or edge.done > self._done[-1]:
-            self._done.append(edge.done)
+        if edges:
+            self._done.append(self._weight(edge, edges) + (self._done[-1] if self._done else 0.0))
             self._at.append(now)
+
+    def _weight(self, edge: Edge, edges: int) -> float:
+        path = made_path(edge.title)
+        if path in self._coming:
+            weight = self._coming.pop(path)
+            self._rest -= weight
+            return weight
+        return self._weigh(path) * edges
+
+    @property
+    def weighed(self) -> bool:
+        """Tell whether it is known what is to be made, so that a share says more than the number of edges."""
+        return bool(self._coming)
+
+    @property
+    def share(self) -> float:
+        """Return which share of the work is done, from 0 to 1."""
+        return self._done[-1] / (self._done[-1] + self._weight_left(self.edge)) if self.edge else 0.0
+
+    def _weight_left(self, edge: Edge) -> float:
+        # not all that could be made is made: an edge left weighs what those do on average
+        if self._coming:
+            return (edge.total - edge.done) * self._rest / len(self._coming)
+        return (edge.total - edge.done) * self._done[-1] / max(1, edge.done)
 
     def seconds_left(self, now: float) -> float | None:
         """Return the seconds that the rest may take; None while nothing can be said."""
-        if self.edge is None or self._done[-1] - self._done[0] < _FEWEST:
+        if self.edge is None or len(self._done) <= _FEWEST:
             return None
-        if self._done[-1] * _EARLIEST < self.edge.total:
+        if self.share < (_EARLIEST_WEIGHED if self._coming else _EARLIEST):
             return None
-        middle = (self._done[0] + self._done[-1]) // 2
+        middle = (self._done[0] + self._done[-1]) / 2
         since = bisect_right(self._done, middle) - 1
-        edges = self._done[-1] - self._done[since]
-        seconds = self._at[-1] - self._at[since]
-        rest = (self.edge.total - self._done[-1]) * seconds / edges
-        return max(0.0, rest - (now - self._at[-1]))
+        pace = (self._at[-1] - self._at[since]) / (self._done[-1] - self._done[since])
+        return max(0.0, self._weight_left(self.edge) * pace - (now - self._at[-1]))
 
 
 def read_dependencies(log: Path) -> dict[str, list[str]]:

@@ -46,16 +46,15 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     if not own:
         own = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
     host = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if not run.capabilities])
-    if host is None:
-        return None
-    if any(run.package != release.package for run in host.runs):
+    if host and any(run.package != release.package for run in host.runs):
         host = replace(host, spread=facts.assumed.spread.other)
     if not images:
         return host
     device = _weighted_mean(facts, facts.assumed, release, jobs, [run for run in own if run.capabilities])
     if device is None:
         return None
-    return CompileWork(host.seconds + images * device.seconds, facts.assumed.spread.cuda, device.runs)
+    seconds = images * device.seconds + (host.seconds if host else 0.0)  # of extensions hardly anything is for the host
+    return CompileWork(seconds, facts.assumed.spread.cuda, device.runs)
 
 
 def _are_similar(facts: Facts, one: str, other: str) -> bool:

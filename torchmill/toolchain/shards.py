@@ -22,7 +22,6 @@ from torchmill.core import files
 from torchmill.core.errors import ConfigError
 from torchmill.core.files import load_object, read_table_beside
 from torchmill.core.paths import CHECKOUT
-from torchmill.core.stat_cache import digest_data
 
 ORDER_VARIABLE = "TORCHMILL_SHARD"  # the variable that names the file with what the program shall do
 RECORDS = "shards"  # folder of the records, in a folder of parts
@@ -187,9 +186,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     argv = [program, *ninja.options, "-k", "0", *mine]  # one that fails keeps no other from being made
     done = subprocess.run(argv, check=False, cwd=ninja.folder).returncode if mine else 0
     failed = [name for name in mine if not (ninja.folder / name).exists()]
-    portable = {os.path.relpath(ninja.folder / name, ninja.folder): each for name, each in seconds.items()}
-    cut = digest_data([portable, shard.count])
-    record = {"format": 1, "shard": str(shard), "cut": cut, "compiles": len(names), "made": len(mine) - len(failed)}
+    record = {"format": 1, "shard": str(shard), "compiles": len(names), "made": len(mine) - len(failed)}
     about = {name: order[name] for name in ("session", "tree")}
     files.write_atomically(
         shard.record(Path(order["parts"])), json.dumps(record | about | {"failed": failed}, indent=1)

@@ -91,10 +91,7 @@ def _write_whole(write: Callable[[Recording, Path], None], recording: Recording,
 
 
 def draw_build(_: Facts, layout: Layout, build: str | None = None, out: str = "") -> str:
-    """Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words.
-
-    For example: invoke report torch-2.9.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl --out reports/
-    """
+    """Draw what a build did with memory and time: a page, a picture, a trace for Perfetto, and words."""
     path, notes = find_timeline(build or "", layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))

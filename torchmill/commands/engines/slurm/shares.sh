@@ -9,7 +9,7 @@ export TORCHMILL_HOME=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/torchmill-$SLURM_ARRAY_JO
 export NOX_ENVDIR=$TORCHMILL_HOME/environments
 mkdir -p "$TORCHMILL_HOME/.torchmill"
 ln -sfn @sources@ "$TORCHMILL_HOME/.torchmill/sources"
-trap 'rm -rf "$TORCHMILL_HOME"' EXIT
+trap 'rm -rf "$TORCHMILL_HOME" || { sleep 5; rm -rf "$TORCHMILL_HOME"; }' EXIT # what is being ended may still write
 cd @checkout@
 @nox@ -s @cell@ -- --shard auto --parts @folder@/parts @options@ & # bash hears of Slurm's signal only while it waits
 build=$!
