@@ -196,6 +196,11 @@ def shipped() -> Facts:
     return facts_reader.read_facts(ROOT / "build_configs")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("long"):
+        item.add_marker("slow")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let `pytest --update-golden` rewrite the files in tests/golden."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")

@@ -197,7 +197,7 @@ def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(begun: BuildContext, t
         assert ("/ccache" in Path(found["PYTORCH_NVCC"]).read_text()) is cached
 
 
-slow = pytest.mark.slow
+long = pytest.mark.long
 
 WHEEL, VISION, SHARED = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu", "wheel-cpu"
 SORT = "src/sort.cpp"
@@ -311,7 +311,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) 
     return made
 
 
-@slow
+@long
 def test_every_compile_and_link_passed_the_gate(build: Build) -> None:
     """The base is built by CMake and ninja, the dependent one by setuptools."""
     for session in (WHEEL, VISION):
@@ -328,7 +328,7 @@ def test_every_compile_and_link_passed_the_gate(build: Build) -> None:
     assert [one.family for one in build.ran(VISION)] == ["c++", "link"]
 
 
-@slow
+@long
 def test_the_manifest_tells_what_the_guard_saw(build: Build) -> None:
     record = build.manifest("tinytorch")
     guard = record["guard"]
@@ -341,14 +341,14 @@ def test_the_manifest_tells_what_the_guard_saw(build: Build) -> None:
     assert "peak_memory" not in record
 
 
-@slow
+@long
 def test_other_jobs_and_memory_change_nothing_that_is_built(build: Build) -> None:
     done = build.sample.nox("-s", WHEEL, "--", "--jobs", "1", "--memory", "3 GiB")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "is up to date" in done.stderr
 
 
-@slow
+@long
 @pytest.mark.skipif(not shutil.which("ccache"), reason="ccache is not installed")
 def test_what_the_cache_has_passes_no_gate(build: Build) -> None:
     build.forget()
@@ -357,7 +357,7 @@ def test_what_the_cache_has_passes_no_gate(build: Build) -> None:
     assert {one.family for one in build.ran(WHEEL)} == {"link"}
 
 
-@slow
+@long
 def test_nothing_outlives_a_killed_nox(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
@@ -369,7 +369,7 @@ def test_nothing_outlives_a_killed_nox(build: Build) -> None:
         until(lambda: not Path(folder).exists())
 
 
-@slow
+@long
 def test_nothing_outlives_ctrl_c(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
@@ -382,7 +382,7 @@ def test_nothing_outlives_ctrl_c(build: Build) -> None:
     assert not Path(folder).exists()
 
 
-@slow
+@long
 def test_a_build_whose_guard_is_killed_ends_well(build: Build) -> None:
     with build.begun() as nox:
         guard_of(nox).kill()
@@ -394,7 +394,7 @@ def test_a_build_whose_guard_is_killed_ends_well(build: Build) -> None:
     assert build.manifest("tinytorch")["checks"]
 
 
-@slow
+@long
 def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(build: Build) -> None:
     build.forget_sort()
     build.kill.touch()
@@ -407,7 +407,7 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
     assert [one.outcome for one in build.ran(WHEEL) if SORT in one.key] == ["killed", "done"]
 
 
-@slow
+@long
 @pytest.mark.skipif(not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here")
 def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
     shutil.copy(ROOT / "build_configs/causes.toml", build.sample.configs)
@@ -434,7 +434,7 @@ def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
     assert compose_statement(record)["predicate"]["buildDefinition"]["internalParameters"]["network"] == "none"
 
 
-@slow
+@long
 def test_what_a_broken_run_copied_half_is_copied_again(build: Build) -> None:
     """Setuptools takes a copy for right that is newer than its original."""
     build.forget_wheels()
@@ -448,7 +448,7 @@ def test_what_a_broken_run_copied_half_is_copied_again(build: Build) -> None:
     assert not (build.tree / "unfinished").exists()
 
 
-@slow
+@long
 def test_what_fits_not_even_alone_is_the_error_of_the_build(build: Build) -> None:
     build.forget_sort()
     doom = build.sample.folder / "doom"

@@ -107,7 +107,7 @@ def said_until(running: subprocess.Popen[str], text: str) -> None:
     pytest.fail("".join(lines))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_at_the_same_time_and_one_of_them_stopped(pair: Pair) -> None:
     """The second waits for the first, goes on where that was stopped, and leaves it little to do."""
     first, second = (f"wheel-{python}-cpu" for python in (pair.first, pair.second))

@@ -283,7 +283,7 @@ def better(checkout: Path, room: str) -> None:
         file.write("# better\n")
 
 
-@slow
+@pytest.mark.long
 def test_changed_code_of_a_stage_is_seen(built: Sample) -> None:
     """A checkout of the suite in which somebody works on how wheels are packed, and how they are verified."""
     checkout = built.folder / "checkout"

@@ -62,7 +62,6 @@ def until_third_try(tried: Path, search: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_search_survives_a_kill_and_finds_the_commit(
     tmp_path: Path, history: SearchedUpstream, env: dict[str, str], killed_at_the_end: list[subprocess.Popen[str]]
@@ -101,7 +100,6 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
     assert not list((home / ".torchmill" / "bisect").glob("home"))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "said"),

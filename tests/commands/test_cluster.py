@@ -37,6 +37,7 @@ def test_the_commands_are_printed_and_the_scripts_are_sound(sample: Sample) -> N
         assert "@" not in text.replace("B:TERM@120", "")
 
 
+@pytest.mark.long
 def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path: Path) -> None:
     """Both shares, each as a task of an array, then the job that depends on them; sbatch is a stand-in."""
     sbatch = tmp_path / "sbatch"

@@ -226,7 +226,6 @@ def sample(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path)
     return fetched(tmp_path_factory.mktemp("engines"), upstream, envs)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_the_jobs_of_kubernetes_make_the_wheel(sample: Sample, upstream: Path, tmp_path: Path) -> None:
     """Two shares and the wheel, each in a home of its own, with the variable of the engine and a shared folder."""

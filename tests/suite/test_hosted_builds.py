@@ -32,7 +32,6 @@ def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path)
     return HostedRunner(tmp_path_factory.mktemp("github"), env)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels(github: HostedRunner) -> None:
     meetings: dict[str, Any] = {"first/share/build 2/3": None, "first/build/build": {"until": "1s"}}
@@ -57,7 +56,6 @@ def test_shares_of_which_one_dies_and_a_job_whose_time_is_up_end_with_the_wheels
     assert (pages / "tinytorch" / "index.html").is_file()
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_where_no_job_goes_on_a_build_whose_time_is_up_has_failed(github: HostedRunner) -> None:
     before = len(github.machines)

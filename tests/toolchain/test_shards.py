@@ -138,7 +138,7 @@ def forget(sample: Sample) -> Sample:
     return sample
 
 
-@slow
+@pytest.mark.long
 def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Path) -> None:
     """All three, with no record, one missing, one damaged, none."""
     parts = tmp_path / "parts"
@@ -167,7 +167,7 @@ def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Pa
     assert digest(machines) == alone
 
 
-@slow
+@pytest.mark.long
 def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Sample, tmp_path: Path) -> None:
     """As a task that starts again on the same machine."""
     shard, parts = ("-s", SESSION, "--", "--shard=1/2", f"--parts={tmp_path}"), f"--parts={tmp_path}"
@@ -177,7 +177,7 @@ def test_a_configured_tree_is_shared_too_and_finished_where_it_is(machines: Samp
     assert "is up to date" in said(machines.nox(*shard)), "the wheel is here"
 
 
-@slow
+@pytest.mark.long
 def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(machines: Sample, tmp_path: Path) -> None:
     compiler = tmp_path / "c++"
     compiler.write_text(

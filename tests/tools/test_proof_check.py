@@ -67,7 +67,7 @@ def run_tests(
     return {test.rpartition("::")[2]: one for test, one in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_hangs_dies_or_takes_all_memory_is_ended_by_name_and_the_rest_runs(tmp_path: Path) -> None:
     found = run_tests(tmp_path / "ours", UPSTREAM, seconds=15.0)
     assert found["test_good"] == Outcome("passed")
@@ -153,7 +153,7 @@ def sample(tmp_path: Path, upstream: Path, envs: Path, cache: Path) -> Sample:
     return fetched(tmp_path, upstream, envs, cache)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wrong_kernel_and_a_switch_that_is_off_are_caught_by_name(sample: Sample) -> None:
     """Through the real nox: the right wheel stands for the published one."""
     assert sample.nox("-s", f"wheel-{THIS}-cpu").returncode == 0
