@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fnmatch import translate
 from functools import cache
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ _TROUBLE_WORDS = (
     "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
     "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
     "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
+    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ", "version.cuda",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
@@ -73,8 +74,10 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """Return 0 where the cause is known, 8 where only the failure is, 1 where there is none."""
-        return 0 if self.match else BuildError.exit_code if self.failure else TorchmillError.exit_code
+        """Return 0 where the cause is known, 8 where only the failure is, or a report of it, 1 where there is none."""
+        if self.match and self.match.cause.precedence != "report":
+            return 0
+        return BuildError.exit_code if self.failure or self.match else TorchmillError.exit_code
 
 
 def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str | None = None) -> Diagnosis:
@@ -113,11 +116,48 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
         for pattern, words in _WORDINGS.items():
             said = re.sub(pattern, words, said)
         for cause, patterns in wanted:
-            if any(pattern.search(said) for pattern in patterns):
-                found = cause, line
+            if told := _told_cause(cause, patterns, said):
+                found = told, line
                 wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
                 break
     return found
+
+
+def _told_cause(cause: FailureCause, patterns: Iterable[re.Pattern[str]], said: str) -> FailureCause | None:
+    """Return the cause with what is known of the name in the line; None where the line does not tell it."""
+    for match in filter(None, (pattern.search(said) for pattern in patterns)):
+        if "name" not in match.re.groupindex:
+            return cause
+        name = _unmangle(match["name"])
+        answer = _answer(cause.known, name)
+        if answer is not None:
+            words = (text.replace("{name}", name).replace("{answer}", answer) for text in (cause.cause, cause.cure))
+            return replace(cause, **dict(zip(("cause", "cure"), words, strict=True)))
+    return None
+
+
+@cache
+def _answer(known: str, name: str) -> str | None:
+    """Return what lines such as "zlib1g-dev: zlib.h zconf.h" know of a name, of which they may have patterns."""
+    if not known:
+        return ""
+    return next((answer for names, answer in _answers(known) if names.fullmatch(name)), None)
+
+
+@cache
+def _answers(known: str) -> list[tuple[re.Pattern[str], str]]:
+    lines = (line.rpartition(": ") for line in known.splitlines() if line)
+    return [(re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines]
+
+
+def _unmangle(name: str) -> str:
+    """Return the scopes and the name in a C++ name as linkers know it ("c10::Error"), or the name itself."""
+    parts, rest = [], re.sub(r"_Z(?:T[VIS]|GV)?N?[rVKRO]*", "", name, count=1)
+    while name.startswith("_Z") and (length := re.match(r"\d+", rest)):
+        end = length.end() + int(length[0])
+        parts.append(rest[length.end() : end])
+        rest = rest[end:]
+    return "::".join(parts) or name
 
 
 def _rank(cause: FailureCause) -> int:
