@@ -20,7 +20,8 @@ _TROUBLE_WORDS = (
     "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
     "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
     "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ", "version.cuda",
+    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
+    "version.cuda", "pip-install-",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
