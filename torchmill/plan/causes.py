@@ -20,12 +20,14 @@ _TROUBLE_WORDS = (
     "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
     "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
     "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
+    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "不", "assert ",
     "version.cuda", "pip-install-",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
-_QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
+_QUOTES = str.maketrans(
+    dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'") | {"：": ": "}
+)
 _WORDINGS = {
     r"对'(.+?)'未定义的引用|^\s*\"_?(.+)\", referenced from:": r"undefined reference to '\1\2'",
     r"(?:undefined symbol:|LNK20\d\d: (?:symbole externe non r\S+|\S*nicht aufgel\S+ externes Symbol)"
@@ -33,6 +35,8 @@ _WORDINGS = {
     r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
     r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
     r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
+    "错误|Fehler": "error",
+    "引用不是一个树": "reference is not a tree",
     "没有那个文件或目录|no such file or directory"
     "|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
     r"(?:fatal error: '(?=\S+ file not)|fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")"
