@@ -25,9 +25,7 @@ _TROUBLE_WORDS = (
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
-_QUOTES = str.maketrans(
-    dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'") | {"：": ": "}
-)
+_QUOTES = str.maketrans(dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'"))
 _WORDINGS = {
     r"对'(.+?)'未定义的引用|^\s*\"_?(.+)\", referenced from:": r"undefined reference to '\1\2'",
     r"(?:undefined symbol:|LNK20\d\d: (?:symbole externe non r\S+|\S*nicht aufgel\S+ externes Symbol)"
@@ -35,6 +33,7 @@ _WORDINGS = {
     r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
     r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
     r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
+    "：": ": ",
     "错误|Fehler": "error",
     "引用不是一个树": "reference is not a tree",
     "没有那个文件或目录|no such file or directory"
@@ -134,24 +133,16 @@ def _told_cause(cause: FailureCause, patterns: Iterable[re.Pattern[str]], said: 
         if "name" not in match.re.groupindex:
             return cause
         name = _unmangle(match["name"])
-        answer = _answer(cause.known, name)
-        if answer is not None:
-            words = (text.replace("{name}", name).replace("{answer}", answer) for text in (cause.cause, cause.cure))
-            return replace(cause, **dict(zip(("cause", "cure"), words, strict=True)))
+        known = [answer for names, answer in _answers(cause.known) if names.fullmatch(name)]
+        if known or not cause.known:
+            told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
+            return replace(cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()})
     return None
 
 
 @cache
-def _answer(known: str, name: str) -> str | None:
-    """Return what lines such as "zlib1g-dev: zlib.h zconf.h" know of a name, of which they may have patterns."""
-    if not known:
-        return ""
-    return next((answer for names, answer in _answers(known) if names.fullmatch(name)), None)
-
-
-@cache
 def _answers(known: str) -> list[tuple[re.Pattern[str], str]]:
-    lines = (line.rpartition(": ") for line in known.splitlines() if line)
+    lines = (line.rpartition(": ") for line in known.splitlines())  # "zlib1g-dev: zlib.h zconf.h"
     return [(re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines]
 
 
