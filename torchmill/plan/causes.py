@@ -33,7 +33,7 @@ _WORDINGS = {
     r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
     r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
     r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
-    "：": ": ",
+    "\N{FULLWIDTH COLON}": ": ",
     "错误|Fehler": "error",
     "引用不是一个树": "reference is not a tree",
     "没有那个文件或目录|no such file or directory"
