@@ -111,6 +111,7 @@ FILES = {
     "units.toml": UNIT,
     "indexes.toml": WHEELS,
     "causes.toml": CAUSE,
+    "known_names.toml": '[names]\nsymbols = "library: a"\n',
 }
 
 
@@ -152,6 +153,7 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     assert facts.conda.names == {"a": CondaName("b", "same")}
     assert facts.linking is not None
     assert facts.linking.limit == 2**31
+    assert [cause.known for cause in facts.causes] == ["library: a"]
     assert facts.images.bases[0].reference == "docker.io/library/debian:bookworm-slim"
 
 
