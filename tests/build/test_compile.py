@@ -410,7 +410,8 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
 @long
 @pytest.mark.skipif(not choose_sandbox(False, CompilerCache(), {}).prefix, reason="no namespaces here")
 def test_a_build_has_no_network_until_it_is_asked_for(build: Build) -> None:
-    shutil.copy(ROOT / "build_configs/causes.toml", build.sample.configs)
+    for name in ("causes.toml", "known_names.toml"):
+        shutil.copy(ROOT / "build_configs" / name, build.sample.configs)
     build.forget_sort()
     port = build.sample.folder / "port"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -89,6 +89,16 @@ variants = "cpu"
 arches = []
 source = "test"
 """
+CAUSE = """
+[[cause]]
+name = "library-unlinked"
+patterns = ["undefined reference to '(?P<name>[^']+)'"]
+cause = "test"
+cure = "{answer}"
+source = "test"
+examples = ["undefined reference to 'a'"]
+known = "symbols"
+"""
 # What is written into a small set of facts, mistake by mistake: files that it lacks at first.
 FILES = {
     "packages/tiny-scatter.toml": ONE,
@@ -100,6 +110,8 @@ FILES = {
     "toolkit_parts.toml": PART,
     "units.toml": UNIT,
     "indexes.toml": WHEELS,
+    "causes.toml": CAUSE,
+    "known_names.toml": '[names]\nsymbols = "library: a"\n',
 }
 
 
@@ -141,6 +153,7 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     assert facts.conda.names == {"a": CondaName("b", "same")}
     assert facts.linking is not None
     assert facts.linking.limit == 2**31
+    assert [cause.known for cause in facts.causes] == ["library: a"]
     assert facts.images.bases[0].reference == "docker.io/library/debian:bookworm-slim"
 
 
@@ -346,6 +359,12 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
         ("units.toml", '"2 GiB"', '"much"', "'peak': 'much' is not a quantity of bytes"),
         ("units.toml", '"base"', '"bass"', "'a/*.cpp': unknown package 'bass'; packages/ has addon, base"),
         ("indexes.toml", "source", "sorce", "indexes.toml: wheels 1: key 'source' is missing"),
+        (
+            "causes.toml",
+            'known = "symbols"',
+            'known = "headers"',
+            "library-unlinked: 'known' is 'headers', expected a table of known_names.toml",
+        ),
     ],
 )
 def test_each_mistake_is_reported_with_its_place(configs: Path, file: str, old: str, new: str, message: str) -> None:

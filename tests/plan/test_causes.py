@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -184,11 +185,40 @@ def test_a_known_release_rules_causes_out() -> None:
 
 
 def test_an_unknown_failure_is_said_to_be_unknown() -> None:
-    found = causes.diagnose(CATALOGUE, ["fine", "a.cpp:7:3: error: expected ';'"])
+    found = causes.diagnose(CATALOGUE, ["fine", "ERROR: frobnicated"])
     assert (found.match, found.exit_code) == (None, 8)
     text = causes.diagnosis_as_text(found, "x.log")
-    assert text.startswith("x.log:2: a.cpp:7: expected ';'\n")
+    assert text.startswith("x.log:2: ERROR: frobnicated\n")
     assert "has no entry" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a.c:1:10: fatal error: zmq.h: No such file or directory", "libzmq3-dev"),
+        ("/usr/bin/ld: cannot find -lzmq", "libzmq3-dev"),
+        ("ImportError: a.so: undefined symbol: _ZN5boost6python6detail11init_moduleEv", "-lboost_python"),
+        ("CMake Error: Could NOT find ZLIB (missing: ZLIB_LIBRARY ZLIB_INCLUDE_DIR)", "zlib1g-dev"),
+        ("a.cpp:3:9: error: 'frobnicate' is not a member of 'zmq'", "`zmq`"),
+    ],
+)
+def test_what_is_known_of_a_name_in_the_log_is_told(line: str, said: str) -> None:
+    found = causes.diagnose(CATALOGUE, [line]).match
+    assert found is not None
+    assert said in found.cause.cause + found.cause.cure
+
+
+@each_cause
+def test_nothing_is_left_to_fill_in(cause: FailureCause) -> None:
+    for example in cause.examples:
+        found = causes.diagnose(CATALOGUE, [example]).match
+        assert found is not None
+        assert re.findall(r"{(?:name|answer)}", found.cause.cause + found.cause.cure) == []
+
+
+def test_a_mere_report_does_not_count_as_a_known_cause() -> None:
+    report = causes.diagnose(CATALOGUE, BY_NAME["only-a-report"].examples[:1])
+    assert (report.match is None, report.exit_code) == (False, 8)
 
 
 def test_a_log_without_a_failure_says_so() -> None:

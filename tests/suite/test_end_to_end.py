@@ -144,7 +144,8 @@ def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) ->
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))
-    shutil.copy(ROOT / "build_configs" / "causes.toml", sample.configs)
+    for name in ("causes.toml", "known_names.toml"):
+        shutil.copy(ROOT / "build_configs" / name, sample.configs)
     done = sample.nox("-s", f"wheel-{THIS}-cpu")
     said = done.stdout + done.stderr
     assert done.returncode == 1

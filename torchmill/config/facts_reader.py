@@ -31,11 +31,14 @@ def _named(file: TomlTable, kind: type[T]) -> Iterator[T]:
         yield file.table(name).read(kind, name=name)
 
 
-def _causes(file: TomlTable) -> Iterator[model.FailureCause]:
-    """Yield the catalogue of failures, in its order."""
+def _causes(file: TomlTable, names: Mapping[str, str]) -> Iterator[model.FailureCause]:
+    """Yield the catalogue of failures, in its order; `names` are the tables that `known` may name."""
     for table in file.tables("cause"):
         table.where = f"{file.where}: {table.data.get('name')}"
-        yield table.read(model.FailureCause)
+        cause = table.read(model.FailureCause)
+        if cause.known not in {"", *names}:
+            table.problem(f"'known' is '{cause.known}', expected a table of known_names.toml: {', '.join(names)}")
+        yield replace(cause, known=names.get(cause.known, ""))
 
 
 def _conda_names(file: TomlTable) -> dict[str, CondaName]:
@@ -135,7 +138,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         capabilities=tuple(sorted(_named(gpus, model.Capability), key=lambda one: version_key(one.name))),
         arch_names=arch_names.read_each("name", model.ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
-        causes=tuple(_causes(file("causes"))),
+        causes=tuple(_causes(file("causes"), file("known_names").mapping("names"))),
         assumed=runs.table("assumed").read(facts_model.CostAssumptions) if runs.data else None,
         runs=runs.read_each("run", facts_model.MeasuredRun),
         peaks=runs.read_each("peak", facts_model.CompilePeak),

@@ -248,6 +248,7 @@ class FailureCause:
     examples: tuple[str, ...]  # lines that it must be told by
     release: SpecifierSet | None = None  # torch releases that it happens to; None: all
     precedence: Precedence = "specific"
+    known: str = ""  # lines "answer: NAME …" for the (?P<name>…) of patterns: cause and cure have {name} and {answer}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fnmatch import translate
 from functools import cache
 from typing import Any, get_args
 
@@ -19,7 +20,8 @@ _TROUBLE_WORDS = (
     "issing", "quota", "137", "Did you", "agree", "nterrupt", "cancel", "ncompatible", "nvalid", "TIME", "too ",
     "emporarily", "bad_alloc", "caught", "0xC0000", "removed", "LNK", "lost ", "shutdown", "but ", "unresolved",
     "eferenced", "reprocessed", "egmentation", "Abort", "Bus ", "arch_list", "greater", "less than", "multiple",
-    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "assert ",
+    "f range", "<<<<", ">>>>", "duplicate", "unsafe", "before", "conflict", "already", "没有", "未", "不", "assert ",
+    "version.cuda", "pip-install-", "cuda_dir",
 )  # fmt: skip
 # Patterns know the words of GNU's tools in English alone: what other linkers, loaders, compilers and languages say is
 # put into them first, and all quotes are made one.
@@ -31,6 +33,9 @@ _WORDINGS = {
     r"(?:__imp_|__declspec\(dllimport\) |_(?=_Z))?|undefined reference to (?=[^'s])": "undefined reference to '",
     r"(?:library not found for|unable to find library) -l|\bld\S*: library '(\S+)' not found"
     r"|LNK1(?:104|181): .*?'(?:.*[\\/])?([\w.+-]+)\.lib'": r"cannot find -l\1\2",
+    "\N{FULLWIDTH COLON}": ": ",
+    "错误|Fehler": "error",
+    "引用不是一个树": "reference is not a tree",
     "没有那个文件或目录|no such file or directory"
     "|(?:Datei oder Verz|Aucun fichier ou doss)[a-z ]+": "No such file or directory",
     r"(?:fatal error: '(?=\S+ file not)|fatal error C1083: [^']*'|error: (?:cannot|could not) open source file \")"
@@ -73,8 +78,10 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """Return 0 where the cause is known, 8 where only the failure is, 1 where there is none."""
-        return 0 if self.match else BuildError.exit_code if self.failure else TorchmillError.exit_code
+        """Return 0 where the cause is known, 8 where only the failure is, or a report of it, 1 where there is none."""
+        if self.match and self.match.cause.precedence != "report":
+            return 0
+        return BuildError.exit_code if self.failure or self.match else TorchmillError.exit_code
 
 
 def diagnose(catalogue: Sequence[FailureCause], log: Iterable[str], release: str | None = None) -> Diagnosis:
@@ -113,11 +120,40 @@ def _earliest(wanted: CausePatterns, lines: Iterable[LogLine]) -> tuple[FailureC
         for pattern, words in _WORDINGS.items():
             said = re.sub(pattern, words, said)
         for cause, patterns in wanted:
-            if any(pattern.search(said) for pattern in patterns):
-                found = cause, line
+            if told := _told_cause(cause, patterns, said):
+                found = told, line
                 wanted = [one for one in wanted if _rank(one[0]) < _rank(cause)]
                 break
     return found
+
+
+def _told_cause(cause: FailureCause, patterns: Iterable[re.Pattern[str]], said: str) -> FailureCause | None:
+    """Return the cause with what is known of the name in the line; None where the line does not tell it."""
+    for match in filter(None, (pattern.search(said) for pattern in patterns)):
+        if "name" not in match.re.groupindex:
+            return cause
+        name = _unmangle(match["name"])
+        known = [answer for names, answer in _answers(cause.known) if names.fullmatch(name)]
+        if known or not cause.known:
+            told = {key: getattr(cause, key).replace("{name}", name) for key in ("cause", "cure")}
+            return replace(cause, **{key: text.replace("{answer}", "".join(known[:1])) for key, text in told.items()})
+    return None
+
+
+@cache
+def _answers(known: str) -> list[tuple[re.Pattern[str], str]]:
+    lines = (line.rpartition(": ") for line in known.splitlines())  # "zlib1g-dev: zlib.h zconf.h"
+    return [(re.compile("|".join(map(translate, names.split()))), answer) for answer, _, names in lines]
+
+
+def _unmangle(name: str) -> str:
+    """Return the scopes and the name in a C++ name as linkers know it ("c10::Error"), or the name itself."""
+    parts, rest = [], re.sub(r"_Z(?:T[VIS]|GV)?N?[rVKRO]*", "", name, count=1)
+    while name.startswith("_Z") and (length := re.match(r"\d+", rest)):
+        end = length.end() + int(length[0])
+        parts.append(rest[length.end() : end])
+        rest = rest[end:]
+    return "::".join(parts) or name
 
 
 def _rank(cause: FailureCause) -> int:
