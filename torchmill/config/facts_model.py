@@ -13,6 +13,7 @@ from torchmill.core.units import Bytes
 Scope = Literal["compile", "job"]
 Bounds = Literal["same", "major", "minor", "none"]
 SystemManager = Literal["apt", "dnf", "yum"]
+ArchiveKind = Literal["toolkit", "cudnn", "nccl", "python"]
 ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
 ToolkitKind = Literal["toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"]
 
@@ -166,12 +167,18 @@ class BaseImage:
     manager: SystemManager
     glibc: str | None = None
     pythons: Pythons = ()  # that it has, or that its package manager can bring
+    compiled: Pythons = ()  # that it can compile from the sources of an archive
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
-    gcc: str | None = None  # the major version of the compiler that it uses
+    gcc: str | None = None  # the version of the compiler that it uses, at least the major one
     compilers: tuple[str, ...] = ()  # further major versions of gcc that its package manager can bring
     compiler: CompilerTemplate = ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
     source: str = ""  # where the digest was read
+
+    @property
+    def every_gcc(self) -> tuple[str, ...]:
+        """Return the versions of gcc that it can have, its own first."""
+        return (*((self.gcc,) if self.gcc else ()), *self.compilers)
 
     @property
     def reference(self) -> str:
@@ -197,8 +204,27 @@ class Companion:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """A file of its maker that a builder image downloads."""
+
+    kind: ArchiveKind
+    version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
+    arches: tuple[str, ...]
+    url: str
+    cuda: str = ""  # the toolkit, or the major version of those, that it is for
+    sha256: str = ""  # "": nobody states it, and `checksums` is compared
+    checksums: str = ""  # address of a list of MD5 sums that the maker publishes
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return its file name."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Everything in images.toml."""
+    """Everything in images.toml and archives.toml."""
 
     bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
     tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
@@ -206,6 +232,9 @@ class ImageFacts:
     uv_pythons: Pythons = ()  # that it can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
+    unpacking: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that unpack an archive
+    compiling: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages that compile a Python
+    archives: tuple[Archive, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

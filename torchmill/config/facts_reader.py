@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.facts_model import (
+    Archive,
     BaseImage,
     CompilePeak,
     CondaFacts,
@@ -20,7 +21,6 @@ from torchmill.config.facts_model import (
     ImageFacts,
     LinkFacts,
     MeasuredRun,
-    SystemManager,
     ToolkitPart,
     ToolkitSource,
 )
@@ -79,21 +79,20 @@ def _conda_names(file: TomlTable) -> dict[str, CondaName]:
     return found
 
 
-def _images(file: TomlTable) -> ImageFacts:
+def _images(file: TomlTable, archives: TomlTable) -> ImageFacts:
     """Return what is known of container images; without the file nothing is."""
     if not file.data:
         return ImageFacts()
-    tools, uv = file.table("tools"), file.table("uv")
+    uv = file.table("uv")
     found = file.read(
         ImageFacts,
         bases=tuple(_base_image(table) for table in file.tables("base")),
-        tools={manager: tools.texts(manager) for manager in get_args(SystemManager)},
+        archives=archives.read_each("archive", Archive),
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
     uv.text("source")
-    for table in (tools, uv):
-        table.check_unknown_keys()
+    uv.check_unknown_keys()
     return found
 
 
@@ -173,7 +172,7 @@ def read_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         elsewhere=file("indexes").read_each("wheels", OfferedWheels),
         official=file("official").read_each("part", OfficialPart),
         kept_libraries=file("kept_libraries").texts("names", ()),
-        images=_images(file("images")),
+        images=_images(file("images"), file("archives")),
         conda=conda.read(CondaFacts, names=_conda_names(conda)) if conda.data else None,
     )
     for table in opened:

@@ -11,12 +11,14 @@ from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import is_within, paired_release
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
+from torchmill.deliver.image.archives import python_source, toolkit_archives
 from torchmill.deliver.image.dockerfile import (
     OLDEST_SUITE_PYTHON,
     ImageRecipe,
     digest_notes,
     plan_pythons,
     system_packages_of_image,
+    uv_image,
 )
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
@@ -35,7 +37,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """
     images, like = facts.images, _like(facts, request)
     base = image.user_image(images, request.base, like) if request.base else like
-    toolkit = _toolkit(facts, request)
+    toolkit = _toolkit(facts, request, base)
+    unpacked = () if base.toolkit or toolkit or not base.distribution else toolkit_archives(facts, request)
     found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
     expected = () if base.distribution else missing  # a base of the user's own may have any
@@ -54,6 +57,10 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         base=base,
         like=like,
         toolkit=toolkit,
+        unpacked=unpacked,
+        unpacking=images.unpacking.get(base.manager, ()),
+        sources=[python_source(images, one) for one in found.compiled],
+        uv_image=uv_image(images, request.arch, base) if found.brought else None,
         programs=[*nvcc, *(f"python{one}" for one in expected)],
         packages=system_packages_of_image(facts, request, base, found),
         pythons=found,
@@ -63,6 +70,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         home=HOME,
     )
     notes = digest_notes(toolkit, base)
+    if unpacked and "cudnn" not in {one.kind for one in unpacked}:
+        notes += (f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that {request.release} takes",)
     notes += (f"Python {', '.join(left)} is left out: it is not available",) if left else ()
     return ImageRecipe({"Dockerfile": dockerfile}, {"suite": "suite"}, notes, run=RUN)
 
@@ -76,15 +85,17 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
         release = request.release
         suite, _, _ = facts.packages[release.package].debian.get(release.version, "").partition("/")
         return image.debian_image(images, arch, suite, str(release))
-    role, given = "cuda" if request.toolkit else "system", bool(request.base)
-    return image.base_image(images, role, arch, toolkit=request.toolkit, given=given)
+    if found := image.toolkit_image(images, "cuda", arch, request.toolkit):
+        return found
+    toolkit = facts.toolkit(request.toolkit)
+    return image.system_image(images, arch, toolkit.gcc if toolkit else None, request.pythons)
 
 
-def _toolkit(facts: Facts, request: ImageRequest) -> BaseImage | None:
-    """Return the image whose toolkit is copied; one that is given has it already."""
-    if request.toolkit is None or request.purpose != "distribution" or request.base:
+def _toolkit(facts: Facts, request: ImageRequest, base: BaseImage) -> BaseImage | None:
+    """Return the image whose toolkit is copied, if there is one; a base that only the user knows has it already."""
+    if request.purpose != "distribution" or not base.distribution:
         return None
-    return image.base_image(facts.images, "toolkit", request.arch, toolkit=request.toolkit)
+    return image.toolkit_image(facts.images, "toolkit", request.arch, request.toolkit)
 
 
 def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
@@ -93,7 +104,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     Raises ConfigError where the facts have no base image with that Python on which the suite runs.
     """
     python, images = request.pythons[0], facts.images
-    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
+    like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     found = plan_pythons(facts, base, (python,))
     if found.suite not in base.pythons:
@@ -132,7 +143,7 @@ def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], p
     request's index. Raises ConfigError where the facts have no base image with that Python.
     """
     python, images = request.pythons[0], facts.images
-    like = image.base_image(images, "python", request.arch, python=python, given=bool(request.base))
+    like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     gpus = "--gpus all " if request.toolkit else ""
     names = [one.partition("-")[0] for one in wheels] or [one.partition("==")[0] for one in packages]
