@@ -9,8 +9,11 @@ import pytest
 from torchmill.config import cell_lookup, matrix
 from torchmill.config.matrix import make_case, rule_matches
 from torchmill.config.model import Facts, Host, Options, Plan, Release, Rule
+from torchmill.deliver.conda.package import planned_package
+from torchmill.deliver.products import product_cell
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan, render
+from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.options import parse_options
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -87,6 +90,15 @@ def test_r3_sets_what_the_recipe_sets(shipped: Facts) -> None:
     assert found["CMAKE_PREFIX_PATH"] == "${kit}"
     assert found["PYTORCH_BUILD_NUMBER"] == "1"
     assert (found["USE_STATIC_CUDNN"], found["USE_STATIC_NCCL"]) == ("1", "1")
+
+
+def test_r3_makes_the_conda_package_of_the_recipe(shipped: Facts) -> None:
+    computed, host = made(shipped, "r3-cu110")
+    product, cell = product_cell(shipped, "conda-3.8-cu110", host.arch, computed.release)
+    file = planned_package(shipped, cell, computed, used_cudnn(computed, host))
+    assert (product, file) == ("conda", "conda/linux-64/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda")
+    without = build_plan.compute_plan(shipped, cell, host, parse_options(["--set=USE_CUDNN=0"], "test"))
+    assert used_cudnn(without, host) is None
 
 
 def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:

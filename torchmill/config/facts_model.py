@@ -176,11 +176,6 @@ class BaseImage:
     source: str = ""  # where the digest was read
 
     @property
-    def every_gcc(self) -> tuple[str, ...]:
-        """Return the versions of gcc that it can have, its own first."""
-        return (*((self.gcc,) if self.gcc else ()), *self.compilers)
-
-    @property
     def reference(self) -> str:
         """Return what stands after FROM: the digest without the tag, as not every engine takes both."""
         if self.digest:
@@ -215,11 +210,6 @@ class Archive:
     sha256: str = ""  # "": nobody states it, and `checksums` is compared
     checksums: str = ""  # address of a list of MD5 sums that the maker publishes
     source: str = ""
-
-    @property
-    def name(self) -> str:
-        """Return its file name."""
-        return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

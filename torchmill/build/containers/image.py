@@ -36,22 +36,6 @@ def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseIma
     return (fitting or found[:1])[-1]
 
 
-def debian_image(images: ImageFacts, arch: str, suite: str, release: str) -> BaseImage:
-    """Return the image of the Debian that has the source of a release.
-
-    Raises ConfigError where none has, or the facts have no image of it.
-    """
-    if not suite:
-        raise ConfigError(
-            f"invoke image: no Debian is known to have the source of {release}: take another --purpose",
-            code="release-not-in-debian",
-        )
-    for one in _images(images, "system", arch):
-        if one.tag.startswith(suite):
-            return one
-    raise _no_image("system", arch, f" of Debian's {suite}")
-
-
 def toolkit_image(images: ImageFacts, role: str, arch: str, toolkit: str | None) -> BaseImage | None:
     """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, or None."""
     found = (one for one in images.bases if one.role == role and arch in one.arches)
@@ -59,16 +43,18 @@ def toolkit_image(images: ImageFacts, role: str, arch: str, toolkit: str | None)
 
 
 def system_image(
-    images: ImageFacts, arch: str, gcc: SpecifierSet | None = None, pythons: Sequence[str] = ()
+    images: ImageFacts, arch: str, gcc: SpecifierSet | None = None, pythons: Sequence[str] = (), suite: str = ""
 ) -> BaseImage:
     """Return the image of a distribution with a gcc in bounds: with most of the Pythons, then with such a gcc in use.
 
-    Raises ConfigError where none can have such a gcc.
+    `suite` is how its tag begins, "trixie". Raises ConfigError where the facts have none, or none with such a gcc.
     """
-    found = _images(images, "system", arch)
-    able = [one for one in found if gcc is None or any(is_within(gcc, each) for each in one.every_gcc)]
+    found = [one for one in _images(images, "system", arch) if one.tag.startswith(suite)]
+    able = [one for one in found if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))]
     if not able:
-        raise _no_image("system", arch, f" with gcc {format_bounds(gcc or SpecifierSet())}")
+        raise _no_image(
+            "system", arch, f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
+        )
 
     def rank(one: BaseImage) -> tuple[int, bool]:
         return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(gcc, one.gcc)

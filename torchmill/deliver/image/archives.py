@@ -2,18 +2,13 @@
 
 from packaging.version import Version
 
-from torchmill.config.facts_model import Archive, ImageFacts
+from torchmill.config.facts_model import Archive
 from torchmill.config.matrix import Cell
 from torchmill.config.model import Build, Facts
 from torchmill.core.errors import ConfigError
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan.constraints import CellConstraints
 from torchmill.plan.cuda_libraries import official_version
-
-
-def python_source(images: ImageFacts, python: str) -> Archive:
-    """Return the archive of a Python's sources."""
-    return next(one for one in images.archives if (one.kind, one.version) == ("python", python))
 
 
 def toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...]:
@@ -26,12 +21,9 @@ def toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...]
     found = [one for one in facts.images.archives if request.arch in one.arches]
     toolkit = next((one for one in found if (one.kind, one.cuda) == ("toolkit", request.toolkit)), None)
     if toolkit is None:
-        jetson = facts.toolkit(request.toolkit)
-        board = jetson is not None and jetson.jetson and request.arch == "aarch64"
-        why = "it comes with the JetPack of a Jetson board" if board else "archives.toml has no archive of it"
         raise ConfigError(
-            f"no image with CUDA {request.toolkit} for {request.arch} is known, and {why}: "
-            "give an image that has it with --base",
+            f"no image and no archive of CUDA {request.toolkit} for {request.arch} is known (a Jetson's comes with "
+            "JetPack): give an image that has it with --base",
             code="no-base-image",
         )
     release, package = request.release, facts.packages[request.release.package]

@@ -88,9 +88,8 @@ def system_packages_of_image(
         names += _beside(base, found)
     elif base.manager == "apt":
         names += [f"python{one}-{part}" for one in found.own for part in ("dev", "venv")]
-        names += (
-            ["python3-venv"] if found.suite in found.brought and not uv_image(facts.images, request.arch, base) else []
-        )
+        if found.suite in found.brought and uv_image(facts.images, request.arch, base) is None:
+            names.append("python3-venv")
     return tuple(one for one in dict.fromkeys((*names, *_compiler(facts, request, base))) if one not in base.lacks)
 
 
@@ -112,8 +111,8 @@ def _compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tuple[str
     fitting = [major for major in base.compilers if is_within(toolkit.gcc, major)]
     if not fitting and base.distribution:
         raise ConfigError(
-            f"CUDA {toolkit.version} takes gcc {format_bounds(toolkit.gcc)}, and {base.named} has "
-            f"{', '.join(base.every_gcc)}: take --purpose development, or give an image that has one with --base",
+            f"CUDA {toolkit.version} takes gcc {format_bounds(toolkit.gcc)}, and {base.named} has no such gcc: "
+            "take --purpose development, or give an image that has one with --base",
             code="image-without-compiler",
         )
     return (base.compiler.format(major=max(fitting, key=Version)),) if fitting else ()

@@ -11,7 +11,7 @@ from torchmill.config.facts_model import BaseImage
 from torchmill.config.matrix import is_within, paired_release
 from torchmill.config.model import Facts, Release
 from torchmill.core.errors import ConfigError, DeliveryError
-from torchmill.deliver.image.archives import python_source, toolkit_archives
+from torchmill.deliver.image.archives import toolkit_archives
 from torchmill.deliver.image.dockerfile import (
     OLDEST_SUITE_PYTHON,
     ImageRecipe,
@@ -59,7 +59,7 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         toolkit=toolkit,
         unpacked=unpacked,
         unpacking=images.unpacking.get(base.manager, ()),
-        sources=[python_source(images, one) for one in found.compiled],
+        sources=[one for one in images.archives if one.kind == "python" and one.version in found.compiled],
         uv_image=uv_image(images, request.arch, base) if found.brought else None,
         programs=[*nvcc, *(f"python{one}" for one in expected)],
         packages=system_packages_of_image(facts, request, base, found),
@@ -84,7 +84,12 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     if request.purpose == "debian":
         release = request.release
         suite, _, _ = facts.packages[release.package].debian.get(release.version, "").partition("/")
-        return image.debian_image(images, arch, suite, str(release))
+        if not suite:
+            raise ConfigError(
+                f"invoke image: no Debian is known to have the source of {release}: take another --purpose",
+                code="release-not-in-debian",
+            )
+        return image.system_image(images, arch, suite=suite)
     if found := image.toolkit_image(images, "cuda", arch, request.toolkit):
         return found
     toolkit = facts.toolkit(request.toolkit)
@@ -113,13 +118,8 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
             "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )
-    values = {
-        "request": request,
-        "base": base,
-        "like": like,
-        "packages": system_packages_of_image(facts, request, base, found),
-        "pythons": found,
-    }
+    packages = system_packages_of_image(facts, request, base, found)
+    values = {"request": request, "base": base, "like": like, "packages": packages, "pythons": found}
     texts = {
         "Dockerfile": fill_template(HERE / "devcontainer.Dockerfile.jinja", **values),
         "devcontainer.json": fill_template(HERE / "devcontainer.json.jinja", request=request),
