@@ -87,11 +87,10 @@ def test_a_machine_gets_cuda_by_its_driver_alone(
     records = {}
     for variant, session in product(("cpu", "cu110", "cu111"), ("wheel", "vision")):
         torch = session == "wheel"
-        name = f"torch-1.8.0+{variant}" if torch else f"torchvision-0.9.0+{variant}"
-        wheel = paper_wheels.made(
-            tmp_path, *name.split("-"), "cp38-cp38-linux_x86_64", requires=[] if torch else [f"torch==1.8.0+{variant}"]
-        )
-        told = {"requirements": [], "cudnn": "8.0.5" if variant != "cpu" else None}
+        name, version = ("torch", "1.8.0") if torch else ("torchvision", "0.9.0")
+        requires = [] if torch else [f"torch==1.8.0+{variant}"]
+        wheel = paper_wheels.made(tmp_path, name, f"{version}+{variant}", "cp38-cp38-linux_x86_64", requires=requires)
+        told: dict[str, object] = {"requirements": [], "cudnn": "8.0.5" if variant != "cpu" else None}
         one = composed(shipped, cell(shipped, "v1.8.0", f"{session}-3.8-{variant}", "x86_64"), wheel, told)
         depends = [each for each in one.depends if not each.startswith("python ")]
         index = {"name": one.name, "version": one.version, "build": one.build, "build_number": one.number}

@@ -115,7 +115,8 @@ def test_every_toolkit_has_a_builder_with_all_pythons_of_its_releases(purpose: s
 @pytest.mark.parametrize("stated", ["sha256", "checksums"])
 def test_a_download_is_compared_with_what_is_stated_of_it(stated: str, tmp_path: Path) -> None:
     served, there = tmp_path / "served", tmp_path / "unpacked"
-    served.mkdir(), there.mkdir()
+    served.mkdir()
+    there.mkdir()
     file, sums = served / "cuda.run", served / "md5sum.txt"
     file.write_bytes(b"installer")
     md5 = hashlib.md5(b"installer", usedforsecurity=False).hexdigest()
@@ -286,6 +287,36 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         recipes.image_wheels(OURS, wanted, layout.dist)
 
 
+def test_r4_runs_torch_torchvision_and_their_client(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Wheels without a label are those of the cell that their manifest names."""
+    layout, tag = Layout(tmp_path, tmp_path), "cp35-cp35m-manylinux_2_23_x86_64"
+    for name, version, identifier in (
+        ("torch", "1.1.0", "wheel-3.5-cu90"),
+        ("torchvision", "0.3.0", "vision-3.5-cu90"),
+    ):
+        wheel = paper_wheels.made(layout.dist, name, version, tag)
+        wheel.with_name(f"{wheel.name}.json").write_text(json.dumps({"identifier": identifier}))
+    client = paper_wheels.made(tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"])
+    wanted = _request(ImageOptions("runtime", ("3.5",), "9.0", clients=(str(client),)), "1.1.0")
+    recipe, brought = image.recipe_of(OURS, wanted, layout, tmp_path, [client])
+    assert [path.name for path in brought] == [f"torch-1.1.0-{tag}.whl", f"torchvision-0.3.0-{tag}.whl", client.name]
+    assert recipe.copied == {f"wheels/{path.name}": path.name for path in brought}
+    assert "--shm-size=8G" in recipe.run
+    golden = GOLDEN / "r4-runtime-cu90.Dockerfile"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(recipe.texts["Dockerfile"])
+    assert recipe.texts["Dockerfile"] == golden.read_text()
+    with refused("no-wheel"):
+        image.recipe_of(OURS, _request(ImageOptions("runtime", ("3.5",)), "1.1.0"), layout, tmp_path)
+    with refused("invalid-wheel-name"):
+        image.recipe_of(OURS, wanted, layout, tmp_path, [tmp_path / "client.tar.gz"])
+    indexed = _request(ImageOptions("runtime", ("3.10",), index=INDEX))
+    text = image.recipe_of(OURS, indexed, layout, tmp_path, [client])[0].texts["Dockerfile"]
+    assert {"COPY wheels/ /wheels/", " && /opt/torch/bin/pip download --no-cache-dir --no-deps --dest /wheels \\"} <= {
+        *text.splitlines()
+    }
+
+
 def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
     """Made of the original, also where a slim wheel for others is there; the one without code for GPUs stays."""
     code = fatbin(*(piece(arch, size=20_000) for arch in (70, 80, 86)))
@@ -412,6 +443,7 @@ def test_a_mac_runs_linux_of_its_own_processor() -> None:
         (ImageOptions("builder", index="https://x"), "option-not-for-kind"),
         (ImageOptions("devcontainer", toolkit="11.8"), "option-not-for-kind"),
         (ImageOptions("builder", gpus=("RTX 3090",)), "option-not-for-kind"),
+        (ImageOptions("builder", clients=("a.whl",)), "option-not-for-kind"),
         (ImageOptions("runtime", index="https://x", gpus=("RTX 3090",)), "option-not-for-kind"),
         (ImageOptions("runtime", gpus=("RTX 3091",)), "unknown-gpu"),
         (ImageOptions("runtime", index="file:///x"), "invalid-url"),

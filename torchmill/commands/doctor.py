@@ -30,6 +30,7 @@ from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict
 from torchmill.plan.options import WHOLE_BUILD
 
+RATTLER = "py-rattler-build"  # packs conda packages
 _NONE = Options()
 _PLURAL = ("warning", "failure")  # verdicts that are counted, and have a fix
 
@@ -111,10 +112,9 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     else:
         findings = examination.examine_build(facts, cell, host, computed, fetched)
     if product == "conda" and layout:
-        version, wanted = products.installed_version("py-rattler-build"), "it packs conda packages"
+        version = products.installed_version(RATTLER)
         verdict: Verdict = "ok" if version else "failure"
-        cure = "" if version else "pip install py-rattler-build"
-        findings = [*findings, Finding("py-rattler-build", version or "not found", wanted, verdict, cure)]
+        findings = (*findings, Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}"))
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
 
 

@@ -106,10 +106,7 @@ def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
 
 
 def split_product(name: str) -> tuple[str, str]:
-    """Return the word of what a session makes of a wheel, "" for a wheel's own, and the name of the wheel's.
-
-    "conda-3.10-cpu" is ("conda", "wheel-3.10-cpu"), "conda-vision-3.10-cpu" is ("conda", "vision-3.10-cpu").
-    """
+    """Return what a session makes of a wheel, "" for the wheel itself, and the wheel's: "conda", "wheel-3.10-cpu"."""
     match = _MADE_FROM_WHEEL.match(name)
     return (match[1], ("wheel-" if match[2] else "") + name[match.end() :]) if match else ("", name)
 

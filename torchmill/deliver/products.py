@@ -40,8 +40,7 @@ class Product:
 def product_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> tuple[str, Cell]:
     """Return the word of what is made of a wheel, "" for the wheel itself, and the cell of the wheel.
 
-    Raises as cell_lookup.find_cell does; UnknownReleaseError where nothing of the kind is made of that wheel,
-    ImpossibleBuildError for a machine that conda has no name for.
+    Raises UnknownReleaseError for a name that nothing has, ImpossibleBuildError for what cannot be made.
     """
     product, name = selection.split_product(identifier)
     cell = cell_lookup.find_cell(facts, name, native, selected)

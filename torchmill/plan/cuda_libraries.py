@@ -97,9 +97,8 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
     """Return the version of cuDNN that a build on a machine has; None where it has none, or that is not known."""
-    if plan.build.cuda is None or plan.set.get("USE_CUDNN") == "0":
-        return None
-    return plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
+    off = plan.build.cuda is None or plan.set.get("USE_CUDNN") == "0"
+    return None if off else plan.libraries.get("cudnn") or visible_version(host, "cudnn", plan.toolkit) or None
 
 
 def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:

@@ -292,10 +292,7 @@ def _cudnn(cell: Cell, manifest: Mapping[str, Any]) -> str | None:
 
 
 def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> str:
-    """Return the path in dist/ of the package of a planned wheel, which was compiled with that cuDNN.
-
-    Raises ConfigError, ImpossibleBuildError, DeliveryError for what conda cannot name.
-    """
+    """Return the path in dist/ of a planned wheel's package; raises as `compose_recipe` does."""
     conda, build = requirements.conda_facts(facts), cell.build
     project, version, number, _ = wheel_file.parse_file_name(Path(plan.wheel))
     known = None if facts.packages[build.package].after else cudnn

@@ -1,5 +1,6 @@
 """Dockerfiles of builders, dev containers and small runtime images, and the wheels that go into the last."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from torchmill.deliver.image.dockerfile import (
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.deliver.templates import fill_template
 from torchmill.plan.wheel_name import python_tag
-from torchmill.wheel import wheel_file
+from torchmill.wheel import dist_files, wheel_file
 
 HERE = Path(__file__).parent  # with the templates
 HOME = "/home/builder"
@@ -37,7 +38,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """
     images, like = facts.images, _like(facts, request)
     base = image.user_image(images, request.base, like) if request.base else like
-    toolkit = _toolkit(facts, request, base)
+    apart = request.purpose == "distribution" and base.distribution  # a base that only the user knows has its own
+    toolkit = image.toolkit_image(images, "toolkit", request.arch, request.toolkit) if apart else None
     unpacked = () if base.toolkit or toolkit or not base.distribution else toolkit_archives(facts, request)
     found = plan_pythons(facts, base, request.pythons)
     missing = [one for one in found.missing if one in request.pythons]
@@ -96,13 +98,6 @@ def _like(facts: Facts, request: ImageRequest) -> BaseImage:
     return image.system_image(images, arch, toolkit.gcc if toolkit else None, request.pythons)
 
 
-def _toolkit(facts: Facts, request: ImageRequest, base: BaseImage) -> BaseImage | None:
-    """Return the image whose toolkit is copied, if there is one; a base that only the user knows has it already."""
-    if request.purpose != "distribution" or not base.distribution:
-        return None
-    return image.toolkit_image(facts.images, "toolkit", request.arch, request.toolkit)
-
-
 def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     """Return the files of a dev container. It has no side effects, and the same facts give the same files.
 
@@ -139,14 +134,14 @@ ENTRY = HERE / "run-torch.sh"  # gives ADVICE where it starts with less
 def runtime_recipe(facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]) -> ImageRecipe:
     """Return the files of a runtime image. It has no side effects, and the same facts give the same files.
 
-    `wheels` are file names in dist/; where there are none, `packages` ("torch==1.13.1+cpu") come from the
-    request's index. Raises ConfigError where the facts have no base image with that Python.
+    `wheels` are file names, `packages` ("torch==1.13.1+cpu") come from the request's index. Raises ConfigError where
+    the facts have no base image with that Python.
     """
     python, images = request.pythons[0], facts.images
     like = image.python_image(images, request.arch, python, given=bool(request.base))
     base = image.user_image(images, request.base, like) if request.base else like
     gpus = "--gpus all " if request.toolkit else ""
-    names = [one.partition("-")[0] for one in wheels] or [one.partition("==")[0] for one in packages]
+    names = [re.split("-|==", one)[0] for one in (*wheels, *packages)]
     dockerfile = fill_template(
         HERE / "runtime.Dockerfile.jinja",
         request=request,
@@ -224,7 +219,8 @@ def _fitting(dist: Path, release: Release, request: ImageRequest) -> Iterator[Pa
     found = []
     for path in wheel_file.list_wheels(dist):
         name, version, build, tags = wheel_file.parse_file_name(path)
-        label = (version.local or "").partition(".")[0]
+        identifier = str(dist_files.read_manifest(path).get("identifier", ""))  # of one without a label
+        label = (version.local or "".join(identifier.split("-")[2:3])).partition(".")[0]
         same = name == canonicalize_name(release.package) and version.public == release.version
         fits = any(
             {tag.interpreter, tag.abi} <= plain | {"py3", "none", "abi3"}
