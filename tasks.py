@@ -110,7 +110,7 @@ COMMANDS = {
     ),
     "snippet": (
         "torchmill.commands.snippet",
-        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip or pixi.",
+        "Print what a project needs to use the wheels: for uv, Poetry, PDM, pip, conda or pixi.",
     ),
     "verify": (
         "torchmill.commands.verify",

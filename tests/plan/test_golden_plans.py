@@ -112,7 +112,10 @@ def test_r4_spells_its_switches_as_1_1_0_reads_them(shipped: Facts) -> None:
 
 
 def test_r5_builds_on_apple_silicon_without_a_label(shipped: Facts) -> None:
-    assert made(shipped, "r5-macos")[0].wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+    computed, host = made(shipped, "r5-macos")
+    assert computed.wheel == "torch-1.8.0-cp38-cp38-macosx_11_0_arm64.whl"
+    _, cell = product_cell(shipped, "conda-3.8-cpu", host.arch, computed.release)
+    assert planned_package(shipped, cell, computed, None) == "conda/osx-arm64/pytorch-1.8.0-py3.8_cpu_0.conda"
 
 
 TABLES = (
